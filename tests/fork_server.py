@@ -42,6 +42,7 @@ _MESSAGE_BYTES = 1 << 20
 FORKS_VARIABLE = "PS_TRAIN_TEST_FORKS"
 PLAIN_GRAPHS_VARIABLE = "PS_TRAIN_TEST_PLAIN_GRAPHS"  # if it is there, the graphs of a fork run as they were built
 _ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+_CLONE_NEWNS, _MS_BIND, _MS_REC, _MS_SLAVE = 0x20000, 0x1000, 0x4000, 0x80000  # linux/sched.h, linux/mount.h
 _ALLOCATIONS_PER_COLLECTION = 20_000  # of 700 by default, which is a twentieth of the CPU time of making graphs
 
 
@@ -248,11 +249,24 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
 
 
 def _enter_network(namespace: str) -> None:
-    """Moves this process, which has one thread, into a network namespace, as nsenter(1) does."""
+    """Moves this process, which has one thread, into a network namespace, as `ip netns exec` does.
+
+    The files in /etc/netns/NAME, such as hosts, take the place of those in /etc.
+    """
     library = ctypes.CDLL(None, use_errno=True)
-    with open(namespace, "rb") as file:
-        if library.setns(file.fileno(), 0):
+
+    def call(code: int) -> None:
+        if code:
             raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+
+    with open(namespace, "rb") as file:
+        call(library.setns(file.fileno(), 0))
+    replacements = sorted(pathlib.Path("/etc/netns", os.path.basename(namespace)).glob("*"))
+    if replacements:
+        call(library.unshare(_CLONE_NEWNS))
+        call(library.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None))
+    for path in replacements:
+        call(library.mount(bytes(path), f"/etc/{path.name}".encode(), None, _MS_BIND, None))
 
 
 def _forget_parent(log: int, kept: Collection[int]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -58,9 +59,21 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
+def _write_hosts(name: str, hosts: Mapping[str, int]) -> None:
+    """Gives a namespace its own /etc/hosts: ip-netns(8)."""
+    folder = pathlib.Path("/etc/netns", name)
+    folder.mkdir(parents=True)
+    lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} {host}" for host, number in hosts.items())]
+    (folder / "hosts").write_text("".join(f"{line}\n" for line in lines))
+
+
 @contextlib.contextmanager
-def network(*numbers: int) -> Iterator[Network]:
-    """Yields a network of these machines; a bridge in a namespace of its own connects them."""
+def network(*numbers: int, hosts: Mapping[str, int] | None = None) -> Iterator[Network]:
+    """Yields a network of these machines; a bridge in a namespace of its own connects them.
+
+    Args:
+      hosts: host name -> the number of its machine, for all machines, in place of this machine's /etc/hosts.
+    """
     prefix = f"pstrain{os.getpid()}"
     switch, machines = f"{prefix}switch", {number: f"{prefix}m{number}" for number in numbers}
     with contextlib.ExitStack() as stack:
@@ -75,4 +88,7 @@ def network(*numbers: int) -> Iterator[Network]:
             _ip("-n", switch, "link", "set", f"port{number}", "master", "bridge", "up")
             _ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
+            if hosts is not None:
+                _write_hosts(name, hosts)
+                stack.callback(shutil.rmtree, f"/etc/netns/{name}")
         yield Network(machines)

@@ -27,7 +27,7 @@ WIRE_DTYPES = ("as_is", "bfloat16")
 BAD_RECORDS = ("stop", "skip")
 LOG_FORMATS = ("ps_train", "dist_mnist")
 
-_CLUSTER = "Cluster and task"
+CLUSTER = "Cluster and task"
 DATA = "Model and data"
 TRAINING = "Training"
 _TRANSFER = "Placement and transfer"
@@ -70,16 +70,16 @@ class ClusterFlags:
     """
 
     job_name: Optional[str] = _field(
-        None, _CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
+        None, CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
     task_index: Optional[int] = _field(
-        None, _CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0,
+        None, CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0,
         unset="from TF_CONFIG, or 0 if the job has one task")
     ps_hosts: str = _field(
-        "localhost:2222", _CLUSTER, "Addresses of the parameter servers.", unit="host:port,...", form=parse_hosts)
+        "localhost:2222", CLUSTER, "Addresses of the parameter servers.", unit="host:port,...", form=parse_hosts)
     worker_hosts: str = _field(
-        "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
+        "localhost:2223,localhost:2224", CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
     num_gpus: Optional[int] = _field(
-        None, _CLUSTER, "GPUs of this machine; a worker uses GPU number task_index % num_gpus, a ps uses none.",
+        None, CLUSTER, "GPUs of this machine; a worker uses GPU number task_index % num_gpus, a ps uses none.",
         minimum=0, unset="all that are present")
     tf_config: str = ""
 
@@ -89,9 +89,9 @@ class ServerFlags:
     """How the tasks of graph training share servers."""
 
     existing_servers: bool = _field(
-        False, _CLUSTER, "Use the servers that `ps_train serve` started, and leave them running.")
+        False, CLUSTER, "Use the servers that `ps_train serve` started, and leave them running.")
     elastic: Optional[bool] = _field(
-        None, _CLUSTER, "Let workers that are not listed in the cluster join and leave during training; "
+        None, CLUSTER, "Let workers that are not listed in the cluster join and leave during training; "
         "--worker_hosts is then a worker's own address.", unset="true if TF_CONFIG names no other worker")
 
 

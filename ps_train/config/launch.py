@@ -38,7 +38,7 @@ class LaunchConfig(LaunchFlags, *table.launch_flag_classes()):  # type: ignore[m
         refuse(problems + [line for flags in table.launch_flag_classes() for line in flags.part_problems(self, self)])
 
 
-PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"})
+PLACED_BY_LAUNCH = table.placing_flags() | {"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"}
 
 
 def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:

@@ -5,6 +5,7 @@ The order counts: parts start in it, and stop in reverse. To leave a part out, d
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -27,6 +28,9 @@ class PartRow(NamedTuple):
       launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
       for_plugins: a function, as "module:name", that is called before plug-ins are imported, or "".
+      cluster: a function, as "module:name", that finds the cluster of a task in its environment, or "": it is called
+        with the Config and the variables, and returns the text of TF_CONFIG, "" if the flags do not ask for it. All
+        flags of the part then place a task.
       verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
       launches: those of which `ps_train launch` runs a whole cluster, `run` as LAUNCH_RUN in verb.py.
       names: the public names of `ps_train` that it provides: name -> module in its folder.
@@ -40,6 +44,7 @@ class PartRow(NamedTuple):
     launch_part: str = ""
     has_board: bool = False
     for_plugins: str = ""
+    cluster: str = ""
     verbs: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()
     names: Mapping[str, str] = {}
@@ -71,7 +76,9 @@ TABLE = (
     PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
     PartRow("ssh", launch_flags="hosts:RemoteFlags", launch_part="SshPart"),
     PartRow("tmux", launch_flags="part:TmuxFlags", launch_part="TmuxPart"),
-    # These have verbs only, and so no place in the order.
+    # Before a worker has parts; these and the next have no place in the order.
+    PartRow("schedulers", flags="SchedulerFlags", cluster="sources:scheduled_cluster"),
+    # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("plan", verbs=("plan",)),
     PartRow("doctor", verbs=("doctor",)),
@@ -125,6 +132,22 @@ def prepare_for_plugins() -> None:
     for row in TABLE:
         if row.for_plugins:
             _attribute(row, *row.for_plugins.split(":"))()
+
+
+def find_tf_config(config: Any, environ: Mapping[str, str]) -> str:
+    """Returns the text of TF_CONFIG that a part finds for this task, or else that of the variable.
+
+    Raises:
+      ConfigError: the flags ask a part for it, and it cannot find the cluster.
+    """
+    found = (_attribute(row, *row.cluster.split(":"))(config, environ) for row in TABLE if row.cluster)
+    return next(filter(None, found), config.tf_config)
+
+
+def placing_flags() -> frozenset[str]:
+    """Returns the names of the parts' flags that place a single task."""
+    classes = [_attribute(row, "flags", row.flags) for row in TABLE if row.cluster]
+    return frozenset(field.name for cls in classes for field in dataclasses.fields(cls))
 
 
 def verbs() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from ps_train.cluster import resolve, spec
@@ -9,6 +10,7 @@ from ps_train.config import fields
 from ps_train.config import task as config
 from ps_train.config.groups import check_data_dir
 from ps_train.errors import ConfigError
+from ps_train.parts import table
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb
 
@@ -46,7 +48,7 @@ def _resolve(task_config: config.Config) -> spec.Cluster:
         worker_hosts=task_config.worker_hosts,
         job_name=task_config.job_name,
         task_index=task_config.task_index,
-        tf_config=task_config.tf_config,
+        tf_config=table.find_tf_config(task_config, os.environ),
         given=task_config.given,
         elastic=task_config.elastic,
     )

@@ -14,6 +14,7 @@ from ps_train.config.groups import check_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse
+from ps_train.parts import table
 from ps_train.runtime import installed
 from ps_train.verbs.verb import Verb
 
@@ -39,7 +40,9 @@ def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     values, given = fields.parse_flags(argv, PlanFlags, Config, help_command="ps_train plan --help")
     plan_flags = PlanFlags(**{name: values.pop(name) for name in fields.rules(PlanFlags)})
     config = Config(**values, given=given - fields.rules(PlanFlags).keys(), tf_config=environ.get("TF_CONFIG", ""))
-    refuse(_superfluous_numbers(given, config.tf_config))
+    refuse(_superfluous_numbers(given, config.tf_config) + [
+        Problem("flag_of_another_verb", f"--{name}: has no effect in `ps_train plan`; leave it out, and give --num_ps "
+                "and --num_workers") for name in sorted(given & table.placing_flags())])
     # Any address will do, as only their number counts.
     ps, workers = ([f"localhost:{first + index}" for index in range(count)]
                    for first, count in ((20000, plan_flags.num_ps), (40000, plan_flags.num_workers)))

@@ -23,7 +23,6 @@ from tests.processes import REPO
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, of the extra [test]")
 yaml = pytest.importorskip("yaml", reason="needs PyYAML, of the extra [test]")
 
-CRD = REPO.parent / "shared/data/kubeflow/kubeflow.org_tfjobs.yaml"  # of Kubeflow's training operator, not ours
 MANIFESTS = sorted((REPO / "deploy/kubernetes").glob("tfjob-*.yaml"))
 PORT = 2222
 CLAIM = yaml.safe_load((REPO / "deploy/kubernetes/volume.yaml").read_text())
@@ -68,30 +67,6 @@ def service(path):
 
 
 # --- the manifests
-
-def strict(schema):
-    """Returns a schema of Kubernetes as JSON schema that refuses fields which it does not know, as kubectl does."""
-    if isinstance(schema, list):
-        return [strict(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: strict(part) for key, part in schema.items()}
-    if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema and not schema.get(
-            "x-kubernetes-preserve-unknown-fields"):
-        found["additionalProperties"] = False
-    if schema.get("x-kubernetes-int-or-string"):
-        found.pop("type", None)
-    return found
-
-
-@pytest.fixture(scope="module")
-def tfjob_schema():
-    """The schema of TFJob v1."""
-    if not CRD.exists():
-        pytest.skip(f"needs the definition of TFJob at {CRD}")
-    version, = [version for version in yaml.safe_load(CRD.read_text())["spec"]["versions"] if version["name"] == "v1"]
-    return strict(version["schema"]["openAPIV3Schema"])
-
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_a_tfjob_fits_the_schema(path, tfjob_schema):

@@ -1,13 +1,14 @@
-"""deploy/slurm: a step's tasks become the tasks of a cluster; `srun` and `scontrol` are stubs (tests/slurm_stub.py)."""
+"""deploy/slurm: a job trains and is queued again; `srun` and `scontrol` are stubs (tests/slurm_stub.py).
+
+tests/unit/parts/schedulers has the tests of how a task of a step finds its cluster.
+"""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pathlib
 import random
-import re
 import signal
 import stat
 import subprocess
@@ -16,69 +17,11 @@ import time
 
 import pytest
 
-from ps_train.cluster import resolve
 from ps_train.errors import StoppedError, StopRequestedError
 from ps_train.runtime import signals
 from tests import processes
 from tests.errors import raises
 from tests.processes import REPO
-
-
-@pytest.fixture(scope="module")
-def slurm_task():
-    """deploy/slurm/slurm_task.py as a module."""
-    spec = importlib.util.spec_from_file_location("slurm_task", REPO / "deploy/slurm/slurm_task.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def in_step(monkeypatch, nodes, tasks_per_node, num_tasks, rank, node):
-    """Sets what Slurm sets for a task of a step."""
-    for name, value in {"SLURM_STEP_NODELIST": nodes, "SLURM_STEP_TASKS_PER_NODE": tasks_per_node,
-                        "SLURM_STEP_NUM_TASKS": str(num_tasks), "SLURM_PROCID": str(rank), "SLURMD_NODENAME": node,
-                        "SLURM_JOB_ID": "1234567"}.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.mark.parametrize(("nodes", "per_node", "num_ps", "rank", "node", "cluster_part", "task"), [
-    ("n1", "3", 1, 0, "n1", {"ps": ["n1:26700"], "worker": ["n1:26701", "n1:26702"]}, ("ps", 0)),
-    ("n1", "3", 1, 2, "n1", {"ps": ["n1:26700"], "worker": ["n1:26701", "n1:26702"]}, ("worker", 1)),
-    ("n[9-11]", "2,1(x2)", 2, 3, "n11",
-     {"ps": ["n9:26700", "n9:26701"], "worker": ["n10:26700", "n11:26700"]}, ("worker", 1)),
-    ("gpu7,cpu[01-02]", "1(x3)", 1, 1, "cpu01",
-     {"ps": ["gpu7:26700"], "worker": ["cpu01:26700", "cpu02:26700"]}, ("worker", 0)),
-    ("n1", "128", 1, 127, "n1", {"ps": ["n1:26700"], "worker": [f"n1:{26700 + rank}" for rank in range(1, 128)]},
-     ("worker", 126)),
-])
-def test_a_slurm_task_is_told_the_cluster_in_the_order_of_the_steps_nodes(
-        slurm_task, monkeypatch, nodes, per_node, num_ps, rank, node, cluster_part, task):
-    """Also where the names of the nodes sort otherwise as text: n10 comes after n9."""
-    num_tasks = sum(len(tasks) for tasks in cluster_part.values())
-    in_step(monkeypatch, nodes, per_node, num_tasks, rank, node)
-    found = json.loads(slurm_task.tf_config(num_ps))
-    assert found == {"cluster": cluster_part, "task": {"type": task[0], "index": task[1]}}
-    assert resolve.find_cluster(tf_config=json.dumps(found)).task.name == f"{task[0]}:{task[1]}"
-
-
-@pytest.mark.parametrize(("shape", "num_ps", "message"), [
-    (("n[1-2]", "2(x2)", 4, 1, "n2"), 1, "task 1 of the step runs on n2, and not on n1.*--distribution=block"),
-    (("n1", "2", 2, 0, "n1"), 2, "--num_ps: got 2; allowed: 1 to 1"),
-    (("n1", "2", 2, 0, "n1"), 0, "--num_ps: got 0; allowed: 1 to 1"),
-    (("n[1-2]x", "1(x2)", 2, 0, "n1x"), 1, "Invalid hostlist"),
-])
-def test_a_step_of_another_shape_is_refused(slurm_task, monkeypatch, capsys, shape, num_ps, message):
-    """Exit code 2 and one line, before anything runs."""
-    in_step(monkeypatch, *shape)
-    assert slurm_task.main([f"--num_ps={num_ps}", "--", "--train_steps=1"]) == 2
-    assert re.search(f"^slurm_task: .*{message}", capsys.readouterr().err)
-
-
-def test_outside_of_slurm_it_says_so(slurm_task, monkeypatch, capsys):
-    """The first variable that is missing is named."""
-    monkeypatch.delenv("SLURM_STEP_NUM_TASKS", raising=False)
-    assert slurm_task.main([]) == 2
-    assert "SLURM_STEP_NUM_TASKS is not set; start this with srun" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -227,7 +227,8 @@ def test_launch_reads_its_own_flags_and_those_of_the_tasks():
 def test_launch_places_the_tasks_itself():
     """Every flag that places a task is refused, all of them together."""
     error = error_of(launch.parse_launch, ["--job_name=ps", "--task_index=0", "--ps_hosts=a:1", "--worker_hosts=b:1",
-                                           "--existing_servers"])
+                                           "--existing_servers", "--cluster_from=slurm", "--cluster_tasks=ps:1",
+                                           "--cluster_port=1", "--cluster_service=a"])
     assert set(codes_of(error)) == {"flag_set_by_launch"}
     assert {line.split(":")[0].strip("-") for line in error.problems} == launch.PLACED_BY_LAUNCH
 

@@ -1,0 +1,12 @@
+"""`--cluster_from`: a task finds its cluster in what JobSet, an Indexed Job, Slurm or a user sets in its environment.
+
+    the environment --sources--> the addresses of all tasks, and which one this is --> the text of TF_CONFIG
+
+Start with `sources.py`.
+
+    flags    --cluster_from, --cluster_tasks, --cluster_port, --cluster_service
+    sources  one function for each scheduler
+    slurm    the tasks of a job step of Slurm
+
+The user's page: docs/kubernetes.md. Tests: tests/unit/parts/schedulers, tests/system/deploy.
+"""
