@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+import types
 
 import pytest
 
 pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
 from ps_train.cluster.spec import Task
-from ps_train.parts.keras import strategies
+from ps_train.errors import ConfigError
+from ps_train.parts.keras import checkpoints, flags, strategies
 from tests.errors import raises
 
 
@@ -24,6 +26,27 @@ def test_where_a_tpu_is_looked_for(tmp_path):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/accel0").touch()
     assert strategies.find_tpu("", {}, str(tmp_path)) == "local"
+
+
+@pytest.mark.parametrize(("argv", "code"), [
+    (["--devices=gpu:99"], "no_such_device"),
+    (["--devices=cpu:0,cpu:1", "--cross_device_ops=nccl"], "reduction_needs_gpus"),
+])
+def test_missing_devices_are_refused(argv, code):
+    """TensorFlow would silently take others."""
+    config = flags.parse_keras_task(["--strategy=mirrored", *argv], {})
+    with raises(code, kind=ConfigError):
+        names = ["/cpu:0", "/cpu:1"] if config.cross_device_ops == "nccl" else strategies._replica_devices(config)
+        strategies._cross_device_ops(config, names)
+
+
+def test_a_model_that_is_not_compiled_is_refused():
+    """It has no optimizer."""
+    import tf_keras  # noqa: PLC0415 (which may be missing)
+
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    with raises("model_not_compiled"):
+        checkpoints.build_model(types.SimpleNamespace(name="raw", build_model=lambda params: model), {})
 
 
 # --- a server of parameter_server
@@ -82,7 +105,7 @@ def test_an_overdue_body_is_named():
 def test_each_beat_renews_the_time(monkeypatch):
     """The time limit counts from the last beat."""
     now = [100.0]
-    monkeypatch.setattr(strategies.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(strategies, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
     pulse = strategies.Pulse()
     assert pulse.overdue() == ""
     pulse.expect("a step", 10)

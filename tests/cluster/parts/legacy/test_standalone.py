@@ -140,8 +140,7 @@ def train_both(scripts, way):
 
 
 @pytest.mark.parametrize("way, step_dtype, is_resource", [
-    ("supervised", tf.int64, True), ("supervised", tf.int32, False), ("monitored", tf.int32, True),
-    ("monitored", tf.int64, False),
+    ("supervised", tf.int32, False), ("monitored", tf.int64, True),
 ])
 def test_a_plain_script_trains_in_sync_and_ends(cluster, way, step_dtype, is_resource):
     """No process of ps_train is there; the numbers are numpy's, for each kind of variable and of global step."""
@@ -154,14 +153,13 @@ def test_a_plain_script_trains_in_sync_and_ends(cluster, way, step_dtype, is_res
     np.testing.assert_allclose(values["bias"], bias, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("rule", [lambda: tf.train.AdamOptimizer(0.05), lambda: tf.train.MomentumOptimizer(0.02, 0.9)],
-                         ids=["adam", "momentum"])
-def test_fifty_updates_give_what_tensorflows_class_gives(rule):
-    """Two workers with different batches; variables and slots agree to 1e-6."""
+def test_fifty_updates_give_what_tensorflows_class_gives():
+    """Two workers with different batches, under Adam; variables and slots agree to 1e-6."""
     values = []
     for optimizer_class in (tf.train.SyncReplicasOptimizer, ps_train.SyncReplicasOptimizer):
         cluster = clusters.LocalCluster(1, 2)
-        scripts = [Script(cluster, index, optimizer_class=optimizer_class, rule=rule) for index in range(2)]
+        scripts = [Script(cluster, index, optimizer_class=optimizer_class, rule=lambda: tf.train.AdamOptimizer(0.05))
+                   for index in range(2)]
         has_begun, together = threading.Event(), threading.Barrier(2)
         train_both(scripts, lambda script: script.take_steps(50, has_begun, together))  # noqa: B023 (used at once)
         values.append(values_of(cluster, scripts[0]))

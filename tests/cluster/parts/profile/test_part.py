@@ -93,23 +93,19 @@ def test_the_steps_of_a_worker_are_those_that_begin_in_the_range(tmp_path, start
 
 
 def test_several_steps_in_one_session_run_are_one_step_here(tmp_path, start_servers, caplog):
-    """The heading says how many each of them has."""
-    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(steps=5, train_steps=80))
+    """The heading says how many each of them has. A push begins before the answers.
+
+    A worker with local steps sends more after its change is applied: to ps 1 it has sent the change before that.
+    """
+    worker = profiled(start_servers(2, 1), 0, tmp_path, 40, range(10, 30), period=Period(steps=5, train_steps=40))
+    traced_runs, write = [], worker.profile._write
+    worker.profile._write = lambda runs, shifts: (traced_runs.extend(runs), write(runs, shifts))
     with caplog.at_level("INFO"):
         worker.start()
         worker.result()
-    bars = bars_of(tmp_path / "profile" / "worker-0-steps-20-60.json")
-    assert [step["name"] for step in bars["worker:0 steps"]] == [f"step {number}" for number in range(20, 60, 5)]
-    assert "8 steps of 5 mini-batches each, begun at global step 20 to 55; in ms:" in caplog.text
-
-
-def test_a_push_begins_before_the_answers(tmp_path, start_servers):
-    """A worker with local steps sends more after its change is applied: to ps 1 it has sent the change before that."""
-    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(steps=5, train_steps=80))
-    traced_runs = []
-    worker.profile._write = lambda runs, shifts: traced_runs.extend(runs)
-    worker.start()
-    worker.result()
+    bars = bars_of(tmp_path / "profile" / "worker-0-steps-10-30.json")
+    assert [step["name"] for step in bars["worker:0 steps"]] == [f"step {number}" for number in range(10, 30, 5)]
+    assert "4 steps of 5 mini-batches each, begun at global step 10 to 25; in ms:" in caplog.text
     changes = [(run, span) for run in traced_runs for span in run.spans
                if span.task == "ps:1" and span.sender == "worker:0" and span.num_bytes == 16]  # of the four weights
     assert changes  # a ps may miss to log one
