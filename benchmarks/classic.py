@@ -44,6 +44,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--optimizer", default="adam", choices=OPTIMIZERS)
     parser.add_argument("--train_steps", type=int, default=10**9)
     parser.add_argument("--train_dir", required=True)
+    parser.add_argument("--save_secs", type=int, default=600, help="between checkpoints")
+    parser.add_argument("--pause_secs", type=float, default=0.0, help="after each step, which makes steps longer")
     return parser.parse_args()
 
 
@@ -66,6 +68,7 @@ def _work(arguments: argparse.Namespace, cluster: tf.train.ClusterSpec, server: 
         init_op = tf.global_variables_initializer()
     supervisor = tf.train.Supervisor(
         is_chief=is_chief, logdir=arguments.train_dir, init_op=init_op, recovery_wait_secs=1, global_step=global_step,
+        save_model_secs=arguments.save_secs,
         summary_op=None)  # else it would run the model's summaries, which need a batch
     config = tf.ConfigProto(allow_soft_placement=True, device_filters=["/job:ps", worker_device])
     session = supervisor.prepare_or_wait_for_session(server.target, config=config)
@@ -76,6 +79,7 @@ def _work(arguments: argparse.Namespace, cluster: tf.train.ClusterSpec, server: 
         _, step = session.run([train_op, global_step], feed_dict={images: batch_images, labels: batch_labels})
         local_step += 1
         print(f"{time.time():f}: Worker {arguments.task_index}: training step {local_step} done (global step: {step})")
+        time.sleep(arguments.pause_secs)
     if is_chief:
         supervisor.saver.save(session, os.path.join(arguments.train_dir, "model.ckpt"), global_step=step)
     os._exit(0)  # closing a session whose peer has ended takes 30 s

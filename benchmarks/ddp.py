@@ -26,8 +26,8 @@ def main() -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://{arguments.address}", rank=arguments.task_index, world_size=arguments.num_workers,
         timeout=TIMEOUT)
-    model = _mlp()
-    step = _make_step(arguments, DistributedDataParallel(model))
+    model = mlp()
+    step, _ = make_step(arguments, DistributedDataParallel(model))
     names = ["hidden/weights", "hidden/biases", "softmax/weights", "softmax/biases"]
 
     def copy_parameters() -> dict:
@@ -50,7 +50,7 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _mlp() -> torch.nn.Module:
+def mlp() -> torch.nn.Module:
     """Returns 784 - 100 - 10, which begins as models.mlp does."""
     model = torch.nn.Sequential(torch.nn.Linear(784, 100), torch.nn.ReLU(), torch.nn.Linear(100, 10))
     for layer, stddev in ((model[0], (2 / 784) ** 0.5), (model[2], 100 ** -0.5)):
@@ -59,7 +59,8 @@ def _mlp() -> torch.nn.Module:
     return model
 
 
-def _make_step(arguments: argparse.Namespace, model: torch.nn.Module):
+def make_step(arguments: argparse.Namespace, model: torch.nn.Module):
+    """Returns a function that takes a step on this worker's share of the data, and the optimizer."""
     images, labels = examples.load(arguments.data_dir).train.shard(arguments.task_index, arguments.num_workers)
     images, labels = torch.from_numpy(examples.scaled(images)), torch.from_numpy(labels.astype("int64"))
     batches = examples.shuffled_rows(len(labels), arguments.batch_size, arguments.seed)
@@ -72,7 +73,7 @@ def _make_step(arguments: argparse.Namespace, model: torch.nn.Module):
         loss_of(model(images[rows]), labels[rows]).backward()
         optimizer.step()
 
-    return step
+    return step, optimizer
 
 
 if __name__ == "__main__":

@@ -74,7 +74,8 @@ class Watched:
         self._lives[task] += 1
         self.steps[task] = []
         self.serves_secs.pop(task, None)
-        self._group.start(self._life(task), [*self._cluster.flags(*self._tasks[task]), *self._flags])
+        self._group.start(self._life(task), [*self._cluster.flags(*self._tasks[task]), *self._flags],
+                          is_exec=True)
 
     def kill(self, task: str) -> None:
         """Ends a task."""

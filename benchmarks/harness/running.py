@@ -45,14 +45,14 @@ def run(peer: Peer, setting: Setting, folder: str) -> None:
     folder = os.path.abspath(folder)
     cast = peer.cast(setting, folder)
     start_secs = time.time()
-    with contextlib.closing(cast.wires), _started(cast, folder) as processes:
+    with contextlib.closing(cast.wires), started(cast, folder) as processes:
         counted = _watch(cast, processes, time.monotonic() + _START_SECS + setting.max_secs)
     found = {"name": peer.name, "setting": dataclasses.asdict(setting), "start_time": start_secs, **counted}
     pathlib.Path(folder, "run.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 @contextlib.contextmanager
-def _started(cast: Cast, folder: str) -> Iterator[dict[str, Process]]:
+def started(cast: Cast, folder: str) -> Iterator[dict[str, Process]]:
     """Yields name -> process, the observer's among them; none is left at the end, in whatever way that comes."""
     processes: dict[str, Process] = {}
     try:
@@ -84,11 +84,11 @@ def _watch(cast: Cast, processes: dict[str, Process], deadline_secs: float) -> d
         samples.append(_sample(cast, tasks, processes))
         for process in tasks:
             memory_mb[process.name] = max(memory_mb[process.name], proc.peak_memory_mb(process.pid))
-        _check([process for process in processes.values() if process.name != cast.recorder])
+        check([process for process in processes.values() if process.name != cast.recorder])
         if time.monotonic() > deadline_secs:
             raise RunError("no recording in time:\n" + "\n".join(map(_last_lines, processes.values())))
         time.sleep(_SAMPLE_SECS)
-    _check([processes[cast.recorder]])
+    check([processes[cast.recorder]])
     return {"samples": samples, "peak_memory_mb": memory_mb}
 
 
@@ -103,7 +103,8 @@ def _sample(cast: Cast, tasks: Sequence[Process], processes: dict[str, Process])
     return {"time": time.time(), "bytes": sent, "others_cpu_secs": others_secs, "cpu_secs": own_secs}
 
 
-def _check(processes: Sequence[Process]) -> None:
+def check(processes: Sequence[Process]) -> None:
+    """Raises SkippedError or RunError, see `run`, if one of the processes has ended with an error."""
     for process in processes:
         code = process.poll()
         if code == CANNOT_RUN:

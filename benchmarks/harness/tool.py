@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from benchmarks.harness import evaluation, machine, plot, report, running
 from benchmarks.harness.report import Ratio, Result
@@ -84,8 +84,13 @@ def wanted(trials: Sequence[Trial], only: str) -> list[Trial]:
     return [trial for trial in trials if not names or any(trial in found for found in fitting.values())]
 
 
-def run_missing(trials: Sequence[Trial], arguments: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
+def run_missing(
+    trials: Sequence[Trial], arguments: argparse.Namespace, run: Callable[[Peer, Setting, str], None] = running.run,
+) -> tuple[dict[str, str], dict[str, str]]:
     """Runs what is wanted and missing, within the budget; the number of a repeat is its seed.
+
+    Args:
+      run: runs a peer once and leaves its folder, see `running.run`.
 
     Returns:
       name -> reason of those that cannot run here, and of those that failed; these are not tried again.
@@ -104,7 +109,7 @@ def run_missing(trials: Sequence[Trial], arguments: argparse.Namespace) -> tuple
         print(f"run {repeat + 1} of {arguments.repeats}: {trial.name}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was ended
         try:
-            _run(trial, repeat, folder)
+            _run(trial, repeat, folder, run)
         except running.SkippedError as error:
             skipped[trial.name] = str(error)
             print(f"  skipped: {error}", flush=True)
@@ -114,11 +119,11 @@ def run_missing(trials: Sequence[Trial], arguments: argparse.Namespace) -> tuple
     return skipped, failed
 
 
-def _run(trial: Trial, repeat: int, folder: pathlib.Path) -> None:
+def _run(trial: Trial, repeat: int, folder: pathlib.Path, run: Callable[[Peer, Setting, str], None]) -> None:
     """Runs a trial; SIGTERM meanwhile leaves as an exception, so that the tasks are ended."""
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        running.run(trial.peer, dataclasses.replace(trial.setting, seed=repeat), str(folder))
+        run(trial.peer, dataclasses.replace(trial.setting, seed=repeat), str(folder))
     finally:
         signal.signal(signal.SIGTERM, previous)
 
