@@ -1,9 +1,11 @@
 """What a large embedding table costs: seconds until it trains, memory while it is saved, seconds until it is restored.
 
-    python -m benchmarks.large_tables [--num_rows=100000000] [--dim=8] [--rule=sgd] [--dynamic] [--work_dir=DIR]
+    python -m benchmarks.large_tables [--num_rows=100000000] [--dim=8] [--rule=sgd] [--dynamic] [--own_folders]
+        [--work_dir=DIR]
 
 A cluster of 2 ps and 1 worker touches every row once, saves and evaluates a sample of the rows, whose values follow
-from their ids. Then a cluster of 3 ps restores the checkpoint, trains for a step and evaluates the same sample.
+from their ids. Then a cluster of 3 ps restores the checkpoint, trains for a step and evaluates the same sample. With
+--own_folders no task reaches the folder of another one, so all rows pass through the chief.
 
     start      from the start of the processes to the first step, the import of TensorFlow included
     train      from there to the last step
@@ -56,8 +58,9 @@ class Figures(NamedTuple):
 class Run:
     """A cluster that trains a table up to a step, from its start to its end."""
 
-    def __init__(self, folder: pathlib.Path, name: str, num_ps: int, flags: list[str]) -> None:
+    def __init__(self, folder: pathlib.Path, name: str, num_ps: int, flags: list[str], *, own_folders: bool) -> None:
         """Prepares; nothing is started yet."""
+        self._folder, self._own_folders = folder, own_folders
         self._group = ProcessGroup(folder / f"{name}_logs")
         self._cluster, self._flags = TaskCluster(num_ps, 1), flags
         self._memory: dict[str, TaskMemory] = {}
@@ -69,7 +72,10 @@ class Run:
             pids = {}
             for job, index in self._cluster.tasks():
                 name = f"{job}-{index}"
-                pids[name] = self._group.start(name, [*self._cluster.flags(job, index), *self._flags], is_exec=True).pid
+                own_folder = self._folder / (name if self._own_folders else "")
+                own_folder.mkdir(exist_ok=True)
+                pids[name] = self._group.start(
+                    name, [*self._cluster.flags(job, index), *self._flags], cwd=own_folder, is_exec=True).pid
             stepped_secs = self._wait_for("  loss ")
             trained_secs = self._wait_for("table items: ")
             saved = threading.Event()
@@ -136,15 +142,16 @@ def measure(options: argparse.Namespace, folder: pathlib.Path) -> str:
     params = {"num_rows": options.num_rows, "dim": options.dim, "is_dynamic": options.dynamic,
               "num_sampled": min(options.num_sampled, options.num_rows // 2),
               "expected_change": CHANGES[options.rule]}
-    flags = ["--model=benchmarks.touched_rows", "--dataset=benchmarks.touched_rows", f"--train_dir={folder}/train",
+    flags = ["--model=benchmarks.touched_rows", "--dataset=benchmarks.touched_rows", "--train_dir=train",
              "--params=" + ",".join(f"{name}={value}" for name, value in params.items()), "--log_steps=1",
              f"--batch_size={options.batch_size}", f"--embedding_optimizer={options.rule}", "--learning_rate=1",
              "--save_model_secs=0", "--save_summaries_steps=0", "--evaluate_with=workers", "--save_timeout_secs=900",
              "--start_timeout_secs=900", "--step_timeout_secs=900"]
-    first = Run(folder, "first", 2, [*flags, f"--train_steps={steps}"]).measure()
+    first = Run(folder, "first", 2, [*flags, f"--train_steps={steps}"], own_folders=options.own_folders).measure()
     print(first, file=sys.stderr, flush=True)
     # One more step begins a second round: its rows are not in the sample.
-    restored = Run(folder, "restored", 3, [*flags, f"--train_steps={steps + 1}", "--keep_checkpoint_max=1"]).measure()
+    restored = Run(folder, "restored", 3, [*flags, f"--train_steps={steps + 1}", "--keep_checkpoint_max=1"],
+                   own_folders=options.own_folders).measure()
     return table(options, first, restored)
 
 
@@ -155,6 +162,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--dim", type=int, default=8)
     parser.add_argument("--rule", choices=CHANGES, default="sgd")
     parser.add_argument("--dynamic", action="store_true")
+    parser.add_argument("--own_folders", action="store_true", help="without a shared disk")
     parser.add_argument("--batch_size", type=int, default=250_000, help="rows that a step touches")
     parser.add_argument("--num_sampled", type=int, default=10_000, help="rows whose values are checked")
     parser.add_argument("--work_dir", type=pathlib.Path, help="for checkpoints and logs; by default a temporary folder")

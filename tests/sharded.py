@@ -7,7 +7,7 @@ import pathlib
 import re
 import time
 
-from tests.processes import DEADLINE_SECS, TaskCluster
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 
 NUM_LINES, NUM_EPOCHS = 1000, 3
 HOLD_BATCH = 25  # of each worker; those of both are a quarter of all
@@ -18,13 +18,15 @@ class Sharded:
     """A cluster of some ps and 2 workers that trains on files of numbered lines until all epochs are done."""
 
     def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05, held=(),
-                 num_ps=1, params=""):
+                 num_ps=1, params="", has_own_folders=False):
         """Starts it; the workers with an index in `held` take HOLD_BATCH batches, then wait until `release`.
 
         Args:
           params: further parameters of the plug-in `ledger`, each with a comma in front.
+          has_own_folders: whether no task can reach the --train_dir of another one.
         """
-        self.folder, self.group = folder, group
+        self.folder, self.group, self.has_own_folders = folder, group, has_own_folders
+        self.train_dir = folder / "worker-0" / "train" if has_own_folders else folder / "train"
         for index in held:
             (folder / f"hold.{index}").touch()
         for name, first, last in (("a", 0, 700), ("b", 700, NUM_LINES)):
@@ -33,7 +35,7 @@ class Sharded:
         self.cluster = TaskCluster(num_ps, 2)
         plugin = "tests.plugins.ledger"
         self.flags = [f"--model={plugin}", f"--dataset={plugin}", "--batch_size=16", "--optimizer=sgd",
-                      "--learning_rate=1", f"--train_dir={folder}/train", "--dynamic_sharding",
+                      "--learning_rate=1", f"--train_dir={'train' if has_own_folders else self.train_dir}", "--dynamic_sharding",
                       f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}", "--log_steps=10",
                       f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
                       f"hold={folder}/hold,hold_batch={HOLD_BATCH}{params}", *flags]
@@ -46,7 +48,9 @@ class Sharded:
         job, _, index = task.partition("-")
         self.lives[task] += 1
         (self.folder / f"hold.{index}.begun").unlink(missing_ok=True)  # of its life before this one
-        self.group.start(self.life(task), [*self.cluster.flags(job, int(index)), *self.flags])
+        cwd = self.folder / task if self.has_own_folders else REPO
+        cwd.mkdir(exist_ok=True)
+        self.group.start(self.life(task), [*self.cluster.flags(job, int(index)), *self.flags], cwd=cwd)
 
     def life(self, task):
         """Returns the name of a task's process and log."""
@@ -78,7 +82,7 @@ class Sharded:
 
     def saves_under_way(self):
         """Returns the folders in which checkpoints or deltas are being written, or were when their chief died."""
-        return [*(self.folder / "train").glob("*_temp")]
+        return [*self.train_dir.glob("*_temp")]
 
     def wait_until_saving(self):
         """Returns in the midst of a save."""
@@ -127,13 +131,13 @@ class Sharded:
         """Returns how often the parameters of the last checkpoint were trained on each line."""
         from ps_train import testing  # noqa: PLC0415 (as above)
 
-        return collections.Counter(dict(enumerate(testing.read_checkpoint(self.folder / "train")["counts"].tolist())))
+        return collections.Counter(dict(enumerate(testing.read_checkpointself.train_dir["counts"].tolist())))
 
     def saved_rows(self):
         """Returns the same of the rows of the table."""
         import ps_train  # noqa: PLC0415 (as above)
         from ps_train.storage import checkpoints  # noqa: PLC0415 (as above)
 
-        path = checkpoints.newest_sound(str(self.folder / "train"))
+        path = checkpoints.newest_sound(strself.train_dir)
         return collections.Counter({int(one): float(value[0]) for ids, values in ps_train.read_table(path, "counts")
                                     for one, value in zip(ids, values)})

@@ -45,7 +45,7 @@ def evaluate_until_done(
     evaluated_path = None
     state: State | None = State.IDLE
     states = [State.IDLE]
-    reminder = waits.Reminder(f"the first checkpoint in {train_dir}")
+    reminder = waits.Reminder(f"the first checkpoint in {train_dir}, which must be the chief's folder")
     while state not in (State.DONE, None):
         state = _next_state(board, states[-1], timeouts.start_secs, stop, train_dir)
         path = checkpoints.newest_sound(train_dir)  # after the state: otherwise the last one could be missed

@@ -27,12 +27,14 @@ class TableSettings(NamedTuple):
       is_exact: whether one update at a time changes a table with a fixed number of rows.
       sums_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
       delta_secs: time between deltas, 0 for none.
+      local_device: the CPU of this task, which saves and restores if it is the chief; "" in a graph of one process.
     """
 
     rule: RowRule
     is_exact: bool = True
     sums_gradients: bool = False
     delta_secs: float = 0.0
+    local_device: str = ""
 
 
 class TableParameters(RowParameters):
@@ -81,7 +83,7 @@ class TableParameters(RowParameters):
     def add_saving(self) -> None:
         """Adds the operations of `files`, and the summaries of tables that are trained."""
         is_read_only = isinstance(self.registry.default_rule, Frozen)
-        self.files = (ReadOnlyTables if is_read_only else TableFiles)(self.registry)
+        self.files = (ReadOnlyTables if is_read_only else TableFiles)(self.registry, self._settings.local_device)
         if not is_read_only:
             self.files.add_summaries()
 

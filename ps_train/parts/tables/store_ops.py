@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,20 +39,31 @@ class Piece(NamedTuple):
     slots: tf.Tensor
 
 
+class FileOps(NamedTuple):
+    """The operations that write and read files, on one machine; the last two are None if nothing is unseen."""
+
+    save: tf.Operation
+    load: tf.Operation
+    save_seen: tf.Operation | None
+    load_seen: tf.Operation | None
+
+
 class StoreOps:
     """Operations on one store, on its ps.
 
     Attributes:
       store: the store.
       num_saved: of a dynamic table that is only read, the rows of its checkpoint, for which there has to be room.
+      uses_ps_files: whether the ps writes and reads the files itself; otherwise the chief does.
       counts: int64 [number of COUNTS].
       counts_unseen: whether the store counts how often ids without a row come.
     """
 
-    def __init__(self, store: Store) -> None:
-        """Adds the operations to the current graph."""
+    def __init__(self, store: Store, local_device: str = "") -> None:
+        """Adds the operations to the current graph; `local_device` is "" in a graph of one process."""
         self.store = store
         self.num_saved: int | None = None
+        self.uses_ps_files = True
         with store.on_ps():
             self._begin, self._end, self._number, self._expected = (tf.placeholder(tf.int64, []) for _ in range(4))
             self._since = tf.placeholder(tf.int32, [])
@@ -65,15 +76,15 @@ class StoreOps:
             self._set_op = tf.raw_ops.ResourceScatterUpdate(
                 resource=store.counts.handle, indices=COUNTS.index("updates"), updates=self._number)
             self._count = tf.size(store.index.changed(*rows), out_type=tf.int64)
-            self._save_op = tf.raw_ops.SaveV2(prefix=self._prefix, tensor_names=self._names, tensors=self._piece(*rows),
-                                              shape_and_slices=[""] * len(PARTS))
-            self._load_op = self.load_piece(self._saved_piece(), keeps_present=self._keeps_present)
-            self.counts_unseen = False
+            piece, seen = self._piece(*rows), store.index.read_seen() if store.spec.is_dynamic else None
+            self.counts_unseen = seen is not None
+            self._file_ops = {True: self._make_file_ops(store.device, piece, seen)}
+            if local_device:
+                self._file_ops[False] = self._make_file_ops(local_device, piece, seen)
             if store.spec.is_dynamic:
                 self._drop_op = self._drop(*rows)
                 self._rebuild_op = self._rebuild()
                 self._sample_op = store.index.sample_marks(tf.identity(self._number))
-                self._add_seen(store.index.read_seen())
 
     def _reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
         """Returns the operation that empties the store.
@@ -123,6 +134,29 @@ class StoreOps:
         with tf.control_dependencies([store.exclusively([begin, end, since], body)]):
             return [tf.identity(part) for part in parts]
 
+    def _make_file_ops(self, device: str, piece: Sequence[tf.Tensor], seen: tf.Tensor | None) -> FileOps:
+        """Adds the operations with files that the machine of `device` writes and reads."""
+        with tf.device(device or None):
+            save = tf.raw_ops.SaveV2(prefix=self._prefix, tensor_names=self._names, tensors=piece,
+                                     shape_and_slices=[""] * len(PARTS))
+            loaded = self._of_ps(self._saved_piece())  # here: what belongs to other ps is not transferred
+        load = self.load_piece(loaded, keeps_present=self._keeps_present)
+        if seen is None:
+            return FileOps(save, load, None, None)
+        with tf.device(device or None):
+            slices = {"prefix": self._prefix, "tensor_names": [self._seen_name], "shape_and_slices": [""]}
+            save_seen = tf.raw_ops.SaveV2(**slices, tensors=[seen])
+            (saved,) = tf.raw_ops.RestoreV2(**slices, dtypes=[seen.dtype])
+        arrived = tf.identity(saved)
+        load_seen = self.store.exclusively([arrived], lambda: [self.store.index.raise_seen(arrived)])
+        return FileOps(save, load, save_seen, load_seen)
+
+    def _of_ps(self, piece: Piece) -> Piece:
+        """Returns the rows of a piece that this ps has."""
+        owners = owner_of(piece.ids, self.store.num_ps, is_dynamic=self.store.spec.is_dynamic)
+        numbers = tf.where(tf.equal(owners, self.store.ps))[:, 0]
+        return Piece(*(tf.gather(part, numbers) for part in piece))
+
     def _saved_piece(self) -> Piece:
         """Returns a piece of a checkpoint; without slots if the table is only read."""
         num_slots = self.store.width - self.store.spec.dim
@@ -135,10 +169,9 @@ class StoreOps:
         return Piece(*parts, *([] if num_slots else [tf.zeros([tf.size(parts[0]), 0])]))
 
     def load_piece(self, piece: Piece, *, keeps_present: tf.Tensor) -> tf.Operation:
-        """Returns the operation that sets the rows of this ps among those of a piece.
+        """Returns the operation that sets rows of this ps.
 
         Args:
-          piece: any rows, including those of other ps.
           keeps_present: bool scalar, whether rows that exist stay as they are.
         """
         store = self.store
@@ -150,22 +183,15 @@ class StoreOps:
                                    {**placement.counted, "admitted": 0})
 
         with store.on_ps():
-            owners = owner_of(piece.ids, store.num_ps, is_dynamic=store.spec.is_dynamic)
-            of_ps = tf.where(tf.equal(owners, store.ps))[:, 0]
-            is_kept = keeps_present & (store.index.find(tf.gather(piece.ids, of_ps)) >= 0)
-            wanted = tf.boolean_mask(of_ps, ~is_kept)
-            loaded = Piece(*(tf.gather(part, wanted) for part in piece))
+            arrived = Piece(*(tf.identity(part) for part in piece))
+            is_kept = keeps_present & (store.index.find(arrived.ids) >= 0)
+            wanted = tf.where(~is_kept)[:, 0]
+            loaded = Piece(*(tf.gather(part, wanted) for part in arrived))
             return store.exclusively(list(loaded), body)
 
-    def _add_seen(self, seen: tf.Tensor | None) -> None:
-        """Adds the operations that save and load how often ids without a row were seen."""
-        if seen is None:
-            return
-        self.counts_unseen = True
-        slices = {"prefix": self._prefix, "tensor_names": [self._seen_name], "shape_and_slices": [""]}
-        self._save_seen_op = tf.raw_ops.SaveV2(**slices, tensors=[seen])
-        (saved,) = tf.raw_ops.RestoreV2(**slices, dtypes=[seen.dtype])
-        self._load_seen_op = self.store.exclusively([saved], lambda: [self.store.index.raise_seen(saved)])
+    @property
+    def _files(self) -> FileOps:
+        return self._file_ops[self.uses_ps_files]
 
     @property
     def rows_per_piece(self) -> int:
@@ -219,20 +245,21 @@ class StoreOps:
 
     def save_call(self, prefix: str, name: str, rows: tuple[int, int], since: int) -> Call:
         """Returns the call that writes a range of rows to a file."""
-        return self._save_op, {self._prefix: prefix, self._names: _part_names(name), self._begin: rows[0],
+        return self._files.save, {self._prefix: prefix, self._names: _part_names(name), self._begin: rows[0],
                                self._end: rows[1], self._since: since}
 
     def load_call(self, path: str, name: str, *, keeps_present: bool) -> Call:
         """Returns the call that reads the rows of this ps from a piece; see `load_piece`."""
-        return self._load_op, {self._prefix: path, self._names: _part_names(name), self._keeps_present: keeps_present}
+        return self._files.load, {self._prefix: path, self._names: _part_names(name),
+                                  self._keeps_present: keeps_present}
 
     def save_seen(self, session: tf.Session, prefix: str, name: str) -> None:
         """Writes how often ids without a row were seen to a file; only if `counts_unseen`."""
-        session.run(self._save_seen_op, {self._prefix: prefix, self._seen_name: name})
+        session.run(self._files.save_seen, {self._prefix: prefix, self._seen_name: name})
 
     def load_seen(self, session: tf.Session, path: str, name: str) -> None:
         """Raises these counts to those in a checkpoint."""
-        session.run(self._load_seen_op, {self._prefix: path, self._seen_name: name})
+        session.run(self._files.load_seen, {self._prefix: path, self._seen_name: name})
 
     def sample_marks(self, session: tf.Session, count: int) -> np.ndarray:
         """Returns the marks of at most `count` rows, drawn at random."""

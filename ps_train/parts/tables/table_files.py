@@ -5,7 +5,8 @@
     a restore       each ps reads the pieces that have rows of it; all pieces if they were dealt otherwise
     with a delta    first the delta, then the rows of its checkpoint that are not in it, as far as there is room
 
-Each ps writes and reads its rows itself, so train_dir must be a folder that all ps can reach.
+Each ps writes and reads its rows itself if all of them share the folder with the chief (folder_probe.py). Otherwise
+the chief writes and reads them, and each piece crosses the network.
 
 Training goes on during a save:
 
@@ -22,6 +23,7 @@ import functools
 import itertools
 import logging
 import math
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable
@@ -31,6 +33,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import CheckpointError
 from ps_train.parts.tables import contents, hashing
 from ps_train.parts.tables.contents import SavedTable
+from ps_train.parts.tables.folder_probe import FolderProbe
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.row_ops import COUNTS, count_of
 from ps_train.parts.tables.rules import MAX_ROWS_PER_PS
@@ -52,12 +55,18 @@ class TableFiles:
       base: the checkpoint that a delta follows: the last one that was saved, or restored; "" for none.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        """Adds the operations to the current graph; none if it has no tables."""
+    def __init__(self, registry: Registry, local_device: str = "") -> None:
+        """Adds the operations to the current graph; none if it has no tables.
+
+        Args:
+          local_device: the CPU of this task, which saves and restores if it is the chief; "" in a graph of one process.
+        """
         self.specs = dict(registry.specs)
         self.base = ""
         self._since: dict[str, list[int]] = {}  # the updates of each store when the save of `base` began
-        self.stores = {name: [StoreOps(store) for store in registry.stores(name)] for name in self.specs}
+        self.stores = {name: [StoreOps(store, local_device) for store in registry.stores(name)] for name in self.specs}
+        self._probe = FolderProbe(registry.devices) if local_device and self.specs else None
+        self._uses_ps_files = True
         with tf.name_scope("ps_train/table_files"):
             self._text = tf.placeholder(tf.string, [])
             self._prefix = tf.placeholder(tf.string, [])
@@ -96,6 +105,8 @@ class TableFiles:
         if not self.specs:
             return
         newest = contents.read_tables(delta or path)
+        if self._probe:
+            self._set_uses_ps_files(all(self._probe.can_read(session, one) for one in (path, delta) if one), path)
         self._load_rows(session, delta or path, newest)
         self._load_seen(session, delta or path, newest)
         self._warn_of_refused(session, delta or path)
@@ -108,6 +119,15 @@ class TableFiles:
             self.base = path
             self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
 
+    def _set_uses_ps_files(self, uses_ps_files: bool, path: str) -> None:
+        if uses_ps_files != self._uses_ps_files:
+            _log.info("the ps %s the files in %s%s", "read and write" if uses_ps_files else "cannot use",
+                      os.path.dirname(path), "" if uses_ps_files else "; the rows of tables pass through this task")
+        self._uses_ps_files = uses_ps_files
+        for stores in self.stores.values():
+            for store in stores:
+                store.uses_ps_files = uses_ps_files
+
     def _load_rows(
         self, session: tf.Session, path: str, saved: Mapping[str, SavedTable], *, keeps_present: bool = False
     ) -> None:
@@ -117,9 +137,8 @@ class TableFiles:
             try:
                 _run_side_by_side(session, calls)
             except tf.errors.NotFoundError as error:
-                raise CheckpointError("train_dir_not_shared", (
-                    f"table {name}: a ps cannot read {path}: {error.message.splitlines()[0]}; each ps reads its own "
-                    "rows, so --train_dir must be a folder that all ps share")) from error
+                raise CheckpointError("checkpoint_unreadable", f"table {name}: checkpoint {path} cannot be read: "
+                                      f"{error.message.splitlines()[0]}") from error
 
     def _load_seen(self, session: tf.Session, path: str, saved: Mapping[str, SavedTable]) -> None:
         """Reads how often ids without a row were seen.
@@ -146,6 +165,8 @@ class TableFiles:
 
     def begin_save(self, session: tf.Session, folder: str, is_delta: bool) -> TableWriter:
         """Begins to write all rows, or those that have changed since `base`, which must not be "" then."""
+        if self._probe:
+            self._set_uses_ps_files(self._probe.can_write(session, folder), folder)
         since = self._since if is_delta else {name: [-1] * len(stores) for name, stores in self.stores.items()}
         return TableWriter(self, session, folder, since, note=None if is_delta else self._note_base)
 

@@ -172,4 +172,4 @@ def test_an_evaluator_without_a_checkpoint_says_what_it_waits_for(tmp_path, stop
     board = types.SimpleNamespace(state=lambda: states.pop(0), mismatch=lambda: "", is_stop_requested=lambda: False)
     monkeypatch.setattr(waits.Reminder, "remind", lambda self: texts.append(self.name()))
     evaluator.evaluate_until_done(None, str(tmp_path), board, TIMEOUTS, stop)
-    assert texts == [f"the first checkpoint in {tmp_path}"] * 3
+    assert texts == [f"the first checkpoint in {tmp_path}, which must be the chief's folder"] * 3

@@ -13,7 +13,7 @@ _RULE = Sgd(1.0)
 class Model:
     """A model's lookups in a graph of one process that stands for so many ps, with a session."""
 
-    def __init__(self, build, num_ps=1, sorts_ids=False, rule=_RULE):
+    def __init__(self, build, num_ps=1, sorts_ids=False, rule=_RULE, local_device=""):
         """Calls `build`, which returns the scalar loss, and connects its lookups."""
         self.graph = tf.Graph()
         with self.graph.as_default():
@@ -28,7 +28,7 @@ class Model:
             self.gradients = [gradient for gradient, _ in pairs]
             self.train_op = tf.group(
                 *(stores[rows.ref()].update(one.indices, one.values) for one, rows in pairs))
-            self.tables = TableFiles(self.registry)
+            self.tables = TableFiles(self.registry, local_device)
         self.session = tf.Session(graph=self.graph)
         self.tables.reset(self.session)
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
+import unittest.mock
 
 import numpy as np
 import pytest
 
 import ps_train
 from ps_train.parts.inference import predictor, serving
-from ps_train.parts.tables import connection, contents, hashing, index, part, rules, store_ops, table_files
+from ps_train.parts.tables import (
+    connection,
+    contents,
+    folder_probe,
+    hashing,
+    index,
+    part,
+    rules,
+    store_ops,
+    table_files,
+)
 from ps_train.parts.tables.rules import Adagrad, Frozen, TableSpec
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
@@ -33,7 +45,7 @@ _made = {}
 class Tables(Model):
     """Two tables, dynamic and fixed, whose names differ in little, and a dense variable; empty at each `with`."""
 
-    def __init__(self, num_ps, rule, kinds):
+    def __init__(self, num_ps, rule, kinds, local_device):
         """Makes them."""
         def build():
             self.step = tf.train.create_global_step()
@@ -44,7 +56,7 @@ class Tables(Model):
             self.factor = tf.placeholder_with_default(1.0, [])
             return self.factor * tf.add_n([tf.reduce_sum(tf.square(rows + 1)) for rows in self.rows.values()])
 
-        super().__init__(build, num_ps, rule=rule)
+        super().__init__(build, num_ps, rule=rule, local_device=local_device)
         with self.graph.as_default():
             self.saver = tf.train.Saver([self.step])
             self.prefix = tf.placeholder(tf.string, [])
@@ -103,11 +115,11 @@ class Tables(Model):
             return MergingSaver(self.saver, [self.tables.begin_save, *parts])
 
 
-def _tables(num_ps=1, rule=_RULE, kinds=_KINDS):
+def _tables(num_ps=1, rule=_RULE, kinds=_KINDS, local_device=""):
     """Returns Tables, which are made once for all tests: most of their time goes into graphs."""
-    key = num_ps, rule, repr(kinds)
+    key = num_ps, rule, repr(kinds), local_device
     if key not in _made:
-        _made[key] = Tables(num_ps, rule, kinds)
+        _made[key] = Tables(num_ps, rule, kinds, local_device)
     return _made[key]
 
 
@@ -148,9 +160,18 @@ def small_pieces(monkeypatch):
     _make_pieces_small(monkeypatch)
 
 
-def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces):
+@pytest.fixture
+def local_device(request, monkeypatch):
+    """The device of the chief, where the ps do not see its folder; "" where each ps uses the files itself."""
+    monkeypatch.setattr(folder_probe.FolderProbe, "_read", lambda probe, session, path: [])
+    return request.param
+
+
+@pytest.mark.parametrize("local_device", ["", "/cpu:0"], ids=["by the ps", "by the chief"], indirect=True)
+def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces, local_device, caplog):
     """Values and slots by id, and those of ids without a row; restored over other rows."""
-    saving = _tables(num_ps=2)
+    caplog.set_level("INFO")
+    saving = _tables(num_ps=2, local_device=local_device)
     with saving:
         for ids in (_IDS, _IDS[:4], _IDS[2:7]):
             saving.train(ids)
@@ -162,7 +183,7 @@ def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces
     saved = contents.read_tables(path)
     assert all(len(pieces) > 1 for table in saved.values() for pieces in table.pieces)
     for num_ps in (1, 2, 3):
-        restored = _tables(num_ps)
+        restored = _tables(num_ps, local_device=local_device)
         with restored:
             restored.train(np.arange(0, 60, 7))
             restored.tables.restore(restored.session, path)
@@ -176,6 +197,24 @@ def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces
                 first = after
             for name, value in after.items():
                 np.testing.assert_allclose(value, first[name], rtol=1e-5)
+    assert caplog.text.count("rows of tables pass through this task") == (4 if local_device else 0)
+
+
+def test_the_ps_use_files_that_they_share_with_the_chief(tmp_path):
+    folder, path = str(tmp_path), f"{tmp_path}/model.ckpt-1"
+    with tf.Graph().as_default(), tf.Session() as session:
+        probe = folder_probe.FolderProbe(["/cpu:0", "/cpu:0"])
+        assert probe.can_write(session, folder)
+        pathlib.Path(f"{path}.index").write_text("an index")
+        assert probe.can_read(session, path)
+        # On a machine that does not have the folder, and on one that has a checkpoint of another training there.
+        for content in (tf.errors.NotFoundError(None, None, "no file"), [b"an index", b"another one"]):
+            stand_in = unittest.mock.Mock(run=unittest.mock.Mock(side_effect=[content, content]))
+            assert not probe.can_read(stand_in, path)
+        stand_in = unittest.mock.Mock(run=unittest.mock.Mock(side_effect=[tf.errors.NotFoundError(None, None, "no")]))
+        assert not probe.can_write(stand_in, folder)
+        stand_in.run.assert_called_once()  # a write would make the folder there
+    assert os.listdir(tmp_path) == ["model.ckpt-1.index"]
 
 
 def test_an_evaluation_reads_values_only(tmp_path):
@@ -350,11 +389,12 @@ def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
         _assert_same(restored.values_and_slots(), before)
 
 
-@pytest.mark.parametrize("is_delta", [False, True], ids=["checkpoint", "delta"])
-def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
+@pytest.mark.parametrize("is_delta, local_device", [(False, ""), (True, "/cpu:0")], indirect=["local_device"],
+                         ids=["checkpoint", "delta by the chief"])
+def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta, local_device):
     """On another number of ps, too: an id seen twice needs one more time of three, others three."""
     kinds = {"items": {"min_count": 3}}
-    saving = _tables(num_ps=2, kinds=kinds)
+    saving = _tables(num_ps=2, kinds=kinds, local_device=local_device)
     with saving:
         saving.train(np.array([1, 2, 3]))
         path, delta = saving.save(tmp_path), None
@@ -364,7 +404,7 @@ def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
         else:
             path = saving.save(tmp_path, step=2)
     for num_ps in (1, 2, 3):
-        restored = _tables(num_ps, kinds=kinds)
+        restored = _tables(num_ps, kinds=kinds, local_device=local_device)
         with restored:
             restored.train(np.array([9]))  # is forgotten
             restored.tables.restore(restored.session, path, delta)

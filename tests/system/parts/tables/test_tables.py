@@ -10,9 +10,12 @@ from tests.sharded import Sharded
 
 
 def test_tables_with_deltas_outlive_a_ps_a_worker_and_the_chief_in_the_midst_of_a_save(tmp_path, start_process):
-    """Each line counts once an epoch in the rows and in the dense parameters, and besides as the logs say."""
+    """Each line counts once an epoch in the rows and in the dense parameters, and besides as the logs say.
+
+    The tasks share no folder, so the rows pass through the chief.
+    """
     training = Sharded(tmp_path, start_process, ["--save_model_secs=1000", "--save_delta_secs=1"], batch_secs=0.3,
-                       num_ps=2, params=",rows_per_line=1000")
+                       num_ps=2, params=",rows_per_line=1000", has_own_folders=True)
     start_process.wait_for_line("worker-0.1", ".delta-")
     training.kill("ps-1")
     training.start("ps-1")
@@ -27,6 +30,8 @@ def test_tables_with_deltas_outlive_a_ps_a_worker_and_the_chief_in_the_midst_of_
     assert training.saves_under_way(), "it was not in the midst of a save"
     training.start("worker-0")
     training.assert_ends_well()
+    assert "the ps cannot use the files in train; " in start_process.log("worker-0.2")
+    assert not list(tmp_path.glob("ps-*/*"))
     assert not training.saves_under_way()
     training.assert_counts_fit(training.saved_counts())
     training.assert_counts_fit(training.saved_rows())
