@@ -35,8 +35,9 @@ class Sharded:
         self.cluster = TaskCluster(num_ps, 2)
         plugin = "tests.plugins.ledger"
         self.flags = [f"--model={plugin}", f"--dataset={plugin}", "--batch_size=16", "--optimizer=sgd",
-                      "--learning_rate=1", f"--train_dir={'train' if has_own_folders else self.train_dir}", "--dynamic_sharding",
-                      f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}", "--log_steps=10",
+                      "--learning_rate=1", f"--train_dir={'train' if has_own_folders else self.train_dir}",
+                      "--dynamic_sharding", f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}",
+                      "--log_steps=10",
                       f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
                       f"hold={folder}/hold,hold_batch={HOLD_BATCH}{params}", *flags]
         self.lives = collections.Counter()
@@ -131,13 +132,13 @@ class Sharded:
         """Returns how often the parameters of the last checkpoint were trained on each line."""
         from ps_train import testing  # noqa: PLC0415 (as above)
 
-        return collections.Counter(dict(enumerate(testing.read_checkpointself.train_dir["counts"].tolist())))
+        return collections.Counter(dict(enumerate(testing.read_checkpoint(self.train_dir)["counts"].tolist())))
 
     def saved_rows(self):
         """Returns the same of the rows of the table."""
         import ps_train  # noqa: PLC0415 (as above)
         from ps_train.storage import checkpoints  # noqa: PLC0415 (as above)
 
-        path = checkpoints.newest_sound(strself.train_dir)
+        path = checkpoints.newest_sound(str(self.train_dir))
         return collections.Counter({int(one): float(value[0]) for ids, values in ps_train.read_table(path, "counts")
                                     for one, value in zip(ids, values)})
