@@ -32,9 +32,13 @@ _GROUP_SECS, _GROUP_MBYTES = 60.0, 1700.0
 _UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record does not have
 # Folders and files of the units that are no parts: what they are made of, and their tests.
 _OTHER_UNITS = {
-    "docs": (("docs", "examples", "README.md", "deploy"),
-             ("tests/system/test_how_to.py", "tests/system/test_tutorial.py", "tests/system/test_examples.py",
-              "tests/cluster/test_pages.py", "tests/system/deploy")),
+    "docs": (("docs", "README.md"), ("tests/cluster/test_pages.py",)),
+    "docs/how_to": ([f"docs/{page}.md" for page in (
+        "clusters", "data", "embeddings", "inference", "kubernetes", "migrate", "operate", "profile", "report")],
+        ("tests/system/test_how_to.py",)),
+    "docs/tutorial": (("docs/tutorial", "docs/index.md"), ("tests/system/test_tutorial.py",)),
+    "examples": (("examples",), ("tests/system/test_examples.py",)),
+    "deploy": (("deploy", "docs/kubernetes.md", "docs/tutorial/kubernetes.md"), ("tests/system/deploy",)),
     "benchmarks": (("benchmarks",), ("tests/unit/benchmarks", "tests/system/benchmarks")),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -45,6 +46,12 @@ def test_a_part_has_the_files_of_those_that_it_imports():
     """So a change to tables runs the tests of inference."""
     sources = plan_tests.units()["parts/inference"].sources
     assert {"ps_train/parts/inference", "ps_train/parts/tables"} <= set(sources)
+
+
+def test_each_page_whose_commands_are_run_is_watched():
+    """By the unit of the test that runs them."""
+    text = (plan_tests.REPO / "tests/system/test_how_to.py").read_text(encoding="utf-8")
+    assert set(re.findall(r'block\("(docs/.*?)"', text)) == set(plan_tests.units()["docs/how_to"].sources)
 
 
 def test_a_group_keeps_both_limits():
