@@ -77,7 +77,7 @@ class Run:
                 pids[name] = self._group.start(
                     name, [*self._cluster.flags(job, index), *self._flags], cwd=own_folder, is_exec=True).pid
             stepped_secs = self._wait_for("  loss ")
-            trained_secs = self._wait_for("table items: ")
+            trained_secs = self._wait_for("finishing and saving")
             saved = threading.Event()
             watcher = threading.Thread(target=self._watch, args=(pids, saved))
             watcher.start()
