@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError
 from ps_train.parts.keras import strategies
-from tests.processes import REPO, free_ports, is_open
+from tests.processes import free_ports, is_open
 
 
 @pytest.fixture
@@ -53,12 +51,13 @@ def test_missing_tasks_are_named(workers, stop):
     assert not is_open(int(workers[0].address.rpartition(":")[2]))
 
 
-def test_a_wait_that_holds_pythons_lock_is_ended():
+def test_a_wait_that_holds_pythons_lock_is_ended(start_process, tmp_path):
     """SIGALRM ends the process, after it has printed where it stood; a block that ends in time is left alone."""
-    code = ("import ctypes; from ps_train.parts.keras.strategies import bounded_without_python as bounded\n"
-            "with bounded(60): pass\n"
-            "with bounded(0.3): ctypes.PyDLL(None).sleep(30)")
-    ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=25,
-                           check=False)
-    assert ended.returncode == -14
-    assert "Timeout (0:00:00.3" in ended.stderr and "line 3" in ended.stderr
+    (tmp_path / "waiting.py").write_text(
+        "import ctypes; from ps_train.parts.keras.strategies import bounded_without_python as bounded\n"
+        "with bounded(60): pass\n"
+        "with bounded(0.3): ctypes.PyDLL(None).sleep(30)\n")
+    start_process.start("waiting", [], script=str(tmp_path / "waiting.py"))
+    assert start_process.exit_code("waiting", 25) == -14
+    log = start_process.log("waiting")
+    assert "Timeout (0:00:00.3" in log and "line 3" in log

@@ -61,7 +61,7 @@ def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_p
     """From the newest checkpoint that can be read, with the learning rate of now; at the end there is nothing to do."""
     common = [*DIGITS, "--model=models.keras_cnn", "--steps_per_epoch=20", "--steps_per_execution=7",
               f"--train_dir={tmp_path}/train"]
-    flags = [*common, "--params=filters=4,dense_units=16"]
+    flags = [*common, "--params=filters=1,dense_units=8"]
     first = run(start_process, "first", *flags, "--train_steps=40")
     assert "After 40 training steps" in first
     newest = tmp_path / "train/ckpt-00000040.keras"
@@ -75,8 +75,8 @@ def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_p
     third = run(start_process, "third", *flags, "--train_steps=60")
     assert "nothing to train: the global step is 60" in third
     assert accuracy(third) == accuracy(second)
-    other = run(start_process, "other", *common, "--train_steps=100", "--params=filters=8,dense_units=16", exit_code=2)
-    assert "filters in --params is 8, but 4 in the folder" in other
+    other = run(start_process, "other", *common, "--train_steps=100", "--params=filters=2,dense_units=8", exit_code=2)
+    assert "filters in --params is 2, but 1 in the folder" in other
 
 
 def test_a_validation_set_that_repeats_trains_with_a_number_of_batches(start_process, tmp_path):
