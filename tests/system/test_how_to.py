@@ -1,6 +1,6 @@
 """The commands of the how-to pages, run in an empty folder; test_tutorial.py carries out the tutorial, page by page.
 
-Each is run as the page has it, but for flags that make the training short.
+Each is run as the page has it, but for flags that make the training short, with one worker where that is enough.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ def reader(start_process, tmp_path):
 
 def test_a_training_is_evaluated_exported_and_predicts(reader, tmp_path):
     """The SavedModel predicts what the checkpoint does, to the last digit."""
-    reader(train_steps="60").run(block("docs/inference.md", "bash", "python -m ps_train evaluate"))
+    reader(train_steps="60", num_workers="1").run(block("docs/inference.md", "bash", "python -m ps_train evaluate"))
     predicted, served = ((tmp_path / name).read_text() for name in ("predictions.csv", "served.csv"))
     assert predicted == served and len(predicted.splitlines()) == 2001
 
 
 def test_the_best_checkpoint_is_kept_and_exported(reader, tmp_path):
     """By the chief, while it trains."""
-    reader(dataset="digits", train_steps="60", eval_steps="20", train_dir="run").run(
+    reader(dataset="digits", train_steps="60", eval_steps="20", train_dir="run", num_workers="1").run(
         block("docs/inference.md", "bash", "python -m ps_train launch --eval_steps"))
     assert list((tmp_path / "run/best").glob("model.ckpt-*.index"))
     assert list((tmp_path / "exported/best").glob("*/saved_model.pb"))
@@ -35,7 +35,7 @@ def test_the_best_checkpoint_is_kept_and_exported(reader, tmp_path):
 
 def test_a_training_is_watched_saved_stopped_and_reported(reader, start_process, tmp_path):
     """All of its tasks end; `resume` prints its command; the report is one page."""
-    follower = reader()
+    follower = reader(num_workers="1")
     training = follower.start("ps_train launch --dataset=tests.plugins.slow --train_steps=1000000 --train_dir=run")
     start_process.wait_for_line(training, "examples/s")  # before that there may be no ps yet, which is told at once
     first = follower.num_run + 1
@@ -84,23 +84,24 @@ def test_a_profile_is_printed_and_its_timeline_written(reader, start_process, tm
 
 def test_clicks_are_written_and_trained_on(reader):
     """In equal shares, and in ranges that ps 0 hands out."""
-    follower = reader(model="models.logistic_regression", train_dir="first", train_steps="20")
+    follower = reader(model="models.logistic_regression", train_dir="first", train_steps="20", num_workers="1")
     follower.run(block("docs/data.md", "bash", "python -m data.clicks").replace(
         "=1000000", "=4000 --params=eval_examples=500,vocab=3000"))
     follower.flags = {"model": "models.logistic_regression", "data_dir": "clicks", "train_dir": "second",
-                      "num_epochs": "1"}
+                      "num_epochs": "1", "num_workers": "1"}
     follower.run(block("docs/data.md", "bash", "python -m ps_train launch --dataset=data.criteo --dynamic_sharding"))
 
 
 def test_a_model_with_tables_trains(reader, start_process):
     """DeepFM, whose log loss is printed."""
-    reader(train_steps="20", train_dir="run").run(block("docs/embeddings.md", "bash", "python -m ps_train launch"))
+    reader(train_steps="20", train_dir="run", num_workers="1").run(
+        block("docs/embeddings.md", "bash", "python -m ps_train launch"))
     assert "auc = " in start_process.log("command-1")
 
 
 def test_a_checkpoint_is_converted_there_and_back(reader, start_process, tmp_path):
     """From graph training to Keras, and to graph training again, which goes on with it."""
-    follower = reader(dataset="digits", train_steps="30")
+    follower = reader(dataset="digits", train_steps="30", num_workers="1")
     follower.run("python -m ps_train launch --model=models.mlp --train_dir=/tmp/graph")
     follower.run(block("docs/migrate.md", "bash", "python -m ps_train convert"))
     follower.flags["train_steps"] = "60"
