@@ -99,17 +99,18 @@ def _assert_like(folder, oracle, atol=1e-6):
         np.testing.assert_allclose(values, expected, atol=atol, err_msg=name)
 
 
-_ALONE = {"several steps at once": {"steps_per_execution": 3},
-          "bounded": {"bound": staleness.Bound(3, 1, 10.0, {0: "worker:0"})},
-          "own optimizer": {"own_optimizer": True}}
+_ALONE = {"several steps at once": (2, {"steps_per_execution": 3}),
+          "bounded": (1, {"bound": staleness.Bound(3, 1, 10.0, {0: "worker:0"})}),
+          "own optimizer": (1, {"own_optimizer": True})}
 
 
-@pytest.mark.parametrize("options", _ALONE.values(), ids=_ALONE)
-def test_one_worker_does_what_numpy_does(tmp_path, start_servers, options):
-    """Six steps on two ps; the rows in the checkpoint are numpy's."""
+@pytest.mark.parametrize("num_ps, options", _ALONE.values(), ids=_ALONE)
+def test_one_worker_does_what_numpy_does(tmp_path, start_servers, num_ps, options):
+    """Six steps; the rows in the checkpoint are numpy's."""
     params = {"batch_size": _BATCH, "seed": 7, "own_optimizer": options.get("own_optimizer", False)}
     options = {name: value for name, value in options.items() if name != "own_optimizer"}
-    (outcome,) = clusters.train_together(start_servers(2, 1), tmp_path, _STEPS, 1, **_options(params=params, **options))
+    (outcome,) = clusters.train_together(
+        start_servers(num_ps, 1), tmp_path, _STEPS, 1, **_options(params=params, **options))
     assert outcome.global_step == _STEPS
     oracle = Oracle()
     for step in range(_STEPS):
@@ -137,20 +138,6 @@ def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, num_ps,
     """As TensorFlow's accumulators: a row is averaged over the workers that have it; as a choice, summed."""
     train_in_lock_step(start_servers(num_ps, 2), tmp_path, _STEPS, **_options(**options))
     _assert_like(tmp_path, _sync_oracle(sums="flags" in options))
-
-
-def test_training_goes_on_from_the_rows_on_another_number_of_ps(tmp_path, start_servers):
-    """Three steps on 2 ps and three on 1 are six on either."""
-    for num_ps, train_steps in ((2, 3), (1, 6)):
-        # The second training begins its data at the start, so it gets the remaining data.
-        ids, labels = _data()
-        rest = clusters.array_dataset(ids[3 * _BATCH:], labels[3 * _BATCH:], shuffle=False)
-        options = _options() if train_steps == 3 else _options(dataset=rest)
-        clusters.train_together(start_servers(num_ps, 1), tmp_path, train_steps, 1, **options)
-    oracle = Oracle()
-    for step in range(6):
-        oracle.apply(*oracle.gradients(np.arange(_BATCH) + step * _BATCH)[:3])
-    _assert_like(tmp_path, oracle)
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
