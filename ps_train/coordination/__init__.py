@@ -10,6 +10,7 @@ Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackb
     blackboard.py    reads and writes the blackboard
     connection.py    the session through which a blackboard call reaches a ps
     variables.py     the variables that the blackboard consists of
+    terms.py         a chief that was replaced writes nothing any more
     heartbeat.py     claims a worker's number and sends its heartbeats
     agreement.py     do all tasks describe the same cluster?
     fingerprint.py   do all workers train the same model in the same way?

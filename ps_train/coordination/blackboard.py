@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import description, reachability
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.coordination import variables
+from ps_train.coordination import terms, variables
 from ps_train.coordination.connection import Connection, run_on_ps
 from ps_train.coordination.state import AdmissionView, Snapshot, State, new_claim
 from ps_train.errors import BlackboardError, ClusterLostError
@@ -31,12 +31,13 @@ _DONE_SECS, _DONE_PAUSE_SECS = 30.0, 0.2
 class Blackboard:
     """One task's view of the blackboard.
 
-    Every method raises BlackboardError if a ps does not answer or has not created its part of the blackboard yet, and
-    ConfigError if a ps is not what this task expects. Close it, for example with `contextlib.closing`: a session that
-    Python's garbage collection closes waits forever if its server has ended.
+    Every method raises BlackboardError if a ps does not answer or has not created its part of the blackboard yet, or if
+    a later chief has begun its term, and ConfigError if a ps is not what this task expects. Close it, for example with
+    `contextlib.closing`: a session that Python's garbage collection closes waits forever if its server has ended.
 
     Attributes:
       first_ps: the ps that has the blackboard.
+      term: of the chief that this is (terms.py); `terms.NO_TERM` before `begin_term` and for other tasks.
     """
 
     def __init__(
@@ -56,9 +57,12 @@ class Blackboard:
         self._heartbeat_timeout_secs = heartbeat_timeout_secs
         self._ps, self.first_ps = list(ps), ps[0]
         self._last_tick_secs = clock.now()
+        self.term = terms.NO_TERM
         with tf.Graph().as_default() as graph:
             self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+            self._claim, self._term = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             self._build_for_every_ps()
+            self._begin_term = terms.begin_term_on(self._ps, self._worker, self._claim)
             with tf.device(self._ps[0].device):
                 self._build_for_first_ps()
                 self._build_for_workers()
@@ -73,15 +77,16 @@ class Blackboard:
         self._clear_stops, self._raise_states = [], []
         for task in self._ps:
             with tf.device(task.device):
-                self._write_states.append(variables.write("state", self._value))
-                self._raise_states.append(variables.write("state", tf.maximum(variables.read("state"), self._value)))
+                self._write_states.append(terms.write_in(self._term, lambda: variables.write("state", self._value)))
+                self._raise_states.append(terms.write_in(self._term, lambda: variables.write(
+                    "state", tf.maximum(variables.read("state"), self._value))))
                 self._clear_stops.append(variables.clear("stop_requested"))
                 self._read_incarnations.append(variables.read("incarnation"))
                 self._write_first_ps.append(variables.write("first_ps", self._ps[0].address))
 
     def _build_creation(self, cluster_description: str) -> None:
         cleared = [*variables.clear_first_ps(), variables.clear("first_ps"), variables.clear("mismatch"),
-                   variables.clear("stop_requested")]
+                   variables.clear("stop_requested"), variables.clear("term")]
         written = [variables.write("state", 0), variables.write("cluster", cluster_description)]
         with tf.control_dependencies(cleared + written):
             self._create = variables.write("incarnation", self._value)
@@ -94,32 +99,35 @@ class Blackboard:
         self._read_prepared = variables.read("prepared")
         self._incarnations = tf.placeholder(tf.int64, [variables.MAX_PS])
         self._string = tf.placeholder(tf.string, [])
-        self._write_fingerprint = variables.write("fingerprint", self._string)
-        with tf.control_dependencies([self._write_fingerprint]):  # see `_build_admission_view`
-            self._write_prepared = variables.write("prepared", self._incarnations)
+        self._write_prepared = terms.write_in(self._term, self._record_prepared)
         self._read_fingerprint = variables.read("fingerprint")
         self._write_activity = variables.write("chief_activity", self._string)
         self._read_activity = variables.read("chief_activity")
         self._write_reason = variables.write("end_reason", self._string)
-        self._read_reason, self._clear_reason = variables.read("end_reason"), variables.clear("end_reason")
+        self._read_reason = variables.read("end_reason")
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
         self._read_snapshot = [self._read_state, *(
             variables.read(name)
             for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness"))]
 
+    def _record_prepared(self) -> list[tf.Operation]:
+        written = variables.write("fingerprint", self._string)
+        with tf.control_dependencies([written]):  # see `_build_admission_view`
+            return [variables.write("prepared", self._incarnations), variables.clear("end_reason")]
+
     def _build_for_workers(self) -> None:
-        self._clear_local_steps, self._clear_finished = variables.clear("local_steps"), variables.clear("finished")
-        is_here = tf.not_equal(variables.read("claims"), 0)
-        self._clear_finished_of_claimed = variables.write(
-            "finished", tf.where(is_here, tf.zeros([variables.MAX_WORKERS], tf.int64), variables.read("finished")))
+        self._clear_workers = terms.write_in(
+            self._term, lambda: [variables.clear("local_steps"), variables.clear("finished")])
+        self._clear_finished_of_claimed = terms.write_in(self._term, lambda: variables.write("finished", tf.where(
+            tf.not_equal(variables.read("claims"), 0), tf.zeros([variables.MAX_WORKERS], tf.int64),
+            variables.read("finished"))))
         self._mark_finished = variables.write_element("finished", self._worker, 1)
         self._mark_unfinished = variables.write_element("finished", self._worker, 0)
         self._admit = variables.write_element("admissions", self._worker, variables.read("claims")[self._worker])
         self._withdraw = variables.write_element("admissions", self._worker, 0)
         self._read_admission_view = self._build_admission_view()
-        self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
-        self._staleness = tf.placeholder(tf.float64, [])
+        self._local_steps, self._staleness = tf.placeholder(tf.int64, []), tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is accepted: a heartbeat never takes another process's number.
         holds_claim = tf.equal(variables.read("claims")[self._worker], self._claim)
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
@@ -252,20 +260,31 @@ class Blackboard:
         current = self.incarnations()
         if prepared is not None and current != prepared:
             raise BlackboardError("ps_restarted", "a ps has restarted while the chief prepared the parameters")
-        if self.state() == State.IDLE:
-            self._run([self._clear_local_steps, self._clear_finished])
-        else:  # training continues after the loss of a ps: a worker that has finished and left does not come back
-            self._run(self._clear_finished_of_claimed)
+        # If training continues after the loss of a ps, a worker that has finished and left does not come back.
+        is_new = self.state() == State.IDLE
+        self._write_in_term([self._clear_workers if is_new else self._clear_finished_of_claimed], {})
         incarnations = np.zeros([variables.MAX_PS], np.int64)
         incarnations[:len(self._ps)] = current
-        self._run([self._write_prepared, self._write_fingerprint, self._write_first_ps, self._clear_reason],
-                  {self._incarnations: incarnations, self._string: fingerprint})
+        self._run(self._write_first_ps)
+        self._write_in_term([self._write_prepared], {self._incarnations: incarnations, self._string: fingerprint})
         self.announce(State.RUNNING)
+
+    def begin_term(self, worker: int, claim: int) -> bool:
+        """Lets no earlier chief write any more; returns false if another claim has this one's worker number."""
+        term, is_accepted = self._run(self._begin_term, {self._worker: worker, self._claim: claim})
+        if is_accepted:
+            self.term = int(term)
+        return bool(is_accepted)
+
+    def _write_in_term(self, writes: list[tf.Tensor], feed: dict[tf.Tensor, Any]) -> None:
+        if not all(self._run(writes, {**feed, self._term: self.term})):
+            raise BlackboardError("chief_replaced", terms.REFUSED)
 
     def announce(self, state: State) -> None:
         """Writes the state of training to every ps; servers that become idle have not been asked to stop."""
-        cleared = self._clear_stops if state == State.IDLE else []
-        self._run([self._write_states, cleared], {self._value: state})
+        self._write_in_term(self._write_states, {self._value: state})
+        if state == State.IDLE:
+            self._run(self._clear_stops)
 
     def announce_stopping(self, reason: str = "") -> None:
         """Announces that no more steps are taken, unless training has ended already: the state never goes back.
@@ -275,7 +294,7 @@ class Blackboard:
         """
         if reason:
             self._run(self._write_reason, {self._string: reason})
-        self._run(self._raise_states, {self._value: State.STOPPING})
+        self._write_in_term(self._raise_states, {self._value: State.STOPPING})
 
     def end_reason(self) -> str:
         """Returns the reason given with the end of training, or ""."""
@@ -289,7 +308,7 @@ class Blackboard:
         """
         # A ps that has received it ends, so a call to all of them is not repeated; each is told at its own server.
         with tf.Graph().as_default() as graph:
-            write = variables.write("state", State.DONE)
+            write = terms.write_in(tf.constant(self.term, tf.int64), lambda: variables.write("state", State.DONE))
         end_secs = clock.now() + _DONE_SECS
         waiting = list(self._ps)
         while waiting:
@@ -297,7 +316,8 @@ class Blackboard:
             for ps in waiting:
                 if reachability.accepts(ps.address):  # a call to a server that has ended takes seconds to fail
                     try:
-                        run_on_ps(ps, graph, write)
+                        if not run_on_ps(ps, graph, write):
+                            raise BlackboardError("chief_replaced", terms.REFUSED)
                     except BlackboardError as error:
                         failed.append((ps, error))
             if failed and clock.now() >= end_secs:

@@ -125,6 +125,14 @@ class Heartbeat:
             return False
         return True
 
+    def begin_term(self) -> bool:
+        """Begins a term of this process as chief; returns false if another process has the number.
+
+        Raises:
+          BlackboardError: a ps does not answer.
+        """
+        return self._board.begin_term(self._number, self._claim)
+
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Sends heartbeats while its body runs, then leaves."""

@@ -13,6 +13,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Task
+from ps_train.coordination import terms
 from ps_train.errors import ClusterLostError
 from ps_train.runtime import clock, threads, waits
 
@@ -86,6 +87,8 @@ def is_lost(error: tf.errors.OpError) -> bool:
         return True
     # If a step fails in several places, TensorFlow raises one error, of any type, whose message lists the others.
     if _LOST_AMONG_OTHERS.search(error.message):
+        return True
+    if terms.REFUSED in error.message:  # this chief was replaced, which its heartbeat finds soon
         return True
     # A ps that restarted has no variables. Reading one raises the first message, updating one the second
     # (tensorflow/core/kernels/resource_variable_ops.cc).

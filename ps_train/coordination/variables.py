@@ -23,6 +23,7 @@ _ON_EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
     "first_ps": ([], tf.string),  # address of ps 0, which the chief writes
+    "term": ([1], tf.int64),  # of the latest chief (terms.py)
     "cluster": ([], tf.string),  # the cluster as this ps is configured (cluster/description.py)
     "stop_requested": ([], tf.int64),  # 1 after `ps_train stop` (parts/control/)
     "mismatch": ([], tf.string),  # how two tasks' cluster descriptions differ, "" if they agree (agreement.py)
@@ -95,6 +96,12 @@ def write_element(name: str, index: Any, value: Any) -> tf.Operation:
 def add_element(name: str, index: Any, value: Any) -> tf.Operation:
     """Adds to one element of a variable."""
     return tf.raw_ops.ResourceScatterAdd(
+        resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
+
+
+def raise_element(name: str, index: Any, value: Any) -> tf.Operation:
+    """Sets one element of a variable to a value, if that is higher."""
+    return tf.raw_ops.ResourceScatterMax(
         resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
 
 

@@ -20,13 +20,14 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import fingerprint, sessions
+from ps_train.coordination import fingerprint, sessions, terms
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import AdmissionView, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError, Problem, refuse
 from ps_train.runtime import waits
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
+from ps_train.training.fence import PREPARING, Fence, FencedSaver, FencedSession
 from ps_train.training.replica_graph import TrainGraph
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
@@ -47,7 +48,7 @@ class Admission:
 
     def __init__(
         self, cluster: Cluster, board: Blackboard, *, start_timeout_secs: float, stop: threading.Event,
-        own_fingerprint: str,
+        own_fingerprint: str, begin_term: Callable[[], bool] = lambda: True,
     ) -> None:
         """Prepares it.
 
@@ -55,9 +56,11 @@ class Admission:
           start_timeout_secs: how long to wait for the other tasks.
           stop: ends every wait.
           own_fingerprint: what this worker must have in common with the others; "" compares nothing.
+          begin_term: lets no earlier chief write any more; returns false if another process has this chief's number.
         """
         self._cluster = cluster
         self._board = board
+        self._begin_term = begin_term
         self._start_timeout_secs = start_timeout_secs
         self._stop = stop
         self._fingerprint = own_fingerprint
@@ -79,6 +82,8 @@ class Admission:
 
     def _ask_as_chief(self) -> Parameters | None:
         """Returns None if a worker of the training that is to be replaced has joined in the meantime."""
+        if not self._begin_term():  # then the heartbeat stops this process
+            return None
         view = self._board.admission_view()
         if view.state == State.DONE:  # the chief before this one was killed after it had announced it; the ps end
             return None if self._differences(view) else Parameters.OVER
@@ -165,26 +170,30 @@ class SessionOpener:
 
     def __init__(
         self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str, *, journal: Journal,
-        note_activity: Callable[[str], None] = lambda text: None,
+        term: Callable[[], int] = lambda: terms.NO_TERM, note_activity: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
         Args:
           target: address of the server whose sessions these are.
           journal: learns from what each session begins.
+          term: returns the chief's term.
           note_activity: takes what the chief does meanwhile, for the workers that wait for it.
         """
         self._cluster = cluster
         self._target = target
         self._graph = graph
         self._train_dir = train_dir
-        self._journal, self._note_activity = journal, note_activity
+        self._journal, self._term, self._note_activity = journal, term, note_activity
         self._logged_origin: tuple[str | None, int] | None = None
         with graph.graph.as_default():
-            self.supervisor = self._make_supervisor()
+            own_init_ops = tf.get_collection(tf.GraphKeys.INIT_OP)  # of the model; the Supervisor looks there, too
+            init_op = own_init_ops[0] if own_init_ops else tf.global_variables_initializer()
+            self._fence = Fence(self._preparing_ops(init_op) if cluster.is_chief else [])
+            self.supervisor = self._make_supervisor(init_op)  # finalises the graph
         graph.graph.finalize()
 
-    def _make_supervisor(self) -> tf.train.Supervisor:
+    def _make_supervisor(self, init_op: tf.Operation) -> tf.train.Supervisor:
         # The Supervisor's summary thread would take a mini-batch; here summaries come from training steps.
         with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
             local_init_op = tf.group(self._graph.update.init.every_worker)
@@ -193,6 +202,7 @@ class SessionOpener:
             is_chief=self._cluster.is_chief,
             logdir=self._train_dir if self._cluster.is_chief else None,
             ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()),
+            init_op=init_op,
             local_init_op=local_init_op,
             summary_op=None,
             summary_writer=None,  # its writer ends training if the folder fails; storage/event_files.py does not
@@ -203,6 +213,16 @@ class SessionOpener:
             recovery_wait_secs=_RECOVERY_WAIT_SECS,
             stop_grace_secs=_STOP_GRACE_SECS,
         )
+
+    def _preparing_ops(self, init_op: tf.Operation) -> list[tf.Operation]:
+        restore_op = self._graph.graph.get_operation_by_name(self._graph.savers.saver.saver_def.restore_op_name)
+        init = self._graph.update.init
+        return [init_op, restore_op, init.new_run, init.live_run,
+                *self._graph.graph.get_collection(PREPARING)]
+
+    def term_feed(self) -> dict[tf.Tensor, int]:
+        """Returns the feed with which the chief prepares parameters: its writes fail after a later chief has begun."""
+        return {self._fence.term: self._term()}
 
     def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> tf.Session:
         """Returns a session on ready parameters; if they are not ready, the chief prepares them.
@@ -226,13 +246,14 @@ class SessionOpener:
         self._note_activity(f"restores {newest}" if newest else "makes new parameters")
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         session = self.supervisor.session_manager.prepare_session(
-            self._target, self.supervisor.init_op, self._graph.savers.saver, checkpoint_filename_with_path=newest,
-            config=config, init_fn=self._init)
+            self._target, self.supervisor.init_op, FencedSaver(self._graph.savers.saver, self.term_feed()),
+            checkpoint_filename_with_path=newest, config=config, init_feed_dict=self.term_feed(), init_fn=self._init)
+        fenced = FencedSession(session, self.term_feed())
         if path:
-            self._graph.rows.restore(session, path, newest)
+            self._graph.rows.restore(fenced, path, newest)
         else:
-            self._graph.rows.reset(session)
-        self._graph.parts.after_restore(session, newest or "")
+            self._graph.rows.reset(fenced)
+        self._graph.parts.after_restore(fenced, newest or "")
         self._journal.note("session", source=newest or "new parameters", step=lost_step)
         return session
 

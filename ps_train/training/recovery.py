@@ -92,11 +92,12 @@ class SupervisedTraining:
             savable, settings.train_dir, settings.saves, sessions.is_lost, lock,
             note_saved=lambda path: self._journal.note("checkpoint", path=path, step=checkpoints.step_in_name(path)))
         self._admission = Admission(
-            cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
+            cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint,
+            begin_term=heartbeat.begin_term)
         self._chief_service = graph.update.make_chief_service()
         self._journal = journal
         self._opener = SessionOpener(cluster, target, graph, settings.train_dir, journal=self._journal,
-                                     note_activity=self._note_activity)
+                                     term=lambda: board.term, note_activity=self._note_activity)
 
     def request_save(self, answer: Callable[[str, str], None]) -> None:
         """Asks the chief's saver for a checkpoint; see `CheckpointSaver.request`."""
@@ -221,7 +222,7 @@ class SupervisedTraining:
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         init = self._graph.update.init
         self._opener.supervisor.coord.clear_stop()  # set at the end of the session before
-        self._run(session, init.live_run if is_live else init.new_run)
+        self._run(session, init.live_run if is_live else init.new_run, self._opener.term_feed())
         self._summaries.start(self._graph.graph, int(self._run(session, self._graph.steps.status)[0]))
         if not is_live:
             self._start_run()

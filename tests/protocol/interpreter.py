@@ -19,11 +19,16 @@ from tests.tensorflow_mode import tf
 
 _DEAD = object()  # the output of the branch that is not taken
 ROOT: tuple = ()
+_SERVER: frozenset[int | None] = frozenset([None])
 BLOCKED = object()  # the operation has to wait, as that of an empty accumulator
 
 
 class NotReadyError(Exception):
     """A variable has no value."""
+
+
+class AssertionFailedError(Exception):
+    """An Assert of the graph failed."""
 
 
 class Node:
@@ -112,7 +117,7 @@ class Plan:
 
 
 class _Arrived:
-    __slots__ = ("controls", "inputs", "is_dead", "missing", "is_done")
+    __slots__ = ("controls", "inputs", "is_dead", "missing", "is_done", "places")
 
     def __init__(self, node: Node) -> None:
         self.inputs = [None] * len(node.inputs)
@@ -120,14 +125,23 @@ class _Arrived:
         self.controls = node.num_controls
         self.is_dead = False
         self.is_done = False
+        self.places: frozenset[int | None] = frozenset()
 
 
 class Instance(NamedTuple):
-    """An operation on a variable that can run now: the node, its place in loops, and its inputs."""
+    """An operation on a variable that can run now.
+
+    Attributes:
+      node: the operation.
+      tag: its place in loops.
+      inputs: their values.
+      places: the ps where the operations ran that it follows; None for the server that has the call's own values.
+    """
 
     node: Node
     tag: tuple
     inputs: list[Any]
+    places: frozenset[int | None]
 
     @property
     def ps(self) -> int | None:
@@ -147,11 +161,11 @@ class Execution:
         """Begins; `values` is the value of each fed tensor by name."""
         self._plan, self._values = plan, values
         self._arrived: dict[tuple[Node, tuple], _Arrived] = {}
-        self._constants: dict[tuple, list[tuple[Node, Any]]] = collections.defaultdict(list)
+        self._constants: dict[tuple, list[tuple[Node, Any, frozenset[int | None]]]] = collections.defaultdict(list)
         self._outputs: dict[Node, tuple] = {}
         self._fetched = {node for node, _ in plan.fetches}
         self.ready: list[Instance] = []
-        self._queue = collections.deque((node, ROOT, []) for node in plan.roots)
+        self._queue = collections.deque((node, ROOT, [], frozenset()) for node in plan.roots)
         self._advance()
 
     @property
@@ -168,33 +182,34 @@ class Execution:
         if outputs is BLOCKED:
             return False
         self.ready.remove(instance)
-        self._finish(instance.node, instance.tag, outputs if isinstance(outputs, tuple) else (outputs,))
+        self._finish(instance.node, instance.tag, outputs if isinstance(outputs, tuple) else (outputs,),
+                     frozenset([instance.ps]))
         self._advance()
         return True
 
     def _advance(self) -> None:
         while self._queue:
-            node, tag, inputs = self._queue.popleft()
+            node, tag, inputs, places = self._queue.popleft()
             if inputs is _DEAD:
-                self._finish(node, tag, _DEAD)
+                self._finish(node, tag, _DEAD, places)
             elif node.type == "Fed":
-                self._finish(node, tag, (self._values[node.op.outputs[0].name],))
+                self._finish(node, tag, (self._values[node.op.outputs[0].name],), _SERVER)
             elif node.is_stateful:
-                self.ready.append(Instance(node, tag, inputs))
+                self.ready.append(Instance(node, tag, inputs, places))
             else:
-                self._finish(node, tag, _compute(node, inputs))
+                self._finish(node, tag, _compute(node, inputs), places)
 
-    def _finish(self, node: Node, tag: tuple, outputs: Any) -> None:
+    def _finish(self, node: Node, tag: tuple, outputs: Any, places: frozenset[int | None]) -> None:
         kind = node.type
         if kind in ("Enter", "RefEnter"):
             inner = (*tag, (node.attrs["frame_name"], 0))
             if node.attrs["is_constant"] and outputs is not _DEAD:
-                self._constants[inner[:-1], inner[-1][0]].append((node, outputs))
-            self._deliver(node, inner, outputs)
+                self._constants[inner[:-1], inner[-1][0]].append((node, outputs, places))
+            self._deliver(node, inner, outputs, places)
             return
         if kind in ("Exit", "RefExit"):
             if outputs is not _DEAD:
-                self._deliver(node, tag[:-1], outputs)
+                self._deliver(node, tag[:-1], outputs, places)
             return
         if kind in ("NextIteration", "RefNextIteration"):
             if outputs is not _DEAD:
@@ -202,26 +217,30 @@ class Execution:
                 inner = (*tag[:-1], (frame, number + 1))
                 if (inner, "begun") not in self._constants:
                     self._constants[inner, "begun"] = []
-                    for constant, value in self._constants[tag[:-1], frame]:
-                        self._deliver(constant, inner, value)
-                self._deliver(node, inner, outputs)
+                    for constant, value, origin in self._constants[tag[:-1], frame]:
+                        self._deliver(constant, inner, value, origin)
+                self._deliver(node, inner, outputs, places)
             return
-        self._deliver(node, tag, outputs)
+        self._deliver(node, tag, outputs, places)
 
-    def _deliver(self, node: Node, tag: tuple, outputs: Any) -> None:
+    def _deliver(self, node: Node, tag: tuple, outputs: Any, places: frozenset[int | None]) -> None:
         if tag == ROOT and node in self._fetched and outputs is not _DEAD:
             self._outputs[node] = outputs
         for slot, consumer, position in node.data_consumers:
             value = _DEAD if outputs is _DEAD else outputs[slot]
-            self._arrive(consumer, tag, position, value)
+            self._arrive(consumer, tag, position, value, places)
         for consumer in node.control_consumers:
-            self._arrive(consumer, tag, None, _DEAD if outputs is _DEAD else None)
+            self._arrive(consumer, tag, None, _DEAD if outputs is _DEAD else None, places)
 
-    def _arrive(self, node: Node, tag: tuple, position: int | None, value: Any) -> None:
+    def _arrive(
+        self, node: Node, tag: tuple, position: int | None, value: Any, places: frozenset[int | None]
+    ) -> None:
         key = (node, tag)
         arrived = self._arrived.get(key)
         if arrived is None:
             arrived = self._arrived[key] = _Arrived(node)
+        if not arrived.places >= places:
+            arrived.places |= places
         is_merge = node.type in ("Merge", "RefMerge")
         if position is None:
             arrived.controls -= 1
@@ -237,13 +256,13 @@ class Execution:
             live = [number for number, each in enumerate(arrived.inputs) if each is not None and each is not _DEAD]
             if live:
                 arrived.is_done = True
-                self._queue.append((node, tag, [arrived.inputs[live[0]], live[0]]))
+                self._queue.append((node, tag, [arrived.inputs[live[0]], live[0]], arrived.places))
             elif not arrived.missing:
                 arrived.is_done = True
-                self._queue.append((node, tag, _DEAD))
+                self._queue.append((node, tag, _DEAD, arrived.places))
         elif not arrived.missing:
             arrived.is_done = True
-            self._queue.append((node, tag, _DEAD if arrived.is_dead else arrived.inputs))
+            self._queue.append((node, tag, _DEAD if arrived.is_dead else arrived.inputs, arrived.places))
 
 
 def _compute(node: Node, inputs: list[Any]) -> tuple:
@@ -295,6 +314,7 @@ STATELESS: dict[str, Callable] = {
     "Identity": lambda node, value: value,
     "StopGradient": lambda node, value: value,
     "IdentityN": lambda node, *values: tuple(values),
+    "PlaceholderWithDefault": lambda node, value: value,
     "Placeholder": lambda node: (_ for _ in ()).throw(KeyError(f"{node.name} is not fed")),
     "VarHandleOp": lambda node: ((node.ps, node.attrs["shared_name"].decode() or node.name),),
     "MutexV2": lambda node: ((node.ps, node.attrs["shared_name"].decode()),),
@@ -309,6 +329,7 @@ STATELESS: dict[str, Callable] = {
     "Sum": lambda node, value, axis: np.sum(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Prod": lambda node, value, axis: np.prod(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Squeeze": lambda node, value: np.squeeze(value, tuple(node.attrs["squeeze_dims"]) or None),
+    "Max": lambda node, value, axis: np.max(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Min": lambda node, value, axis: np.min(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Any": lambda node, value, axis: np.any(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "ArgMin": lambda node, value, axis: np.int64(np.argmin(value)),
@@ -441,11 +462,22 @@ def _add_at(value: Any, indices: Any, updates: Any) -> None:
     np.add.at(value, indices, updates)
 
 
+def _raise_at(value: Any, indices: Any, updates: Any) -> None:
+    np.maximum.at(value, indices, updates)
+
+
 def _set_at(value: Any, indices: Any, updates: Any) -> None:
     value[indices] = updates
 
 
+def _assert(store: Store, node: Node, condition: Any, *data: Any) -> tuple:
+    if not condition:
+        raise AssertionFailedError(str(data))
+    return (None,)
+
+
 STATEFUL: dict[str, Callable] = {
+    "Assert": _assert,
     "ReadVariableOp": lambda store, node, handle: store.read(handle[1]),
     "ResourceGather": lambda store, node, handle, indices: store.read(handle[1])[indices],
     "VarIsInitializedOp": lambda store, node, handle: np.bool_(handle[1] in store.values),
@@ -453,6 +485,7 @@ STATEFUL: dict[str, Callable] = {
     "AssignAddVariableOp": _assign_add,
     "ResourceScatterUpdate": _scatter(_set_at),
     "ResourceScatterAdd": _scatter(_add_at),
+    "ResourceScatterMax": _scatter(_raise_at),
     "ResourceApplyGradientDescent": _descend,
     "ResourceConditionalAccumulator": _accumulator,
     "ResourceAccumulatorSetGlobalStep": _set_step,

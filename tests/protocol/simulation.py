@@ -25,7 +25,7 @@ from ps_train.cluster import reachability
 from ps_train.coordination import connection, state
 from ps_train.errors import PsTrainError
 from ps_train.runtime import clock
-from tests.protocol.interpreter import Caller, Execution, NotReadyError, Plan, Store
+from tests.protocol.interpreter import AssertionFailedError, Caller, Execution, NotReadyError, Plan, Store
 from tests.tensorflow_mode import tf
 
 LATENCY_SECS = 0.001
@@ -347,6 +347,7 @@ class Request(Caller):
         self._error: Exception | None = None
         self._began_secs = world.now_secs
         self._locks: list[tuple[Store, str]] = []
+        self._contacted: set[int | None] = set()  # the ps that have the call and its own values
         self.operation = ""  # the type of the last one
         self.seen: dict[str, Any] = {}  # what the watchers of reads have noted
         session.requests.add(self)
@@ -452,12 +453,18 @@ class Request(Caller):
             if self.session.incarnations.setdefault(place.name, place.incarnation) != place.incarnation:
                 self.fail(tf.errors.AbortedError(None, None, f"{place.name} has restarted"))
                 return None
-            if not self._world.reaches(self._server, place):
+            # What follows operations of this ps only goes on while the server of the call is frozen.
+            needs_packet = ps not in self._contacted or not instance.places <= {ps, None}
+            if not self._world.reaches(self._server if needs_packet else place, place):
                 return _RETRY_SECS
+            self._contacted.add(ps)
             try:
                 has_run = self._world.run_operation(place, self, self._execution, instance)
             except NotReadyError as error:
                 self.fail(tf.errors.FailedPreconditionError(None, None, str(error)))
+                return None
+            except AssertionFailedError as error:
+                self.fail(tf.errors.InvalidArgumentError(None, None, str(error)))
                 return None
             if has_run:
                 self._note_lock(place.store, instance)

@@ -35,11 +35,12 @@ from ps_train.tasks import run as task_runner
 from ps_train.tasks import settings, setup, worker
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import recovery, replica_graph
+from ps_train.training.fence import Fence
 from ps_train.training.queues import Queues
 from ps_train.training.replica_graph import Input, Savers, TrainGraph
 from ps_train.training.reporting import End, Report
 from ps_train.updates import build
-from ps_train.updates.update import Update
+from ps_train.updates.update import InitOps, Update
 from tests.protocol.history import History
 from tests.protocol.simulation import Process, World
 from tests.tensorflow_mode import tf
@@ -222,21 +223,21 @@ class SavedVariables:
         self.training_id = tf.placeholder(tf.float32, [])
         self.values = [tf.placeholder(variable.dtype.base_dtype, variable.shape) for variable in variables]
         self.restore_op = tf.group(*(variable.assign(value) for variable, value in zip(variables, self.values)))
-        self.own_op = tf.no_op()
         self.read = [variable.read_value() for variable in variables]
         self.are_initialized = []
         for variable in variables:
             with tf.device(variable.device):
                 self.are_initialized.append(tf.raw_ops.VarIsInitializedOp(resource=variable.handle))
 
-    def own_ops(self, view: Cluster) -> None:
-        """Adds what notes whose parameters those of a ps are."""
+    def prepare_with(self, view: Cluster, init: InitOps) -> None:
+        """Adds what notes whose parameters those of a ps are, and the fence around the preparation."""
         owned = []
         for task in view.ps:
             with tf.device(task.device + "/cpu:0"):
                 handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="training_id", container="")
                 owned.append(tf.raw_ops.AssignVariableOp(resource=handle, value=self.training_id))
         self.own_op = tf.group(*owned)
+        self.fence = Fence([self.own_op, self.restore_op, init.new_run, init.live_run])
 
 
 def saved_variables(graph: tf.Graph) -> SavedVariables:
@@ -266,7 +267,7 @@ def build_graph(setting: Setting, index: int) -> TrainGraph:
         gradient = tf.constant(np.eye(setting.num_workers, dtype=np.float32)[index])
         update = _build_update(own, vectors, [(gradient, vector) for vector in vectors], global_step)
         saved = SavedVariables([*vectors, global_step])
-        saved.own_ops(view)
+        saved.prepare_with(view, update.init)
         graph.add_to_collection(_SAVED, saved)
         return TrainGraph(
             graph=graph, update=update, global_step=global_step,
@@ -298,8 +299,9 @@ class _Supervisor:
 class _Opener:
     """Stands for `SessionOpener`, as TensorFlow's SessionManager does it."""
 
-    def __init__(self, training: Training, cluster: Any, target: str, graph: TrainGraph) -> None:
+    def __init__(self, training: Training, cluster: Any, target: str, graph: TrainGraph, term: Any) -> None:
         self._training, self._cluster, self._target, self._graph = training, cluster, target, graph
+        self._term = term
         self.supervisor = _Supervisor()
 
     def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> Any:
@@ -320,14 +322,18 @@ class _Opener:
                 raise tf.errors.DeadlineExceededError(None, None, "Session was not ready")
             clock.sleep(1.0)
 
+    def term_feed(self) -> dict[Any, int]:
+        return {saved_variables(self._graph.graph).fence.term: self._term()}
+
     def _prepare(self, session: Any, saved: SavedVariables) -> None:
         step = max(self._training.checkpoints, default=None)
         values = [np.zeros(variable.shape.as_list(), variable.dtype.base_dtype.as_numpy_dtype)
                   for variable in saved.variables] if step is None else self._training.checkpoints[step]
         self._training.restored.append(step or 0)
         self._training.world.current.restored_step = step
-        session.run(saved.own_op, {saved.training_id: self._training.world.current.process.learning_rate})
-        session.run(saved.restore_op, dict(zip(saved.values, values)))
+        owner = self._training.world.current.process.learning_rate
+        session.run(saved.own_op, {saved.training_id: owner, **self.term_feed()})
+        session.run(saved.restore_op, {**dict(zip(saved.values, values)), **self.term_feed()})
 
 
 def recovery_session(target: str, graph: Any, config: Any) -> Any:
@@ -410,6 +416,17 @@ def _cached_init(original: Any) -> Any:
 
 
 @contextlib.contextmanager
+def cached_boards() -> Iterator[None]:
+    """Lets equal blackboards share their graphs while its body runs."""
+    original = blackboard.Blackboard.__init__
+    blackboard.Blackboard.__init__ = _cached_init(original)
+    try:
+        yield
+    finally:
+        blackboard.Blackboard.__init__ = original
+
+
+@contextlib.contextmanager
 def installed(training: Training) -> Iterator[None]:
     """Lets the tasks of a training run on what is written here, while its body runs."""
     def newest_sound(train_dir: str) -> str | None:
@@ -418,8 +435,8 @@ def installed(training: Training) -> Iterator[None]:
     def make_saver(savable: Any, train_dir: str, schedule: Any, is_lost: Any, *args: Any, **kwargs: Any) -> _Saver:
         return _Saver(training, savable, is_lost)
 
-    def make_opener(cluster: Any, target: str, graph: Any, *args: Any, **kwargs: Any) -> _Opener:
-        return _Opener(training, cluster, target, graph)
+    def make_opener(cluster: Any, target: str, graph: Any, *args: Any, term: Any, **kwargs: Any) -> _Opener:
+        return _Opener(training, cluster, target, graph, term)
 
     patches = [
         (setup, "start", lambda cluster, num_gpus: f"grpc://{cluster.task.address}"),
@@ -427,10 +444,10 @@ def installed(training: Training) -> Iterator[None]:
         (event_files, "Summaries", _NoSummaries),
         (_NoSummaries, "opening_secs", training.setting.opening_secs), (checkpoints, "newest_sound", newest_sound),
         (worker, "write_summaries", lambda *args: None),
-        (blackboard.Blackboard, "__init__", _cached_init(blackboard.Blackboard.__init__)),
         (threads, "join_named", lambda *args, **kwargs: None),
     ]
     with contextlib.ExitStack() as stack:
+        stack.enter_context(cached_boards())
         for module, name, value in patches:
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, value)

@@ -195,7 +195,9 @@ def test_what_belongs_together_is_read_in_the_order_in_which_no_chief_writes(sta
         admissions, state, texts, prepared, _ = board._read_admission_view
         for earlier, later in ((admissions, [state]), ([state], [prepared]), ([prepared], texts)):
             assert all({read.op for read in earlier} <= set(transfer.upstream([tensor])) for tensor in later)
-        assert board._write_fingerprint in transfer.upstream([board._write_prepared])
+        writes = {op.inputs[0].op.get_attr("shared_name"): op for op in transfer.upstream([board._write_prepared])
+                  if op.type == "AssignVariableOp"}
+        assert writes[b"ps_train/fingerprint"] in transfer.upstream([writes[b"ps_train/prepared"]])
 
 
 def test_a_chief_whose_ps_restarts_before_it_announces_prepares_again(start_servers, tmp_path):
