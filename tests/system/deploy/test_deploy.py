@@ -213,13 +213,13 @@ def test_what_the_pods_run_trains_to_the_end(name, tmp_path, start_process):
         if (job, index) == chief and "elastic" in name:  # which waits at the end for nobody who has not come yet
             wait_until(lambda: has_come(1, f"localhost:{ports['ps', 0]}"), "worker 1")
         container = replicas(path)[job][1]
-        arguments = [re.sub(r"^--train_steps=.*", "--train_steps=200", argument).replace("/train/", f"{tmp_path}/")
+        arguments = [re.sub(r"^--train_steps=.*", "--train_steps=60", argument).replace("/train/", f"{tmp_path}/")
                      for argument in container["args"]]
         text = operator_tf_config(path, job, index, lambda *pod: f"localhost:{ports[pod]}")
         start_process.start(f"{job}-{index}", arguments, env={"TF_CONFIG": text, "CUDA_VISIBLE_DEVICES": "-1"})
     assert set(start_process.wait(120).values()) == {0}
     log = start_process.log(f"{chief[0]}-0")
-    assert re.search(r"^Steps of each worker, 20\d in all:$", log, re.MULTILINE)
+    assert re.search(r"^Steps of each worker, 6\d in all:$", log, re.MULTILINE)
     assert "evaluator" not in replicas(path) or re.search(r"accuracy = 0\.", start_process.log("evaluator-0"))
 
 
