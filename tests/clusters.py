@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import threading
@@ -34,24 +33,34 @@ SAVED_WEIGHTS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 TRUE_WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
 
 
-class LocalCluster:
-    """Servers of all tasks, in this process; they end with it, as TensorFlow cannot stop a server."""
+class GraphCluster:
+    """The addresses of a cluster without servers: enough to build graphs for it."""
 
     def __init__(self, num_ps: int, num_workers: int) -> None:
         ports = iter(processes.free_ports(num_ps + num_workers))
         self.addresses = {job: {index: f"localhost:{next(ports)}" for index in range(count)}
                           for job, count in (("ps", num_ps), ("worker", num_workers))}
+
+    def view(self, job: str, index: int) -> Cluster:
+        """Returns the cluster as one task sees it."""
+        return Cluster(job, index, self.addresses)
+
+
+class LocalCluster(GraphCluster):
+    """Servers of all tasks, in this process; they end with it, as TensorFlow cannot stop a server."""
+
+    def __init__(self, num_ps: int, num_workers: int) -> None:
+        super().__init__(num_ps, num_workers)
         self.servers = {(job, index): self._start(job, index)
                         for job, tasks in self.addresses.items() for index in tasks}
+        # Of each ps, made once: making one takes a tenth of a second of CPU time.
+        self._boards = [blackboard.for_ps(self.target("ps", index), self.view("ps", index))
+                        for index in self.addresses["ps"]]
 
     def _start(self, job: str, index: int) -> tf.train.Server:
         """Starts a task's server with the options that a real task gives it; its idle threads do not spin, for one."""
         config = setup.session_threads(self.view(job, index), device_count={"GPU": 0})
         return tf.train.Server(tf.train.ClusterSpec(self.addresses), job_name=job, task_index=index, config=config)
-
-    def view(self, job: str, index: int) -> Cluster:
-        """Returns the cluster as one task sees it."""
-        return Cluster(job, index, self.addresses)
 
     def target(self, job: str, index: int) -> str:
         """Returns the address of one task's server."""
@@ -59,17 +68,13 @@ class LocalCluster:
 
     def create_blackboard(self) -> None:
         """Does what each ps does when it starts."""
-        for index in self.addresses["ps"]:
-            with contextlib.closing(blackboard.for_ps(self.target("ps", index), self.view("ps", index))) as board:
-                board.create()
+        for board in self._boards:
+            board.close()  # the session may be from before a reset of the server
+            board.create()
 
-
-    @contextlib.contextmanager
     def keeping_time(self):
-        """Runs the clock of ps 0."""
-        own = blackboard.for_ps(self.target("ps", 0), self.view("ps", 0))
-        with contextlib.closing(own), ps.running_clock(own):
-            yield
+        """Returns a context that runs the clock of ps 0."""
+        return ps.running_clock(self._boards[0])
 
 
 def start(num_ps: int, num_workers: int) -> LocalCluster:
@@ -113,7 +118,7 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> contra
 
 
 def build_graph(
-    cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
+    cluster: GraphCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
     learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
     bound=None, steps_per_execution: int = 1, flags=None, **chosen,
 ) -> replica_graph.TrainGraph:

@@ -9,7 +9,7 @@ import pytest
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard
-from tests import clusters
+from tests import bare_training, clusters
 from tests.tensorflow_mode import tf
 
 
@@ -20,22 +20,19 @@ def data_with(value, row):
     return features, labels
 
 
-def worker(start_servers, tmp_path, on_nan, features, labels, gradients=None, steps=40):
-    """Returns a worker that trains on the arrays, in order."""
-    made = clusters.Worker(start_servers(2, 1), 0, tmp_path, steps, gradients=gradients,
-                           dataset=clusters.array_dataset(features, labels, shuffle=False))
-    made.schedule = made.schedule._replace(on_nan=on_nan)
-    made.start()
-    return made
+def train(start_servers, features, labels, on_nan, gradients=None):
+    """Returns the training, and its outcome after 40 steps on the arrays, in order."""
+    training = bare_training.BareTraining(start_servers(2, 1), gradients=gradients,
+                                          dataset=clusters.array_dataset(features, labels, shuffle=False))
+    return training, training.train(40, on_nan=on_nan)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
-def test_stop_names_worker_step_and_what_it_was(start_servers, tmp_path, value, gradients):
+@pytest.mark.parametrize("value, gradients", [(np.nan, None), (-np.inf, 1)], ids=["async", "sync"])
+def test_stop_names_worker_step_and_what_it_was(start_servers, value, gradients):
     """The third batch is bad: the error comes after two global steps."""
     message = r"worker:0, in the step after global step 2: the (loss|gradient of \w+) has (NaN|Inf|-Inf|\+Inf)"
     with pytest.raises(UserCodeError, match=message) as error:
-        worker(start_servers, tmp_path, "stop", *data_with(value, 20), gradients).result()
+        train(start_servers, *data_with(value, 20), "stop", gradients)
     assert error.value.exit_code == 1
 
 
@@ -53,7 +50,8 @@ def test_what_tensorflow_finds_in_a_summary_is_known_too(value, name):
 def test_skip_leaves_the_bad_batches_out(start_servers, tmp_path, caplog, gradients):
     """The parameters are those of numpy on the seven good batches of eight, step by step, and finite."""
     features, labels = data_with(np.nan, 20)
-    outcome = worker(start_servers, tmp_path, "skip", features, labels, gradients).result()
+    training, outcome = train(start_servers, features, labels, "skip", gradients)
+    training.save(tmp_path)
     weights, bias, steps, batch = np.zeros(4), 0.0, 0, 0
     while steps < 40:
         rows = slice(8 * (batch % 8), 8 * (batch % 8) + 8)
@@ -70,11 +68,11 @@ def test_skip_leaves_the_bad_batches_out(start_servers, tmp_path, caplog, gradie
     assert caplog.text.count("this batch is skipped") == batch - steps
 
 
-def test_skipping_without_end_is_an_error(start_servers, tmp_path):
+def test_skipping_without_end_is_an_error(start_servers):
     """Where every batch is bad it is not the batch."""
     features, labels = clusters.linear_data()
     with pytest.raises(UserCodeError, match="after global step 0: the (loss|gradient of .*) has NaN"):
-        worker(start_servers, tmp_path, "skip", features * np.nan, labels).result()
+        train(start_servers, features * np.nan, labels, "skip")
 
 
 def test_one_bad_gradient_keeps_all_others_from_being_applied():

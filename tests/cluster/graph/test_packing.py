@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.cluster.spec import Cluster
 from ps_train.coordination import fingerprint
 from ps_train.errors import UserCodeError
 from ps_train.graph import packing, transfer
@@ -18,13 +19,12 @@ from ps_train.plugins import contracts
 from ps_train.storage import saver
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.cluster.graph.test_transfer import crossings, transfers
 from tests.tensorflow_mode import tf
 
 PACKED = transfer.Wire()
 PLAIN = transfer.Wire(is_fused=False)
-RULES = ["sgd", "rmsprop", "ftrl"]  # without slots; with slots that begin at 0 or 1; at another number. And Adam
 NUM_PACKED = 4  # on each ps; the time of these tests goes into graphs, and grows with the number of their variables
 
 
@@ -66,10 +66,9 @@ def mixed(features):
 
 
 def train(cluster, folder, steps, wire, rule="adam", **options):
-    """Returns the checkpoint after so many steps of one worker."""
-    options = {"dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False), "model": MANY, **options}
-    clusters.train_together(cluster, folder, steps, 1, wire=wire, optimizer_name=rule, learning_rate=0.01, **options)
-    return clusters.read_checkpoint(folder)
+    """Returns the checkpoint after so many steps of one worker, which continues with a checkpoint that is there."""
+    return bare_training.checkpoint_of(cluster, folder, steps, wire=wire, optimizer_name=rule, learning_rate=0.01,
+                                       continues=True, **{"model": MANY, **options})
 
 
 def assert_same(one, other):
@@ -97,38 +96,25 @@ def begin(tmp_path, tmp_path_factory, start_servers, begun):
     return begin_or_copy
 
 
-@pytest.fixture(scope="module")
-def known():
-    """A cache of the checkpoints that training without packs comes to."""
-    return {}
-
-
 @pytest.fixture
-def plain(start_servers, known, begin):
-    """A function (rule, model, gradients, steps of each life) -> the checkpoint of training without packs."""
-    def train_plainly(rule, model, gradients, *lives):
-        key = rule, model.model_fn, gradients
-        options = {"wire": PLAIN, "rule": rule, "model": model, "gradients": gradients}
-        if (*key, lives) not in known:
-            folder = begin((*key, "plain"), **options)
-            for steps in lives[1:]:
-                train(start_servers(1, 1), folder, steps, **options)
-            known[(*key, lives)] = clusters.read_checkpoint(folder)
-        return known[(*key, lives)]
-
-    return train_plainly
+def plain(start_servers, begin):
+    """The checkpoint of FEW after 20 steps of Adam and 20 more, without packs."""
+    folder = begin("plain", model=FEW, wire=PLAIN)
+    return train(start_servers(1, 1), folder, 40, PLAIN, model=FEW)
 
 
 MIXED = model_of(mixed)
 
 
+# Slots that begin at 0 or 1; at another number; and Adam's powers. Without slots: sgd, in most of the other tests.
 @pytest.mark.optimised
-@pytest.mark.parametrize("rule, gradients", [*((rule, None) for rule in RULES), ("adam", 1)], ids=[
-    *(f"{rule}-async" for rule in RULES), "adam-sync"])
-def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, plain, rule, gradients):
+@pytest.mark.parametrize("rule, gradients", [("rmsprop", None), ("ftrl", None), ("adam", 1)],
+                         ids=["rmsprop-async", "ftrl-async", "adam-sync"])
+def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, rule, gradients):
     """Parameters, slots and what the rule keeps besides, of all kinds of variables side by side."""
-    packed = train(start_servers(2, 1), tmp_path / "packed", 20, PACKED, rule, gradients=gradients, model=MIXED)
-    assert_same(packed, plain(rule, MIXED, gradients, 20))
+    packed, plain = (train(start_servers(2, 1), tmp_path / str(wire.is_fused), 20, wire, rule, gradients=gradients,
+                           model=MIXED) for wire in (PACKED, PLAIN))
+    assert_same(packed, plain)
     assert min(np.abs(packed[f"v{index}"] - 1).max() for index in range(2 * NUM_PACKED)) > 1e-3, "each was trained"
 
 
@@ -139,22 +125,16 @@ def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, 
     ids=["unpacks", "packs", "stays", "to local steps", "from local steps"])
 def test_a_checkpoint_continues_in_any_way(start_servers, plain, begin, first, then):
     """20 steps in one way and 20 in another come to where 20 and 20 come without any of it."""
-    folder = begin(tuple(first.values()), model=FEW, **first)
+    folder = begin("plain" if first == {"wire": PLAIN} else tuple(first.values()), model=FEW, **first)
     saved = train(start_servers(1, 1), folder, 40, model=FEW, **then)
     assert saved["global_step"] == 40
-    assert_same(saved, plain("adam", FEW, None, 20, 40))
+    assert_same(saved, plain)
 
 
-@pytest.mark.optimised
 def test_in_sync_two_workers_come_to_what_they_come_to_without_packs(tmp_path, start_servers):
     """To the last digit but for the order of a sum."""
-    ends = []
-    for wire in (PACKED, PLAIN):
-        folder = tmp_path / str(wire.is_fused)
-        clusters.train_together(start_servers(1, 2), folder, 20, 2, gradients=2, wire=wire, model=FEW,
-                                dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
-        ends.append(clusters.read_checkpoint(folder))
-    assert_same(*ends)
+    assert_same(*(bare_training.checkpoint_of(start_servers(1, 2), tmp_path / str(wire.is_fused), 20, num_workers=2,
+                                              gradients=2, wire=wire, model=FEW) for wire in (PACKED, PLAIN)))
 
 
 def counting(names):
@@ -175,7 +155,7 @@ def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_se
     """And in each one before it what is packed is of one moment, though two workers train meanwhile."""
     cluster = start_servers(1, 2)
     saves = saver.SaveSchedule(0, 50, 100, 30.0)
-    workers = [clusters.Worker(cluster, index, tmp_path, 1000, saves=saves, model=counting(NAMES), learning_rate=1.0)
+    workers = [clusters.Worker(cluster, index, tmp_path, 600, saves=saves, model=counting(NAMES), learning_rate=1.0)
                for index in range(2)]
     for worker in workers:
         worker.start()
@@ -187,9 +167,9 @@ def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_se
     assert {int(np.ravel(last[name])[0]) for name in [*NAMES, "large", "global_step"]} == {num_steps}
 
 
-def test_a_save_reads_the_packs_together_with_all_else(start_servers):
+def test_a_save_reads_the_packs_together_with_all_else():
     """In one session run, and not the small variables: a checkpoint is of one moment."""
-    built = clusters.build_graph(start_servers(1, 1), 0, model=MANY, optimizer_name="adam")
+    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=MANY, optimizer_name="adam")
     save = built.graph.get_tensor_by_name(built.savers.saver.saver_def.save_tensor_name)
     read = {op.inputs[0].op.name for op in transfer.upstream([save]) if op.type == "ReadVariableOp"}
     pack = built.update.dense.packed.packs[0].whole.op.name
@@ -210,12 +190,11 @@ def test_workers_that_make_their_variables_in_another_order_update_the_same_ones
 
         return contracts.Model("ordered", model_fn, {})
 
-    workers = [clusters.Worker(cluster, index, tmp_path, 200, model=model(order), learning_rate=1.0)
+    workers = [bare_training.BareTraining(cluster, index, model=model(order), learning_rate=1.0)
                for index, order in enumerate((NAMES, NAMES[::-1]))]
     assert workers[0].graph.update.dense.packed.places() == workers[1].graph.update.dense.packed.places()
-    for worker in workers:
-        worker.start()
-    num_steps = sum(worker.result().local_steps for worker in workers)
+    num_steps = sum(outcome.local_steps for outcome in bare_training.train_at_once(workers, 100))
+    workers[0].save(tmp_path)
     saved = clusters.read_checkpoint(tmp_path)
     assert [saved[name].tolist() for name in NAMES] == [[number * num_steps] * 2 for number in range(1, len(NAMES) + 1)]
 
@@ -234,26 +213,16 @@ def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers
         cluster.create_blackboard()
 
 
-def build(start_servers, predict, **options):
-    """Returns the graph of a worker on two servers, one of them a ps."""
-    return clusters.build_graph(start_servers(1, 1), 0, model=model_of(predict), **options)
-
-
 @pytest.mark.optimised
 def test_a_step_has_one_update_and_its_transfers_only(start_servers):
     """8 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
-    cluster = start_servers(2, 1)
-    built = clusters.build_graph(cluster, 0, model=MANY, optimizer_name="adam")
+    training = bare_training.BareTraining(start_servers(2, 1), model=MANY, optimizer_name="adam")
+    built = training.graph
     assert [op.type for op in transfer.upstream([built.steps.single.progress])].count("ResourceApplyAdam") == 2
     assert sorted(crossings(built)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
     assert sorted(built.update.dense.packed.places()) == sorted(f"v{index}" for index in range(2 * NUM_PACKED))
-    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
-        with built.graph.as_default():
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input.init_op, built.input.feed)
-        session.run(built.update.init.new_run)
-        assert transfers(session, built.steps.single.progress) == {
-            ("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
+    assert transfers(training.session, built.steps.single.progress) == {
+        ("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
 
 
 def with_a_few(*terms):
@@ -335,17 +304,12 @@ OTHER_WAYS = [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, l
               begins_a_local_one]
 
 
-@pytest.mark.parametrize("term", [*OTHER_WAYS, local])
-def test_a_variable_that_is_used_in_another_way_stays_alone(start_servers, term):
-    """The others are packed."""
-    built = build(start_servers, with_a_few(term))
-    assert set(built.update.dense.packed.places()) == {f"v{index}" for index in range(NUM_PACKED)}
-
-
-def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(start_servers):
-    """It is read outside of the branch, where it can be served."""
-    built = build(start_servers, with_a_few(handed_into_a_branch))
-    assert "handed_into_a_branch/first" in built.update.dense.packed.places()
+def test_a_variable_that_is_used_in_another_way_stays_alone():
+    """The others are packed; and a value that is read outside of a branch and handed into it comes from the pack."""
+    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=model_of(
+        with_a_few(*OTHER_WAYS, local, handed_into_a_branch)))
+    assert set(built.update.dense.packed.places()) == {
+        "handed_into_a_branch/first", *(f"v{index}" for index in range(NUM_PACKED))}
 
 
 @pytest.mark.parametrize("terms, rule", [
@@ -358,12 +322,24 @@ def test_variables_that_are_used_in_other_ways_are_trained_as_without_packs(tmp_
                         model=model_of(with_a_few(*terms))) for wire in (PACKED, PLAIN)))
 
 
+def pack_alone(count=NUM_PACKED, wire=PACKED):
+    """Returns so many small variables of a graph without a cluster, the names of what packing adds, and the packing."""
+    with tf.Graph().as_default():
+        with tf.device(tf.train.replica_device_setter(ps_tasks=1)):
+            loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), count))
+        optimizer, variables = make_optimizer("adam", 0.1), tf.global_variables()
+        packed = packing.pack(loss, optimizer.compute_gradients(loss), optimizer,
+                              lambda: make_optimizer("adam", 0.1), wire)
+        added = {variable.op.name for variable in tf.global_variables()} - {variable.op.name for variable in variables}
+        assert not tf.local_variables()
+        return variables, added, packed
+
+
 @pytest.mark.parametrize("count, wire, packed", [(15, PACKED, 0), (16, PACKED, 16), (16, PLAIN, 0)])
-def test_a_few_are_not_worth_it(start_servers, monkeypatch, count, wire, packed):
+def test_a_few_are_not_worth_it(monkeypatch, count, wire, packed):
     """Nor is it done where nothing travels together."""
     monkeypatch.undo()
-    built = build(start_servers, lambda features: small_ones(features, count), wire=wire)
-    assert len(built.update.dense.packed.places()) == packed
+    assert len(pack_alone(count, wire)[-1].places()) == packed
 
 
 def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
@@ -373,19 +349,12 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
         with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
             return small_ones(features, NUM_PACKED)
 
-    cluster = start_servers(1, 1)
-    built = clusters.build_graph(cluster, 0, model=model_of(predict), learning_rate=0.01)
-    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
-        with built.graph.as_default():
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input.init_op, built.input.feed)
-        session.run(built.update.init.new_run)
-        for _ in range(3):
-            session.run(built.steps.single.progress)
-        summary = tf.Summary.FromString(session.run(built.summary_op))
-        summary_value = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
-        assert summary_value != pytest.approx(4.0, abs=1e-4)
-        built.savers.saver.save(session, str(tmp_path / "model.ckpt"), 3)
+    training = bare_training.BareTraining(start_servers(1, 1), model=model_of(predict), learning_rate=0.01)
+    training.train(3)
+    summary = tf.Summary.FromString(training.session.run(training.graph.summary_op))
+    summary_value = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
+    assert summary_value != pytest.approx(4.0, abs=1e-4)
+    training.save(tmp_path)
     assert summary_value == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
 
 
@@ -394,7 +363,7 @@ def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers, 
     cluster = start_servers(1, 1)
     stop = threading.Event()
     options = {"wire": PACKED, "model": FEW, "optimizer_name": "adam", "learning_rate": 0.01,
-               "dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False)}
+               "dataset": bare_training.IN_ORDER}
     first = clusters.Worker(cluster, 0, tmp_path, 20, stop=stop, **options)
     loop = first.body
 
@@ -411,7 +380,7 @@ def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers, 
     second = clusters.Worker(cluster, 0, tmp_path, 40, **options)
     second.start()
     assert second.result().first_step == 20
-    assert_same(clusters.read_checkpoint(tmp_path), plain("adam", FEW, None, 20, 40))
+    assert_same(clusters.read_checkpoint(tmp_path), plain)
 
 
 def spoil(cluster):
@@ -421,53 +390,46 @@ def spoil(cluster):
 
 
 def test_after_a_ps_has_lost_everything_the_packs_are_filled_from_the_checkpoint(start_servers, begin):
-    """As the variables are."""
-    ends = []
-    for wire in (PACKED, PLAIN):
-        folder = begin("two packs", wire=PLAIN, model=MANY)
-        cluster = start_servers(2, 1)
-        worker = clusters.Worker(cluster, 0, folder, 40, wire=wire, model=MANY, optimizer_name="adam",
-                                 learning_rate=0.01,
-                                 dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
-        sessions = []
+    """As the variables are: with that, training comes to where it comes without the loss."""
+    folder = begin("two packs", wire=PLAIN)
+    expected = train(start_servers(2, 1), shutil.copytree(folder, folder.with_name("without loss")), 40, PLAIN)
+    cluster = start_servers(2, 1)
+    worker = clusters.Worker(cluster, 0, folder, 40, wire=PACKED, model=MANY, optimizer_name="adam",
+                             learning_rate=0.01, dataset=bare_training.IN_ORDER)
+    sessions = []
 
-        def body(live, write_summary, worker=worker, cluster=cluster, sessions=sessions):
-            sessions.append(live)
-            if len(sessions) == 1:
-                worker.loop(live, train_steps=30).run()
-                tf.Session.reset(cluster.target("ps", 0))
-                cluster.create_blackboard()
-            return worker.loop(live).run()
+    def body(live, write_summary):
+        sessions.append(live)
+        if len(sessions) == 1:
+            worker.loop(live, train_steps=30).run()
+            tf.Session.reset(cluster.target("ps", 0))
+            cluster.create_blackboard()
+        return worker.loop(live).run()
 
-        worker.body = body
-        worker.start()
-        assert worker.result().global_step == 40
-        assert len(sessions) == 2
-        ends.append(clusters.read_checkpoint(folder))
-    assert_same(*ends)
+    worker.body = body
+    worker.start()
+    assert worker.result().global_step == 40
+    assert len(sessions) == 2
+    assert_same(clusters.read_checkpoint(folder), expected)
 
 
-def test_a_gradient_that_is_not_finite_is_told_by_its_variable(tmp_path, start_servers):
+def test_a_gradient_that_is_not_finite_is_told_by_its_variable(start_servers):
     """Though it travels together with those of others; and nothing reaches the ps."""
     def predict(features):
         with tf.variable_scope("deep"):
             poisoned = tf.get_variable("poisoned", [4], initializer=tf.zeros_initializer())
         return small_ones(features, NUM_PACKED) + tf.sqrt(tf.reduce_sum(tf.square(poisoned)))  # its gradient is 0 / 0
 
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10, model=model_of(predict))
-    worker.start()
+    training = bare_training.BareTraining(start_servers(1, 1), model=model_of(predict))
     with pytest.raises(UserCodeError, match="in the step after global step 0: the gradient of deep/poisoned has NaN"):
-        worker.result()
+        training.train(10)
 
 
-def test_workers_that_would_pack_other_variables_do_not_fit_together(start_servers):
+def test_workers_that_would_pack_other_variables_do_not_fit_together():
     """Otherwise each would train on different values."""
-    cluster = start_servers(1, 1)
-    texts = []
-    for wire in (PACKED, PLAIN):
-        built = clusters.build_graph(cluster, 0, model=MANY, wire=wire)
-        texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.savers.variables,
-                                          built.update.dense.packed.places()))
+    view = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
+    texts = [fingerprint.describe(view, {}, variables, packed.places())
+             for variables, _, packed in (pack_alone(), pack_alone(wire=PLAIN))]
     line = fingerprint.differences(*texts, their_name="worker:0 (chief)")[0]
     assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
                         r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)
@@ -475,15 +437,7 @@ def test_workers_that_would_pack_other_variables_do_not_fit_together(start_serve
 
 def test_what_is_packed_is_in_no_collection():
     """Neither initialised, nor checked, nor saved by TensorFlow, with its slots."""
-    with tf.Graph().as_default():
-        with tf.device(tf.train.replica_device_setter(ps_tasks=1)):
-            loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), NUM_PACKED))
-        optimizer = make_optimizer("adam", 0.1)
-        gradients = optimizer.compute_gradients(loss)
-        before = set(map(str, tf.global_variables()))
-        packed = packing.pack(loss, gradients, optimizer, lambda: make_optimizer("adam", 0.1), PACKED)
-        added = {variable.op.name for variable in tf.global_variables() if str(variable) not in before}
-        assert [one.whole.shape.as_list() for one in packed.packs] == [[4 * NUM_PACKED]]
-        assert len(added) == 2 * NUM_PACKED + 2, "the slots that a checkpoint has, and Adam's two powers"
-        assert not [name for name in added if "packed" in name]
-        assert not tf.local_variables()
+    _, added, packed = pack_alone()
+    assert [one.whole.shape.as_list() for one in packed.packs] == [[4 * NUM_PACKED]]
+    assert len(added) == 2 * NUM_PACKED + 2, "the slots that a checkpoint has, and Adam's two powers"
+    assert not [name for name in added if "packed" in name]

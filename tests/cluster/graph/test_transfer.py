@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import collections
-import re
 
 import numpy as np
 import pytest
 
 from ps_train.graph import transfer
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.tensorflow_mode import tf
-
-pytestmark = pytest.mark.optimised
 
 PLAIN = transfer.Wire(is_fused=False)
 PS = "/job:ps/"
@@ -31,7 +28,7 @@ def crossings(graph):
             if tensor.dtype.is_floating and tensor.shape.num_elements() != 1]
 
 
-def many_variables_model(count=20):
+def many_variables_model(count=6):
     """Returns a model with that many small variables; its gradients differ from variable to variable."""
     def model_fn(features, labels, mode, params):
         variables = [tf.get_variable(f"v{index}", [4], initializer=tf.ones_initializer()) for index in range(count)]
@@ -42,40 +39,36 @@ def many_variables_model(count=20):
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
-def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients):
-    """Two ps and twenty variables: two tensors to the worker, two back; without fusing, twenty each way."""
-    cluster = start_servers(2, 1)
+def test_a_step_makes_one_transfer_each_way_for_each_ps(gradients):
+    """Two ps and six variables: two tensors to the worker, two back; without fusing, six each way."""
+    cluster = clusters.GraphCluster(2, 1)
     fused = clusters.build_graph(cluster, 0, gradients, model=many_variables_model())
     assert sorted(crossings(fused)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
     plain = clusters.build_graph(cluster, 0, gradients, model=many_variables_model(), wire=PLAIN)
-    assert len(crossings(plain)) == 2 * 20
+    assert len(crossings(plain)) == 2 * 6
 
 
-def test_summaries_cost_a_round_no_transfers(start_servers):
-    """The loss of the single step, which they tell, is computed from what the round has pulled; else by 20 reads."""
-    built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(5))
+def test_summaries_cost_a_round_no_transfers():
+    """The loss of the single step, which they tell, is computed from what the round has pulled; else by six reads."""
+    built = clusters.build_graph(clusters.GraphCluster(2, 1), 0, model=many_variables_model(), period=Period(5))
     besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.steps.single.progress]))
     types = {op.type for op in besides}
     assert "MatMul" in types or "BatchMatMulV2" in types, "they do compute the loss"
     assert "ReadVariableOp" not in types
 
 
-def transfers(session, fetch):
-    """Returns (from, to) job -> transfers in a session run, as TensorFlow traces them.
-
-    A trace may come without the last ones of another task, and never has too many: so the most of thirty counts. On a
-    busy machine a quarter of them are incomplete.
-    """
-    most = collections.Counter()
-    for _ in range(30):
-        traced = tf.RunMetadata()
-        session.run(fetch, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=traced)
-        most |= collections.Counter(
-            re.search(r"from /job:(\w+)/.* to /job:(\w+)/", node.timeline_label).groups()
-            for device in traced.step_stats.dev_stats for node in device.node_stats if node.node_name == "RecvTensor")
-    return most
+def transfers(session, fetches):
+    """Returns (from, to) job -> tensors that a session run sends between tasks, as TensorFlow cuts its graph."""
+    cut = tf.RunMetadata()
+    session.run(fetches, options=tf.RunOptions(output_partition_graphs=True), run_metadata=cut)
+    devices = [[tf.DeviceSpec.from_string(node.attr[end].s.decode()) for end in ("send_device", "recv_device")]
+               for part in cut.partition_graphs for node in part.node
+               if node.op == "_Recv" and not node.attr["client_terminated"].b]
+    return collections.Counter((sender.job, receiver.job) for sender, receiver in devices
+                               if (sender.job, sender.task) != (receiver.job, receiver.task))
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize(("num_ps", "period", "gradients", "expected"), [
     (1, 1, None, {("ps", "worker"): 2, ("worker", "ps"): 1}),
     (1, 20, None, {("ps", "worker"): 3, ("worker", "ps"): 2}),
@@ -85,40 +78,31 @@ def transfers(session, fetch):
     (2, 20, None, {("ps", "worker"): 4, ("worker", "ps"): 3, ("ps", "ps"): 2}),
     (2, 1, 1, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 6})])
 def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, num_ps, period, gradients, expected):
-    """As traced: parameters, gradients and progress; a round of local steps besides its length and what it took.
+    """Parameters, gradients and progress; a round of local steps besides its length and what it took.
 
     Of two ps each sends and gets its own, ps 0 waits for the other one's change, and Adam's two powers are on ps 0. In
     sync, with the update in the same run, ps 1 also gets the step of its gradients and the time to update; in
     async it gets the share of a round's change.
     """
-    cluster = start_servers(num_ps, 1)
-    built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
-    update = built.update
-    fetches = [built.steps.single.progress]
-    with built.graph.as_default():
-        initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
-        session.run(initialise)
-        session.run(built.input.init_op, built.input.feed)
-        session.run(update.slots.begin_op)
-        if gradients:
-            session.run(update.init.new_run)
-            session.run(update.init.every_worker)
-            fetches.append(update.make_chief_service()._operations.update_op)
-        assert transfers(session, fetches) == expected
+    training = bare_training.BareTraining(start_servers(num_ps, 1), gradients=gradients, optimizer_name="adam",
+                                          period=Period(period))
+    assert transfers(training.session, [training.graph.steps.single.progress, *training.updates]) == expected
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
 def test_fused_and_plain_training_end_with_the_same_values(tmp_path, start_servers, gradients):
     """Fifty steps of Adam, bit for bit; the checkpoints have the same variables."""
-    ends = []
-    for name, wire in (("fused", transfer.Wire()), ("plain", PLAIN)):
-        clusters.train_together(start_servers(2, 1), tmp_path / name, 50, 1, gradients=gradients, wire=wire,
-                                optimizer_name="adam", model=many_variables_model(6))
-        ends.append(clusters.read_checkpoint(tmp_path / name))
-    assert ends[0].keys() == ends[1].keys()
-    for name, value in ends[0].items():
-        np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+    assert_equal(*(bare_training.checkpoint_of(
+        start_servers(2, 1), tmp_path / str(wire.is_fused), 50, gradients=gradients, wire=wire, optimizer_name="adam",
+        model=many_variables_model()) for wire in (transfer.Wire(), PLAIN)))
+
+
+def assert_equal(one, other, rtol=0.0):
+    """Compares two checkpoints."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(value, other[name], rtol=rtol, err_msg=name)
 
 
 @pytest.mark.parametrize(("gradients", "period"), [(None, 1), (1, 1), (None, 5)], ids=["async", "sync", "rounds"])
@@ -133,17 +117,12 @@ def test_variables_of_the_old_kind_travel_one_by_one(tmp_path, start_servers, gr
 
         return clusters.contracts.Model("of two kinds", model_fn, {})
 
-    ends = []
-    for is_resource in (False, True):
-        clusters.train_together(start_servers(1, 1), tmp_path / str(is_resource), 20, 1, gradients=gradients,
-                                model=model(is_resource), optimizer_name="adam", period=Period(period))
-        ends.append(clusters.read_checkpoint(tmp_path / str(is_resource)))
-    assert ends[0].keys() == ends[1].keys()
-    for name, value in ends[0].items():
-        np.testing.assert_allclose(value, ends[1][name], rtol=1e-6, err_msg=name)
+    assert_equal(*(bare_training.checkpoint_of(
+        start_servers(1, 1), tmp_path / str(is_resource), 20, gradients=gradients, model=model(is_resource),
+        optimizer_name="adam", period=Period(period)) for is_resource in (False, True)), rtol=1e-6)
 
 
-def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
+def test_a_sparse_variable_is_looked_up_on_its_ps():
     """Only the rows travel, fused or not, and its gradient stays IndexedSlices."""
     def model_fn(features, labels, mode, params):
         table = tf.get_variable("table", [1000, 2], initializer=tf.ones_initializer())
@@ -151,7 +130,7 @@ def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
         rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]), tf.int32)) * scale + shift
         return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
 
-    built = clusters.build_graph(start_servers(1, 1), 0, model=clusters.contracts.Model("lookup", model_fn, {}))
+    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=clusters.contracts.Model("lookup", model_fn, {}))
     step = transfer.upstream([built.steps.single.progress])
     assert not [tensor for op in step for tensor in op.inputs if tensor.shape == [1000, 2] and PS in tensor.op.device]
     assert "ResourceScatterAdd" in {op.type for op in step}
@@ -195,15 +174,15 @@ def test_what_a_cast_loses_is_sent_later():
 
 def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path, start_servers):
     """The tensors under way are bfloat16; what is saved is not rounded to it, and integers are never cast."""
-    cluster = start_servers(2, 1)
-    wire = transfer.Wire(tf.bfloat16)
-    built = clusters.build_graph(cluster, 0, model=many_variables_model(6), wire=wire)
-    step = transfer.upstream([built.steps.single.progress])
+    training = bare_training.BareTraining(start_servers(2, 1), model=many_variables_model(),
+                                          wire=transfer.Wire(tf.bfloat16))
+    step = transfer.upstream([training.graph.steps.single.progress])
     travelling = [tensor.dtype for op in step for tensor in op.inputs
                   if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
                   and tensor.dtype != tf.resource]
     assert set(travelling) == {tf.bfloat16}
-    clusters.train_together(cluster, tmp_path, 30, 1, wire=wire, model=many_variables_model(6))
+    training.train(30)
+    training.save(tmp_path)
     saved = clusters.read_checkpoint(tmp_path)
     assert saved["global_step"] == 30
     rounded = saved["v3"].astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)

@@ -21,12 +21,13 @@ from tests.tensorflow_mode import tf
 CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}})
 
 
-def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixed"):
+def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixed", folder=""):
     """Returns the fingerprint of a worker with one variable and one embedding table."""
     others = {"table items": f"of {dim}", "rows of tables on the ps": dealt}
     with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
         return fingerprint.describe(
-            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], others=others)
+            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], others=others,
+            train_dir=folder)
 
 
 def test_equal_workers_do_not_differ():
@@ -85,30 +86,14 @@ def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers
     assert chief.result().global_step == 20
 
 
-@pytest.mark.parametrize(("folder", "optimizer"), [("first", "sgd"), ("second", "adam")])
-def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers, tmp_path, folder, optimizer):
-    """Parameters that an interrupted client left on the ps are not taken for its own, nor for those of a new folder."""
-    cluster = start_servers(1, 1)
-    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
-        first = _worker(cluster, 0, tmp_path / "first", "adam", 20)
-        first.start()
-        first.result()
-        board.start_run(board.fingerprint())  # as a client leaves it that was killed
-        clusters.remove_checkpoints(tmp_path / "first")
-        second = _worker(cluster, 0, tmp_path / folder, optimizer, 30)
-        second.start()
-        assert second.result().first_step == 0
-
-
-@pytest.mark.parametrize("state", [State.RUNNING, State.STOPPING])
-def test_all_workers_of_another_training_begin_anew_where_nobody_trains(start_servers, tmp_path, state):
+def test_all_workers_of_another_training_begin_anew_where_nobody_trains(start_servers, tmp_path):
     """Also if the chief comes last: the ps are left from a training whose workers have ended."""
     cluster = start_servers(1, 2)
     first = _worker(cluster, 0, tmp_path / "first", "adam", 20)
     first.start()
     first.join()
     first.board.start_run(first.board.fingerprint())
-    first.board.announce(state)  # as workers leave it that were stopped, or killed at the end
+    first.board.announce(State.STOPPING)  # as workers leave it that were killed at the end
     other, chief = (_worker(cluster, index, tmp_path / "second", "sgd", 200) for index in (1, 0))
     other.start()
     wait_until(lambda: first.board.snapshot().claims[1], "the claim of worker 1")
@@ -145,27 +130,42 @@ def _left_over_training(start_servers):
     with contextlib.ExitStack() as stack:
         boards = [stack.enter_context(contextlib.closing(blackboard.for_worker(
             cluster.target("worker", index), cluster.view("worker", index)))) for index in (0, 1)]
-        for number, board in enumerate(boards):
-            board.claim(number, 17 + number)
-        boards[0].start_run(describe({"optimizer": "adam"}))
+        _leave_over(boards, 17)
         yield cluster, boards
 
 
-def _admission(cluster, index, board, optimizer):
+def _leave_over(boards, claim):
+    for number, board in enumerate(boards):
+        board.claim(number, claim + number)
+    boards[0].start_run(describe({"optimizer": "adam"}))
+
+
+def _admission(cluster, index, board, optimizer, folder=""):
     return Admission(cluster.view("worker", index), board, start_timeout_secs=60, stop=threading.Event(),
-                     own_fingerprint=describe({"optimizer": optimizer}))
+                     own_fingerprint=describe({"optimizer": optimizer}, folder=folder))
 
 
-@pytest.mark.parametrize("method", ["admission_view", "fingerprint", "is_prepared", "state", "mismatch"])
-def test_a_worker_waits_for_its_chief_that_begins_anew_between_two_looks(start_servers, method):
+def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers):
+    """Parameters that an interrupted client left on the ps are not taken for its own, nor for those of a new folder."""
+    with _left_over_training(start_servers) as (cluster, (board, _)):
+        assert _admission(cluster, 0, board, "adam")._ask_as_chief() is Parameters.LIVE
+        assert _admission(cluster, 0, board, "sgd")._ask_as_chief() is Parameters.NEW
+        assert board.state() is State.IDLE
+        board.start_run(describe({"optimizer": "adam"}, folder="first"))
+        assert _admission(cluster, 0, board, "adam", folder="second")._ask_as_chief() is Parameters.NEW
+
+
+def test_a_worker_waits_for_its_chief_that_begins_anew_between_two_looks(start_servers):
     """An earlier reading does not matter: the admitted chief is of the same training, so the worker is not refused."""
     with _left_over_training(start_servers) as (cluster, (chief_board, board)):
-        chief = _admission(cluster, 0, chief_board, "sgd")
-        other = _admission(cluster, 1, _Interrupted(board, method, chief._ask_as_chief), "sgd")
-        assert other._ask_as_worker() is None
-        assert other._ask_as_worker() is None
-        chief_board.start_run(describe({"optimizer": "sgd"}))
-        assert other._ask_as_worker() is Parameters.LIVE
+        for number, method in enumerate(["admission_view", "fingerprint", "is_prepared", "state", "mismatch"]):
+            _leave_over((chief_board, board), 100 + 2 * number)
+            chief = _admission(cluster, 0, chief_board, "sgd")
+            other = _admission(cluster, 1, _Interrupted(board, method, chief._ask_as_chief), "sgd")
+            assert other._ask_as_worker() is None, method
+            assert other._ask_as_worker() is None, method
+            chief_board.start_run(describe({"optimizer": "sgd"}))
+            assert other._ask_as_worker() is Parameters.LIVE, method
 
 
 def test_a_worker_that_was_admitted_while_its_training_was_replaced_withdraws(start_servers):

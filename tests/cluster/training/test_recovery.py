@@ -13,9 +13,11 @@ from ps_train import errors
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.runtime import waits
+from ps_train.storage.journal import Journal
 from ps_train.training import recovery
+from ps_train.training.opening import SessionOpener
 from ps_train.training.reporting import End
-from tests import clusters
+from tests import bare_training, clusters
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -23,39 +25,30 @@ MODES = {"async": None, "sync": 2}
 
 
 @pytest.fixture(scope="module")
-def folders():
-    """Folders of trainings that several tests continue, by their names."""
-    return {}
+def once_trained(tmp_path_factory):
+    """A folder that one test of this module trains into, for all that continue there."""
+    return tmp_path_factory.mktemp("trained") / "train"
 
 
 @pytest.fixture
-def trained_dir(tmp_path, tmp_path_factory, start_servers, folders):
+def trained_dir(tmp_path, start_servers, once_trained):
     """A folder with the checkpoints of steps 20 and 40 of one worker, on one ps."""
-    if "one ps" not in folders:
-        folder = tmp_path_factory.mktemp("trained")
+    if not once_trained.exists():
         for train_steps in (20, 40):
-            clusters.train_together(start_servers(1, 1), folder, train_steps, 1)
-        folders["one ps"] = folder
-    return shutil.copytree(folders["one ps"], tmp_path / "train")
+            bare_training.train(start_servers(1, 1), once_trained, train_steps, continues=True)
+    return shutil.copytree(once_trained, tmp_path / "train")
 
 
 @pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
-def test_two_workers_train_to_the_last_step_and_the_chief_saves_it(tmp_path, start_servers, gradients):
-    """Both workers end by the steps, and the checkpoint holds at least that step and weights that fit the data."""
-    outcomes = clusters.train_together(start_servers(2, 2), tmp_path, 200, 2, gradients=gradients)
+def test_two_workers_train_to_the_last_step_in_two_runs(tmp_path, start_servers, gradients):
+    """The second run continues from the checkpoint of the first. At the end the weights fit the data."""
+    first, second = (clusters.train_together(start_servers(2, 2), tmp_path, train_steps, 2, gradients=gradients)
+                     for train_steps in (30, 200))
+    assert second[0].first_step >= first[0].global_step >= 30
+    assert all(outcome.global_step >= 200 for outcome in second)
     saved = clusters.read_checkpoint(tmp_path)
-    assert all(outcome.global_step >= 200 for outcome in outcomes)
     assert 200 <= saved["global_step"] <= 201
     np.testing.assert_allclose(saved["weights"], clusters.TRUE_WEIGHTS, atol=0.05)
-
-
-@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
-def test_a_second_run_continues_from_the_checkpoint(tmp_path, start_servers, gradients):
-    """The first step of the second run is the last of the first, and it ends at the new train_steps."""
-    first = clusters.train_together(start_servers(1, 2), tmp_path, 30, 2, gradients=gradients)
-    second = clusters.train_together(start_servers(1, 2), tmp_path, 50, 2, gradients=gradients)
-    assert second[0].first_step >= first[0].global_step >= 30
-    assert clusters.read_checkpoint(tmp_path)["global_step"] >= 50
 
 
 def test_no_step_is_taken_when_the_checkpoint_is_at_train_steps_already(trained_dir, start_servers):
@@ -66,12 +59,11 @@ def test_no_step_is_taken_when_the_checkpoint_is_at_train_steps_already(trained_
     np.testing.assert_equal(clusters.read_checkpoint(trained_dir), before)
 
 
-@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
-def test_a_worker_that_arrives_after_the_last_step_ends_at_once(tmp_path, start_servers, gradients):
+def test_a_worker_that_arrives_after_the_last_step_ends_at_once(tmp_path, start_servers):
     """The chief waits for it, and it takes no step: in sync it would wait for a token for ever."""
     cluster = start_servers(1, 2)
-    chief = clusters.Worker(cluster, 0, tmp_path, 3, gradients=gradients and 1)
-    late = clusters.Worker(cluster, 1, tmp_path, 3, gradients=gradients and 1)
+    chief = clusters.Worker(cluster, 0, tmp_path, 3, gradients=1)
+    late = clusters.Worker(cluster, 1, tmp_path, 3, gradients=1)
     chief.start()
     while late.board.state() != State.STOPPING:
         assert chief.is_alive(), chief.error
@@ -91,8 +83,7 @@ def _wait_with_training_until_finished(worker, other_index):
     worker.body = body
 
 
-@pytest.mark.parametrize("dry_index", [0, 1])
-@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("dry_index, gradients", [(1, None), (0, 2)], ids=["async", "the chief in sync"])
 def test_a_worker_that_runs_out_of_data_leaves_nobody_waiting(tmp_path, start_servers, gradients, dry_index):
     """The other one trains on to the last step, in sync with its own gradients only."""
     cluster = start_servers(1, 2)
@@ -112,83 +103,42 @@ def test_a_worker_that_runs_out_of_data_leaves_nobody_waiting(tmp_path, start_se
     assert clusters.read_checkpoint(tmp_path)["global_step"] >= 60
 
 
-@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
-def test_all_workers_running_out_of_data_ends_training_with_a_checkpoint(tmp_path, start_servers, gradients):
+def test_all_workers_running_out_of_data_ends_training_with_a_checkpoint(tmp_path, start_servers):
     """Every step that there was data for is in the checkpoint."""
     dataset = clusters.array_dataset(*clusters.linear_data(), repeat=False)
-    clusters.train_together(start_servers(1, 2), tmp_path, 1000, 2, gradients=gradients, dataset=dataset)
-    steps_of_one_epoch = 64 / 8 if gradients is None else 32 / 8
-    assert clusters.read_checkpoint(tmp_path)["global_step"] == steps_of_one_epoch
+    clusters.train_together(start_servers(1, 2), tmp_path, 1000, 2, gradients=2, dataset=dataset)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 32 / 8  # of each worker
 
 
-@pytest.mark.parametrize("num_ps", [1, 3])
-def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(
-        tmp_path, tmp_path_factory, start_servers, folders, num_ps):
+def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(tmp_path, start_servers):
     """Saved on 2 ps in two parts, continued in another number of parts, with the optimizer's slots: value by value."""
     options = {"optimizer_name": "momentum", "learning_rate": 0.01}
-    if "two parts" not in folders:
-        folders["two parts"] = tmp_path_factory.mktemp("parts")
-        clusters.train_together(start_servers(2, 1), folders["two parts"], 40, 1,
-                                model=clusters.linear_model(parts=2), **options)
-    folder = shutil.copytree(folders["two parts"], tmp_path / "train")
-    saved = clusters.read_checkpoint(folder)
+    bare_training.train(start_servers(2, 1), tmp_path, 40, model=clusters.linear_model(parts=2), **options)
+    saved = clusters.read_checkpoint(tmp_path)
     assert saved["weights"].shape == saved["weights/Momentum"].shape == (4,)
-    worker = clusters.Worker(start_servers(num_ps, 1), 0, folder, 50,
-                             model=clusters.linear_model(parts=num_ps), **options)
-    loop, restored = worker.body, {}
-
-    def body(live, write_summary):
-        with worker.graph.graph.as_default():
-            parts = {name: [variable for variable in tf.global_variables() if variable.op.name.startswith(name)]
-                     for name in ("weights", "bias")}
-        slots = [variable for variable in parts["weights"] if "Momentum" in variable.op.name]
-        whole = [variable for variable in parts["weights"] if variable not in slots]
-        assert len(whole) == len(slots) == num_ps
-        restored["weights"], restored["weights/Momentum"] = (np.concatenate(live.run(found))
-                                                             for found in (whole, slots))
-        return loop(live, write_summary)
-
-    worker.body = body
-    worker.start()
-    outcome = worker.result()
-    assert (outcome.first_step, outcome.global_step) == (40, 50)
-    for name, value in restored.items():
-        np.testing.assert_array_equal(value, saved[name])
+    for num_ps in (1, 3):
+        training = bare_training.BareTraining(
+            start_servers(num_ps, 1), checkpoint=tf.train.latest_checkpoint(str(tmp_path)),
+            model=clusters.linear_model(parts=num_ps), **options)
+        parts = {name: [variable for variable in training.graph.savers.variables
+                        if variable.op.name.startswith("weights") and ("Momentum" in variable.op.name) == is_slot]
+                 for name, is_slot in (("weights", False), ("weights/Momentum", True))}
+        for name, found in parts.items():
+            assert len(found) == num_ps
+            np.testing.assert_array_equal(np.concatenate(training.session.run(found)), saved[name])
+        assert training.train(50).first_step == 40
 
 
-@pytest.mark.parametrize("do_damage", [
-    lambda path: os.truncate(f"{path}.data-00000-of-00001", 5), lambda path: os.remove(f"{path}.index")],
-    ids=["truncated", "missing"])
-def test_a_damaged_newest_checkpoint_makes_the_one_before_it_count(trained_dir, start_servers, do_damage, caplog):
+def test_a_damaged_newest_checkpoint_makes_the_one_before_it_count(trained_dir, start_servers):
     """Training continues from there, also where the file `checkpoint` names the damaged one."""
-    do_damage(trained_dir / "model.ckpt-40")
+    os.truncate(trained_dir / "model.ckpt-40.data-00000-of-00001", 5)
     (outcome,) = clusters.train_together(start_servers(1, 1), trained_dir, 60, 1)
     assert outcome.first_step == 20
     assert clusters.read_checkpoint(trained_dir)["global_step"] == 60
 
 
-def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(trained_dir, start_servers):
-    """After the servers lost every variable, the chief restores the last checkpoint and ends as asked."""
-    cluster = start_servers(1, 1)
-    worker = clusters.Worker(cluster, 0, trained_dir, 80)
-    sessions = []
-
-    def body(live, write_summary):
-        sessions.append(live)
-        if len(sessions) == 1:
-            cluster.create_blackboard()  # as a restarted ps would
-            raise tf.errors.AbortedError(None, None, "the ps was restarted")
-        return worker.loop(live).run()
-
-    worker.body = body
-    worker.start()
-    outcome = worker.result()
-    assert len(sessions) == 2
-    assert (outcome.first_step, outcome.local_steps) == (40, 40)
-
-
 def test_variables_that_a_server_lost_are_restored(trained_dir, start_servers):
-    """`Session.reset` clears a server as a restart does; the next session continues from the checkpoint."""
+    """`Session.reset` clears a server as a restart does. The session is lost, the next continues from the file."""
     cluster = start_servers(1, 1)
     worker = clusters.Worker(cluster, 0, trained_dir, 80)
     first_steps = []
@@ -202,8 +152,9 @@ def test_variables_that_a_server_lost_are_restored(trained_dir, start_servers):
 
     worker.body = body
     worker.start()
-    assert worker.result().global_step == 80
+    outcome = worker.result()
     assert first_steps == [40, 40]
+    assert (outcome.first_step, outcome.local_steps) == (40, 40)
 
 
 def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(trained_dir, start_servers):
@@ -226,7 +177,7 @@ def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_sessio
 
 def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_servers, monkeypatch):
     """The error says how often it was lost and why."""
-    monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,) * len(recovery._PAUSES_SECS))
+    monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,) * 2)
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10)
 
     def body(live, write_summary):
@@ -241,10 +192,10 @@ def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_serv
 
 def test_a_session_in_which_steps_were_taken_is_no_failure_in_a_row(trained_dir, start_servers, monkeypatch):
     """Also if the ps dies each time after fewer steps, and the global step never rises."""
-    monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,) * 3)
+    monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,))
     cluster = start_servers(1, 1)
     worker = clusters.Worker(cluster, 0, trained_dir, 50)
-    ends = iter([48, 47, 46, 45, 44, 43])
+    ends = iter([48, 47, 46])
 
     def body(live, write_summary):
         end = next(ends, None)
@@ -259,15 +210,15 @@ def test_a_session_in_which_steps_were_taken_is_no_failure_in_a_row(trained_dir,
     assert worker.result().global_step == 50
 
 
-@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
-def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers, gradients):
+# In async: tests/cluster/graph/test_packing.py.
+def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers):
     """It neither initialises nor restores: the step continues from what is on the ps, not from the checkpoint.
 
     In sync it begins with one more: gradients on their way to the old chief are stale.
     """
     cluster = start_servers(1, 1)
     stop = threading.Event()
-    first = clusters.Worker(cluster, 0, tmp_path, 20, stop=stop, gradients=gradients)
+    first = clusters.Worker(cluster, 0, tmp_path, 20, stop=stop, gradients=1)
     loop = first.body
 
     def body(live, write_summary):
@@ -279,10 +230,10 @@ def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_serv
     first.start()
     assert first.result().end is End.SIGNAL
     clusters.remove_checkpoints(tmp_path)
-    second = clusters.Worker(cluster, 0, tmp_path, 40, gradients=gradients)
+    second = clusters.Worker(cluster, 0, tmp_path, 40, gradients=1)
     second.start()
     outcome = second.result()
-    assert (outcome.first_step, outcome.global_step) == (20 if gradients is None else 21, 40)
+    assert (outcome.first_step, outcome.global_step) == (21, 40)
 
 
 def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
@@ -295,12 +246,12 @@ def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
     assert f"worker:0 {cluster.addresses['worker'][0]} (chief)" in str(error.value)
 
 
-def test_no_worker_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
+def test_no_worker_waits_for_tensorflows_thirty_seconds(tmp_path):
     """Matrix row 4: a worker that waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
-    cluster = start_servers(1, 2)
-    for index in range(2):
-        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._opener.supervisor.session_manager
-        assert manager._recovery_wait_secs == 1
+    view = clusters.GraphCluster(1, 2).view("worker", 1)
+    opener = SessionOpener(view, "", clusters.build_graph(clusters.GraphCluster(1, 2), 1), str(tmp_path),
+                           journal=Journal(""))
+    assert opener.supervisor.session_manager._recovery_wait_secs == 1
 
 
 def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):

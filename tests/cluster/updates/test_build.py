@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 
 import numpy as np
 
+from ps_train import testing
 from ps_train.config import groups
 from ps_train.graph import optimizers
 from ps_train.updates import build, update
 from ps_train.updates.variable_copies import StepSource
-from tests import clusters
+from tests import bare_training, clusters
 from tests.errors import raises
-from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf
 
 
@@ -58,54 +57,16 @@ def test_a_loss_without_variables_is_refused():
         build.build_update(tf.constant(1.0), tf.train.create_global_step(), settings, StepSource(None, None))
 
 
-def steps_together(workers, num_steps):
-    """Lets each worker's body take steps by itself, without a loop that would end training."""
-    barrier = threading.Barrier(len(workers))
-
-    def body_of(worker):
-        def body(live, write_summary):
-            barrier.wait(30)
-            for _ in range(num_steps):
-                live.run(worker.graph.update.train_op)
-            barrier.wait(30)
-            return type(worker).body(worker, live, write_summary)
-        return body
-
-    for worker in workers:
-        worker.body = body_of(worker)
-        worker.start()
-    return [worker.result() for worker in workers]
-
-
-def test_one_synchronous_update_of_two_workers_is_the_numpy_average(tmp_path, start_servers):
-    """Each worker's gradient of its own shard, averaged, times the learning rate, and one global step."""
+def test_synchronous_updates_equal_gradient_descent_on_both_batches(tmp_path, start_servers):
+    """Two workers with batches of 8 do what numpy does with their 16 examples at once, twenty times."""
     features, labels = clusters.linear_data()
-    cluster = start_servers(2, 2)
-    dataset = clusters.array_dataset(features, labels, shuffle=False)
-    workers = [clusters.Worker(cluster, index, tmp_path, 1, gradients=2, learning_rate=0.1, dataset=dataset)
-               for index in range(2)]
-    steps_together(workers, 1)
-    averages = [np.mean(pair, axis=0) for pair in zip(*(
-        gradients_of(np.zeros(4), 0.0, features[index::2][:8], labels[index::2][:8]) for index in range(2)))]
-    saved = clusters.read_checkpoint(tmp_path)
-    assert saved["global_step"] == 1
-    np.testing.assert_allclose(saved["weights"], -0.1 * averages[0], rtol=1e-5)
-    np.testing.assert_allclose(saved["bias"], -0.1 * averages[1], rtol=1e-5)
-
-
-def test_twenty_synchronous_updates_equal_gradient_descent_on_both_batches(tmp_path, start_servers):
-    """Two workers with batches of 8 do what numpy does with their 16 examples at once."""
-    features, labels = clusters.linear_data()
-    cluster = start_servers(1, 2)
-    dataset = clusters.array_dataset(features, labels, shuffle=False)
-    workers = [clusters.Worker(cluster, index, tmp_path, 20, gradients=2, dataset=dataset) for index in range(2)]
-    steps_together(workers, 20)
+    saved = bare_training.checkpoint_of(start_servers(2, 2), tmp_path, 20, num_workers=2, gradients=2)
     weights, bias = np.zeros(4), 0.0
     for step in range(20):
         rows = [index + 2 * ((8 * step + row) % 32) for index in range(2) for row in range(8)]
         for_weights, for_bias = gradients_of(weights, bias, features[rows], labels[rows])
         weights, bias = weights - 0.05 * for_weights, bias - 0.05 * for_bias
-    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["global_step"] == 20
     np.testing.assert_allclose(saved["weights"], weights, rtol=1e-4)
     np.testing.assert_allclose(saved["bias"], bias, rtol=1e-4, atol=1e-6)
 
@@ -154,25 +115,17 @@ def test_a_sparse_gradient_is_aggregated_and_touches_its_rows_only(tmp_path, sta
         rows = tf.nn.embedding_lookup(table, tf.cast(features[:, 0], tf.int32))
         return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
 
-    features = np.array([[1], [2]] * 8, np.float32)
-    cluster = start_servers(1, 2)
-    dataset = clusters.array_dataset(features, np.zeros(16, np.float32))
-    model = clusters.contracts.Model("lookup", model_fn, {})
-    workers = [clusters.Worker(cluster, index, tmp_path, 1, gradients=2, learning_rate=1.0, dataset=dataset,
-                               model=model) for index in range(2)]
-    steps_together(workers, 1)
+    dataset = clusters.array_dataset(np.array([[1], [2]] * 8, np.float32), np.zeros(16, np.float32))
+    saved = bare_training.checkpoint_of(start_servers(1, 2), tmp_path, 1, num_workers=2, gradients=2, learning_rate=1.0,
+                                        dataset=dataset, model=clusters.contracts.Model("lookup", model_fn, {}))
     expected = np.zeros([4, 2])
     expected[1:3] = -1.0
-    np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["table"], expected, rtol=1e-6)
+    np.testing.assert_allclose(saved["table"], expected, rtol=1e-6)
 
 
-def test_the_chief_tells_once_which_tables_adam_updates_row_by_row(tmp_path, start_process):
+def test_the_chief_tells_once_which_tables_adam_updates_row_by_row(tmp_path, caplog):
     """With several steps in a session run, too: the critical section is copied with each step."""
-    for name in ("looking_up", "tiny"):
-        shutil.copy(REPO / f"tests/plugins/{name}.py", tmp_path)
-    cluster = TaskCluster(1, 2)  # its ports are held as long as it is there
-    cluster.start(
-        start_process, ["--model=looking_up", "--dataset=tiny", "--batch_size=16", "--train_steps=40",
-                        "--steps_per_execution=4", f"--train_dir={tmp_path}/train"], cwd=tmp_path)
-    assert set(start_process.wait().values()) == {0}
-    assert start_process.logs().count("Adam updates only the rows of table that have a gradient") == 1
+    with caplog.at_level("INFO"):
+        testing.run_in_threads("tests.plugins.looking_up", "tests.plugins.tiny", train_dir=tmp_path, num_workers=2,
+                               train_steps=40, batch_size=16, steps_per_execution=4, num_gpus=0)
+    assert caplog.text.count("Adam updates only the rows of table that have a gradient") == 1

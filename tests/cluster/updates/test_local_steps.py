@@ -18,7 +18,7 @@ from ps_train.plugins import contracts
 from ps_train.runtime import waits
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
 from tests.cluster.updates.test_build import gradients_of
 from tests.errors import raises
@@ -27,10 +27,9 @@ from tests.tensorflow_mode import tf
 DEADLINE_SECS = 60
 
 
-def train(cluster, folder, steps, num_workers=1, **options):
+def train(cluster, folder, steps, **options):
     """Returns the outcomes and the last checkpoint, trained in batches of 8 in an order that is always the same."""
-    options.setdefault("dataset", clusters.array_dataset(*clusters.linear_data(), shuffle=False))
-    outcomes = clusters.train_together(cluster, folder, steps, num_workers, **options)
+    outcomes = bare_training.train(cluster, folder, steps, continues=True, **options)
     return outcomes, clusters.read_checkpoint(folder)
 
 
@@ -82,7 +81,7 @@ def batches_of(worker, first, count):
 def test_sync_rounds_of_two_workers_are_the_numpy_average(tmp_path, start_servers):
     """Each round both descend four steps from the same parameters, and the mean of their ends is what comes next."""
     features, labels = clusters.linear_data()
-    _, saved = train(start_servers(2, 2), tmp_path, 12, 2, gradients=2, period=Period(4, train_steps=12))
+    _, saved = train(start_servers(2, 2), tmp_path, 12, num_workers=2, gradients=2, period=Period(4, train_steps=12))
     weights, bias = np.zeros(4), 0.0
     for first in (0, 4, 8):
         ends = [descend(weights, bias, features, labels, batches_of(worker, first, 4)) for worker in range(2)]
@@ -92,23 +91,14 @@ def test_sync_rounds_of_two_workers_are_the_numpy_average(tmp_path, start_server
     np.testing.assert_allclose(saved["bias"], bias, rtol=1e-5, atol=1e-6)
 
 
-class ByHand:
-    """One worker's graph in a session, run by the test itself."""
+class ByHand(bare_training.BareTraining):
+    """One worker's graph in a session, of which the test runs each round, and notes what the blackboard says of it."""
 
     def __init__(self, cluster, index, **options):
-        options.setdefault("dataset", clusters.array_dataset(*clusters.linear_data(), shuffle=False))
-        self.graph = clusters.build_graph(cluster, index, **options)
-        with self.graph.graph.as_default():
-            self._init = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+        super().__init__(cluster, index, **options)
+        with self.graph.graph.as_default(), tf.device("/job:ps/task:0/cpu:0"):
             self._values = {name: tf.placeholder(tf.float64) for name in ("claims", "heartbeats", "finished")}
-            with tf.device("/job:ps/task:0/cpu:0"):
-                self._notes = {name: variables.write_element(name, index, value)
-                               for name, value in self._values.items()}
-        self.session = tf.Session(cluster.target("worker", index), graph=self.graph.graph)
-        if index == 0:
-            self.session.run(self._init)
-        self.session.run(self.graph.input.init_op, self.graph.input.feed)
-        self.session.run(self.graph.update.slots.begin_op)
+            self._notes = {name: variables.write_element(name, index, value) for name, value in self._values.items()}
 
     def step(self):
         """Runs one round; returns global step, state and mini-batches."""
@@ -234,18 +224,16 @@ def test_what_was_done_before_the_data_ran_out_is_kept(tmp_path, start_servers):
 
 
 @pytest.mark.parametrize("num_batches", [0, 3], ids=["no data", "used up"])
-def test_a_summary_for_which_no_batch_is_left_brings_nothing_twice(tmp_path, start_servers, caplog, num_batches):
+def test_a_summary_for_which_no_batch_is_left_brings_nothing_twice(tmp_path, start_servers, num_batches):
     """Of 3 batches a round of 2 takes two, and its summary one; the next round begins when none is left."""
     whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
     few = contracts.Dataset("few", lambda mode, params, shard: whole.input_fn(mode, params, shard).take(num_batches),
                           lambda params: None, {})
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 99, dataset=few, period=Period(2))
-    worker.schedule = worker.schedule._replace(save_summaries_steps=1)
-    worker.start()
-    outcome = worker.result()
+    training = bare_training.BareTraining(start_servers(1, 1), dataset=few, period=Period(2))
+    outcome = training.train(99, write_summary=lambda summary, step: None, save_summaries_steps=1)
     assert outcome.end is End.DATA
+    training.save(tmp_path)
     assert outcome.local_steps == clusters.read_checkpoint(tmp_path)["global_step"] == max(0, num_batches - 1)
-    assert "lost the session" not in caplog.text
 
 
 def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
@@ -254,10 +242,9 @@ def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
     broken = features.copy()
     broken[8 * 3] = np.nan
     dataset = clusters.array_dataset(broken, labels, shuffle=False, repeat=False)
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 99, dataset=dataset, period=Period(5))
-    worker.schedule = worker.schedule._replace(on_nan="skip")
-    worker.start()
-    assert worker.result().local_steps == 7
+    training = bare_training.BareTraining(start_servers(1, 1), dataset=dataset, period=Period(5))
+    assert training.train(99, on_nan="skip").local_steps == 7
+    training.save(tmp_path)
     saved = clusters.read_checkpoint(tmp_path)
     batches = [range(8 * step, 8 * step + 8) for step in range(8) if step != 3]
     weights, _ = descend(np.zeros(4), 0.0, features, labels, [list(rows) for rows in batches])
@@ -265,14 +252,12 @@ def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
     assert saved["global_step"] == 7
 
 
-def test_the_message_names_the_models_own_variable(tmp_path, start_servers):
+def test_the_message_names_the_models_own_variable(start_servers):
     """Not the copy that the gradient was computed for."""
     features, labels = clusters.linear_data()
     dataset = clusters.array_dataset(np.full_like(features, 1e38), labels)
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 9, dataset=dataset, period=Period(5))
-    worker.start()
     with raises("not_finite") as refused:
-        worker.result()
+        bare_training.BareTraining(start_servers(1, 1), dataset=dataset, period=Period(5)).train(9)
     assert re.search("loss|gradient of (weights|bias)", str(refused.value))
 
 
@@ -295,19 +280,17 @@ def test_slots_stay_on_the_worker_and_survive_the_loss_of_its_session(start_serv
 
 @pytest.mark.parametrize("wire", [transfer.Wire(), transfer.Wire(is_fused=False), transfer.Wire(tf.bfloat16)],
                          ids=["fused", "plain", "bfloat16"])
-def test_a_round_makes_one_transfer_each_way_for_each_ps(start_servers, wire):
-    """However many steps it has; with 20 variables on 2 ps and without fusing, 20 each way."""
-    built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(20), wire=wire)
-    assert len(crossings(built)) == (4 if wire.is_fused else 2 * 20)
+def test_a_round_makes_one_transfer_each_way_for_each_ps(wire):
+    """However many steps it has; with 6 variables on 2 ps and without fusing, 6 each way."""
+    built = clusters.build_graph(clusters.GraphCluster(2, 1), 0, model=many_variables_model(), period=Period(20),
+                                 wire=wire)
+    assert len(crossings(built)) == (4 if wire.is_fused else 2 * 6)
 
 
 def test_a_variable_in_parts_is_copied_whole(tmp_path, start_servers):
     """The copy is one variable, and its change is cut again; the optimizer's slots too."""
-    ends = []
-    for name, parts in (("whole", 1), ("parts", 3)):
-        train(start_servers(2, 1), tmp_path / name, 30, model=clusters.linear_model(parts), optimizer_name="adam",
-              period=Period(6), plan=placement.PlacementPlan())
-        ends.append(clusters.read_checkpoint(tmp_path / name))
+    ends = [train(start_servers(2, 1), tmp_path / str(parts), 30, model=clusters.linear_model(parts), period=Period(6),
+                  optimizer_name="adam", plan=placement.PlacementPlan())[1] for parts in (1, 3)]
     assert_equal(*ends, rtol=1e-5, atol=1e-6)
 
 
@@ -383,9 +366,9 @@ def _translated(features, labels):
     (_looked_up, "variable_not_copyable", "table"), (_anew, "model_creates_other_variables", "mine"),
     (_counting, "variable_not_copyable", "count"),
 ])
-def test_a_model_that_cannot_be_trained_so_is_refused(start_servers, make_loss, code, variable):
+def test_a_model_that_cannot_be_trained_so_is_refused(make_loss, code, variable):
     """While the graph is built, with the variable's name; without the flag each of them trains."""
-    cluster = start_servers(1, 1)
+    cluster = clusters.GraphCluster(1, 1)
     with raises(code) as refused:
         clusters.build_graph(cluster, 0, model=model_of(make_loss), period=Period(5))
     assert f" {variable} " in str(refused.value).replace(";", " ;") or not variable

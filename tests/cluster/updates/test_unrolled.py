@@ -8,28 +8,27 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import variables
 from ps_train.graph import packing, transfer
 from ps_train.plugins import contracts
 from ps_train.tasks import settings
+from ps_train.training import loop, replica_graph
 from ps_train.training.reporting import End
 from ps_train.updates.staleness import Bound
-from tests import clusters
+from tests import bare_training, clusters
 from tests.cluster.graph.test_packing import NUM_PACKED, mixed, model_of
 from tests.cluster.graph.test_transfer import many_variables_model, transfers
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
-IN_ORDER = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+NO_SERVERS = clusters.GraphCluster(1, 1)
 
 
 def train(cluster, folder, num_at_once, steps=30, **options):
     """Returns the checkpoint after so many steps of one worker."""
-    options = {"dataset": IN_ORDER, "optimizer_name": "adam", "learning_rate": 0.01, **options}
-    clusters.train_together(cluster, folder, steps, 1, steps_per_execution=num_at_once, **options)
-    return clusters.read_checkpoint(folder)
+    return bare_training.checkpoint_of(cluster, folder, steps, steps_per_execution=num_at_once,
+                                       **{"optimizer_name": "adam", "learning_rate": 0.01, **options})
 
 
 def weights_of(shape=(4,), name="weights"):
@@ -120,7 +119,7 @@ def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers
 def test_they_are_the_same_however_variables_travel(tmp_path, start_servers, wire):
     """With error feedback too: what one step has lost, the next one sends."""
     one, four = (train(start_servers(2, 1), tmp_path / str(num_at_once), num_at_once, wire=wire,
-                       model=many_variables_model(6)) for num_at_once in (1, 4))
+                       model=many_variables_model()) for num_at_once in (1, 4))
     for name, value in one.items():
         np.testing.assert_array_equal(four[name], value, err_msg=name)
 
@@ -130,32 +129,22 @@ def test_they_are_the_same_however_variables_travel(tmp_path, start_servers, wir
     (1, {("ps", "worker"): 4 + 1, ("worker", "ps"): 4}),
     (2, {("ps", "worker"): 4 * 2 + 1, ("worker", "ps"): 4 * 2, ("ps", "ps"): 4 * 3})])
 def test_no_step_makes_a_transfer_more(start_servers, num_ps, expected):
-    """As traced: of each step its parameters and gradients, and what ps tell each other; one progress of all."""
-    cluster = start_servers(num_ps, 1)
-    built = clusters.build_graph(cluster, 0, optimizer_name="adam", steps_per_execution=4)
-    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
-        with built.graph.as_default():
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input.init_op, built.input.feed)
-        assert transfers(session, built.steps.unrolled.progress) == expected
+    """Of each step its parameters and gradients, and what ps tell each other; one progress of all."""
+    training = bare_training.BareTraining(start_servers(num_ps, 1), optimizer_name="adam", steps_per_execution=4)
+    assert transfers(training.session, training.graph.steps.unrolled.progress) == expected
 
 
 def test_the_answer_has_the_standing_after_each_step(start_servers):
     """Alone, nothing is stale, and the global step rises one by one."""
-    cluster = start_servers(1, 1)
-    built = clusters.build_graph(cluster, 0, steps_per_execution=3)
-    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
-        with built.graph.as_default():
-            session.run(tf.global_variables_initializer())
-        session.run(built.input.init_op, built.input.feed)
-        first, second = (session.run(built.steps.unrolled.progress) for _ in range(2))
+    training = bare_training.BareTraining(start_servers(1, 1), steps_per_execution=3)
+    first, second = (training.session.run(training.graph.steps.unrolled.progress) for _ in range(2))
     assert first[:, [0, 2, 3]].tolist() == [[1, 1, 0], [2, 1, 0], [3, 1, 0]]
     assert second[:, 0].tolist() == [4, 5, 6]
 
 
 def test_two_workers_count_every_step(tmp_path, start_servers):
     """Their steps add up to the global step, which is the end or a few of the other worker's steps beyond."""
-    outcomes = clusters.train_together(start_servers(2, 2), tmp_path, 200, 2, steps_per_execution=8)
+    outcomes = bare_training.train(start_servers(2, 2), tmp_path, 200, num_workers=2, steps_per_execution=8)
     reached = clusters.read_checkpoint(tmp_path)["global_step"]
     assert sum(outcome.local_steps for outcome in outcomes) == reached
     assert 200 <= reached <= 200 + 8
@@ -174,8 +163,8 @@ def data_of(num_batches, bad_batch=None):
 @pytest.mark.parametrize("num_batches", [8, 9, 11])
 def test_where_the_data_runs_out_in_the_midst_the_steps_before_count(tmp_path, start_servers, num_batches):
     """Batches of several runs of four and of a part of one: as many steps, here and on the ps."""
-    outcome, = clusters.train_together(
-        start_servers(1, 1), tmp_path, 1000, 1, dataset=data_of(num_batches), steps_per_execution=4)
+    outcome, = bare_training.train(
+        start_servers(1, 1), tmp_path, 1000, dataset=data_of(num_batches), steps_per_execution=4)
     assert (outcome.end, outcome.local_steps, outcome.global_step) == (End.DATA, num_batches, num_batches)
     assert clusters.read_checkpoint(tmp_path)["global_step"] == num_batches
 
@@ -184,33 +173,30 @@ def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
     """The sixth of ten, in the midst of the second run: nine steps, and the values of single steps."""
     ends = []
     for num_at_once in (1, 4):
-        worker = clusters.Worker(start_servers(1, 1), 0, tmp_path / str(num_at_once), 1000, dataset=data_of(10, 5),
-                                 steps_per_execution=num_at_once)
-        worker.schedule = worker.schedule._replace(on_nan="skip")
-        worker.start()
-        assert worker.result().local_steps == 9
+        training = bare_training.BareTraining(start_servers(1, 1), dataset=data_of(10, 5),
+                                              steps_per_execution=num_at_once)
+        assert training.train(1000, on_nan="skip").local_steps == 9
+        training.save(tmp_path / str(num_at_once))
         ends.append(clusters.read_checkpoint(tmp_path / str(num_at_once)))
     np.testing.assert_array_equal(*(end["weights"] for end in ends))
     assert [end["global_step"] for end in ends] == [9, 9]
 
 
-def test_a_run_of_bad_batches_is_one_without_a_good_one_between(tmp_path, start_servers):
-    """Every fourth batch of 600 has a NaN: 150 of them, never two in a row, end nothing."""
-    features, labels = clusters.linear_data(8 * 600)
+def test_a_run_of_bad_batches_is_one_without_a_good_one_between(start_servers, monkeypatch):
+    """Every fourth batch of 60 has a NaN: 15 of them, never two in a row, end nothing where 10 in a row would."""
+    monkeypatch.setattr(loop, "_MOST_SKIPPED", 10)
+    features, labels = clusters.linear_data(8 * 60)
     labels[8 * 3::8 * 4] = np.nan
     dataset = clusters.array_dataset(features, labels, shuffle=False, repeat=False)
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=dataset, steps_per_execution=4)
-    worker.schedule = worker.schedule._replace(on_nan="skip")
-    worker.start()
-    assert worker.result(120).local_steps == 450
+    training = bare_training.BareTraining(start_servers(1, 1), dataset=dataset, steps_per_execution=4)
+    assert training.train(1000, on_nan="skip").local_steps == 45
 
 
-def test_the_message_names_the_step_before_the_bad_one(tmp_path, start_servers):
+def test_the_message_names_the_step_before_the_bad_one(start_servers):
     """Which is in the midst of the second run."""
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=data_of(10, 5), steps_per_execution=4)
-    worker.start()
+    training = bare_training.BareTraining(start_servers(1, 1), dataset=data_of(10, 5), steps_per_execution=4)
     with raises("not_finite") as refused:
-        worker.result()
+        training.train(1000)
     assert "global step 5" in str(refused.value)
 
 
@@ -221,8 +207,7 @@ def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_s
         left = variables.write_element("steps_in_run", 0, 3)
         with tf.Session(cluster.target("ps", 0)) as session:
             session.run(left)
-    outcome, = clusters.train_together(
-        cluster, tmp_path, 1000, 1, dataset=data_of(6), steps_per_execution=4)
+    outcome, = bare_training.train(cluster, tmp_path, 1000, dataset=data_of(6), steps_per_execution=4)
     assert outcome.local_steps == 6
 
 
@@ -293,12 +278,11 @@ def counted_in_a_function(features):
     (staged, r"put \(Stage\)"), (in_an_array, r"array\S* \(TensorArray\w+\)"),
     (drawn_in_a_function, r"\S+ \(StatefulPartitionedCall\)"),
     (counted_in_a_function, r"\S+ \(StatefulPartitionedCall\)")])
-def test_what_cannot_be_repeated_is_refused(start_servers, predict, operation):
+def test_what_cannot_be_repeated_is_refused(predict, operation):
     """One line names the operation; a single step runs it."""
-    cluster = start_servers(1, 1)
-    clusters.build_graph(cluster, 0, model=model_of(predict))
-    with raises("step_not_repeatable") as refused:
-        clusters.build_graph(cluster, 0, model=model_of(predict), steps_per_execution=2)
+    built = clusters.build_graph(NO_SERVERS, 0, model=model_of(predict))
+    with raises("step_not_repeatable") as refused, built.graph.as_default():
+        replica_graph._with_unrolled_steps(built, NO_SERVERS.view("worker", 0), 2)
     assert re.match(f"--steps_per_execution: {operation} ", str(refused.value))
 
 
@@ -306,30 +290,30 @@ def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, sta
     """A worker that is ahead waits as soon as its next run could go beyond the bound."""
     cluster = start_servers(1, 2)
     config = Config(staleness_bound=10, steps_per_execution=8)
-    assert settings.staleness_bound(config, Cluster("worker", 0, cluster.addresses)).round_steps == 8
+    assert settings.staleness_bound(config, cluster.view("worker", 0)).round_steps == 8
     bound = Bound(steps=10, round_steps=8, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
     outcomes = clusters.train_together(cluster, tmp_path, 160, 2, steps_per_execution=8, bound=bound)
     assert sum(outcome.local_steps for outcome in outcomes) == clusters.read_checkpoint(tmp_path)["global_step"]
 
 
-def test_variables_of_the_old_kind_are_refused(start_servers):
+def test_variables_of_the_old_kind_are_refused():
     """Their reads are no operations of the graph, so copies of a step cannot be ordered."""
     def model_fn(features, labels, mode, params):
         weights = tf.get_variable("weights", [4], use_resource=False)
         return ps_train.ModelSpec(loss=tf.reduce_mean(tf.linalg.matvec(features, weights) - labels))
 
     with raises("step_not_repeatable"):
-        clusters.build_graph(start_servers(1, 1), 0, model=contracts.Model("old", model_fn, {}), steps_per_execution=2)
+        clusters.build_graph(NO_SERVERS, 0, model=contracts.Model("old", model_fn, {}), steps_per_execution=2)
 
 
-def test_a_train_op_of_the_model_itself_is_refused(start_servers):
+def test_a_train_op_of_the_model_itself_is_refused():
     """Its order is unknown."""
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(tf.linalg.matvec(features, weights_of()) - labels)
         return ps_train.ModelSpec(loss=loss, train_op=tf.assign_add(tf.train.get_global_step(), 1))
 
     with raises("train_op_unsupported"):
-        clusters.build_graph(start_servers(1, 1), 0, model=contracts.Model("own", model_fn, {}), steps_per_execution=2)
+        clusters.build_graph(NO_SERVERS, 0, model=contracts.Model("own", model_fn, {}), steps_per_execution=2)
 
 
 @pytest.mark.parametrize("flags", [

@@ -12,7 +12,7 @@ from ps_train.graph import devices
 from ps_train.plugins import contracts
 from ps_train.training import evaluation
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.cluster.training.test_replica_graph import build
 from tests.errors import raises
 from tests.plugins import by_hand
@@ -33,15 +33,13 @@ def model_on(device: str) -> contracts.Model:
     return contracts.Model("m", model_fn, {})
 
 
-@pytest.mark.parametrize("flags", [[], ["--communication_period=10"], ["--steps_per_execution=4"]],
-                         ids=["single", "local", "several"])
-def test_a_model_placed_by_hand_trains_and_is_evaluated(tmp_path, start_process, flags):
+def test_a_model_placed_by_hand_trains_and_is_evaluated(tmp_path, start_process):
     """Issue: training ended well, then the chief's evaluation died with 233 lines."""
     for name in ("by_hand", "tiny"):
         shutil.copy(REPO / f"tests/plugins/{name}.py", tmp_path)
     TaskCluster(2, 2).start(
         start_process, ["--model=by_hand", "--dataset=tiny", "--batch_size=16", "--train_steps=200",
-                        f"--train_dir={tmp_path}/train", *flags], cwd=tmp_path)
+                        f"--train_dir={tmp_path}/train"], cwd=tmp_path)
     assert set(start_process.wait().values()) == {0}
     log = start_process.log("worker-0")
     assert "held-out examples:\n  loss = " in log and "Traceback" not in log
@@ -49,6 +47,14 @@ def test_a_model_placed_by_hand_trains_and_is_evaluated(tmp_path, start_process,
     assert ("the model names /job:worker/task:0 by tf.device; each worker has its own replica, so here that is "
             "worker:1") in other
     assert "the model names" not in log  # for worker 0 nothing is changed
+
+
+@pytest.mark.parametrize("options", [{"period": Period(10)}, {"steps_per_execution": 4}], ids=["local", "several"])
+def test_it_trains_in_rounds_and_several_steps_at_once_too(start_servers, options):
+    """Two workers, though the model names one."""
+    cluster = start_servers(2, 2)
+    workers = [bare_training.BareTraining(cluster, index, model=BY_HAND, **options) for index in range(2)]
+    assert all(outcome.global_step >= 40 for outcome in bare_training.train_at_once(workers, 40))
 
 
 def test_the_ps_that_a_model_names_are_kept_and_its_worker_is_this_one():
@@ -79,9 +85,9 @@ def test_a_job_without_a_task_is_left_to_the_placement():
     assert tf.DeviceSpec.from_string(variable.device).job == "ps"
 
 
-def test_a_workers_own_copy_computes_on_the_worker(start_servers):
+def test_a_workers_own_copy_computes_on_the_worker():
     """Local steps: no operation of their loop is on a ps, though the model puts its loss there."""
-    built = clusters.build_graph(start_servers(2, 1), 0, model=BY_HAND, period=Period(4))
+    built = clusters.build_graph(clusters.GraphCluster(2, 1), 0, model=BY_HAND, period=Period(4))
     looped = {tf.DeviceSpec.from_string(op.device).job for op in built.graph.get_operations()
               if op._get_control_flow_context() is not None}
     assert "worker" in looped and "ps" not in looped

@@ -15,7 +15,7 @@ from ps_train.plugins import contracts
 from ps_train.training import queues
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.errors import raises
 from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf
@@ -47,21 +47,20 @@ def queue_dataset(epochs=None, shared_name=None) -> contracts.Dataset:
     return contracts.Dataset("queue", input_fn, lambda params: None, {})
 
 
-@pytest.mark.parametrize("flags", [[], ["--sync_replicas"], ["--steps_per_execution=4"]],
-                         ids=["async", "sync", "several"])
-def test_a_training_on_queues_ends_well(train_queued, start_process, flags):
-    """Issue: six step time-outs of 300 s. The evaluation reads each record once, from queues too."""
-    codes = train_queued(2, "--train_steps=60", *flags)
+def test_a_training_on_queues_ends_well(train_queued, start_process):
+    """Issue: six step time-outs of 300 s."""
+    codes = train_queued(2, "--train_steps=60", "--sync_replicas")
     assert set(codes.values()) == {0}
     log = start_process.log("worker-0")
-    assert f"on {NUM_RECORDS} held-out examples" in log
     assert "lost the session" not in log and "Traceback" not in log
 
 
 def test_queues_that_run_out_end_the_data(train_queued, start_process, tmp_path):
-    """Two epochs of 320 records in batches of 16 are 40 steps, no more and no less."""
+    """Two epochs of 320 records in batches of 16 are 40 steps. The evaluation reads each once, from queues too."""
     assert set(train_queued(1, params=",num_epochs=2").values()) == {0}
-    assert "the data ran out; this worker did 40 steps" in start_process.log("worker-0")
+    log = start_process.log("worker-0")
+    assert "the data ran out; this worker did 40 steps" in log
+    assert f"on {NUM_RECORDS} held-out examples" in log
     assert clusters.read_checkpoint(tmp_path / "train")["global_step"] == 40
 
 
@@ -73,16 +72,8 @@ def test_a_fault_in_a_queues_thread_is_the_inputs(train_queued, start_process):
     assert "Traceback" not in log and "the data ran out" not in log
 
 
-def test_a_signal_ends_queues_that_would_go_on(train_queued, start_process):
-    """Their threads do not keep the process."""
-    train_queued(1, "--train_steps=1000000", wait=False)
-    start_process.wait_for_line("worker-0", "examples/s")
-    start_process.signal("worker-0", signal.SIGTERM)
-    assert start_process.exit_code("worker-0") == 143
-
-
 def test_a_lost_ps_does_not_end_the_data(start_process, tmp_path):
-    """The new session has new queues and threads."""
+    """The new session has new queues and threads. A signal ends them: they do not keep the process."""
     shutil.copy(REPO / "tests/plugins/queued.py", tmp_path)
     cluster = TaskCluster(1, 1)
     flags = ["--model=queued", "--dataset=queued", "--batch_size=16", "--log_steps=10", "--train_steps=1000000",
@@ -99,33 +90,32 @@ def test_a_lost_ps_does_not_end_the_data(start_process, tmp_path):
     assert start_process.exit_code("worker-0") == 143
 
 
-def test_local_steps_on_queues_are_refused(start_servers):
+def test_local_steps_on_queues_are_refused():
     """They would take the same mini-batch again and again."""
     with raises("input_gives_single_batches"):
-        clusters.build_graph(start_servers(1, 1), 0, dataset=queue_dataset(), period=Period(4))
+        clusters.build_graph(clusters.GraphCluster(1, 1), 0, dataset=queue_dataset(), period=Period(4))
 
 
-def test_queues_of_a_model_count_too(start_servers, tmp_path):
+def test_queues_of_a_model_count_too(start_servers):
     """A model_fn that shuffles its features by a queue trains, and its queue is on the worker."""
     def model_fn(features, labels, mode, params):
         features, labels = tf.train.shuffle_batch([features, labels], 8, 64, 16, enqueue_many=True)
         features.set_shape([8, 4])
         return clusters.linear_model().model_fn(features=features, labels=labels, mode=mode, params=params)
 
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 30, model=contracts.Model("m", model_fn, {}))
-    worker.start()
-    assert worker.result().end is End.STEPS
-    places = {tf.DeviceSpec.from_string(op.device).job for op in worker.graph.graph.get_operations()
+    training = bare_training.BareTraining(start_servers(1, 1), model=contracts.Model("m", model_fn, {}))
+    with training.graph.input.queues.running(training.session):
+        assert training.train(30).end is End.STEPS
+    places = {tf.DeviceSpec.from_string(op.device).job for op in training.graph.graph.get_operations()
               if op.type == "RandomShuffleQueueV2"}
     assert places == {"worker"}
 
 
-def test_each_step_of_several_at_once_takes_its_own_mini_batch(start_servers, tmp_path):
+def test_each_step_of_several_at_once_takes_its_own_mini_batch(start_servers):
     """64 examples, once, in batches of 8: eight steps, though four are in one session run."""
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 100, dataset=queue_dataset(epochs=1),
-                             steps_per_execution=4)
-    worker.start()
-    outcome = worker.result()
+    training = bare_training.BareTraining(start_servers(1, 1), dataset=queue_dataset(epochs=1), steps_per_execution=4)
+    with training.graph.input.queues.running(training.session):
+        outcome = training.train(100)
     assert (outcome.end, outcome.local_steps) == (End.DATA, 8)
 
 
@@ -186,7 +176,8 @@ def test_a_graph_without_queues_has_nothing_to_start():
 
 def test_values_of_the_queue_are_those_of_the_data(tmp_path, start_servers):
     """Trained on queues, the weights become those of the data."""
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 300, dataset=queue_dataset())
-    worker.start()
-    worker.result()
+    training = bare_training.BareTraining(start_servers(1, 1), dataset=queue_dataset())
+    with training.graph.input.queues.running(training.session):
+        training.train(300)
+    training.save(tmp_path)
     np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["weights"], clusters.TRUE_WEIGHTS, atol=0.05)
