@@ -38,7 +38,8 @@ _OTHER_UNITS = {
         ("tests/system/test_how_to.py",)),
     "docs/tutorial": (("docs/tutorial", "docs/index.md"), ("tests/system/test_tutorial.py",)),
     "examples": (("examples",), ("tests/system/test_examples.py",)),
-    "deploy": (("deploy", "docs/kubernetes.md", "docs/tutorial/kubernetes.md"), ("tests/system/deploy",)),
+    "deploy": (("deploy", "docs/kubernetes.md", "docs/jobset.md", "docs/tutorial/kubernetes.md",
+                "ps_train/parts/schedulers"), ("tests/system/deploy",)),
     "benchmarks": (("benchmarks",), ("tests/unit/benchmarks", "tests/system/benchmarks")),
 }
 

@@ -74,13 +74,16 @@ class Blackboard:
 
     def _build_for_every_ps(self) -> None:
         self._write_states, self._read_incarnations, self._write_first_ps = [], [], []
-        self._clear_stops, self._raise_states = [], []
+        self._write_idle, self._raise_states = [], []
         for task in self._ps:
             with tf.device(task.device):
-                self._write_states.append(terms.write_in(self._term, lambda: variables.write("state", self._value)))
+                self._write_states.append(terms.write_in(
+                    self._term, lambda: variables.write("state", self._value), values=[self._value]))
                 self._raise_states.append(terms.write_in(self._term, lambda: variables.write(
-                    "state", tf.maximum(variables.read("state"), self._value))))
-                self._clear_stops.append(variables.clear("stop_requested"))
+                    "state", tf.maximum(variables.read("state"), self._value)), values=[self._value]))
+                # In one call: servers that become idle have not been asked to stop.
+                self._write_idle.append(terms.write_in(self._term, lambda: [
+                    variables.write("state", State.IDLE), variables.clear("stop_requested")]))
                 self._read_incarnations.append(variables.read("incarnation"))
                 self._write_first_ps.append(variables.write("first_ps", self._ps[0].address))
 
@@ -99,7 +102,8 @@ class Blackboard:
         self._read_prepared = variables.read("prepared")
         self._incarnations = tf.placeholder(tf.int64, [variables.MAX_PS])
         self._string = tf.placeholder(tf.string, [])
-        self._write_prepared = terms.write_in(self._term, self._record_prepared)
+        self._write_prepared = terms.write_in(
+            self._term, self._record_prepared, values=[self._string, self._incarnations])
         self._read_fingerprint = variables.read("fingerprint")
         self._write_activity = variables.write("chief_activity", self._string)
         self._read_activity = variables.read("chief_activity")
@@ -282,9 +286,10 @@ class Blackboard:
 
     def announce(self, state: State) -> None:
         """Writes the state of training to every ps; servers that become idle have not been asked to stop."""
-        self._write_in_term(self._write_states, {self._value: state})
         if state == State.IDLE:
-            self._run(self._clear_stops)
+            self._write_in_term(self._write_idle, {})
+        else:
+            self._write_in_term(self._write_states, {self._value: state})
 
     def announce_stopping(self, reason: str = "") -> None:
         """Announces that no more steps are taken, unless training has ended already: the state never goes back.
@@ -316,10 +321,12 @@ class Blackboard:
             for ps in waiting:
                 if reachability.accepts(ps.address):  # a call to a server that has ended takes seconds to fail
                     try:
-                        if not run_on_ps(ps, graph, write):
-                            raise BlackboardError("chief_replaced", terms.REFUSED)
+                        is_written = run_on_ps(ps, graph, write)
                     except BlackboardError as error:
                         failed.append((ps, error))
+                        continue
+                    if not is_written:
+                        raise BlackboardError("chief_replaced", terms.REFUSED)
             if failed and clock.now() >= end_secs:
                 raise failed[-1][1]
             waiting = [ps for ps, _ in failed]

@@ -44,32 +44,43 @@ def begin_term_on(all_ps: Sequence[Task], worker: tf.Tensor, claim: tf.Tensor) -
     for task in all_ps:
         with tf.device(task.device):
             latest.append(variables.read_element("term", 0))
-    with tf.device(first):
+    # Only in this order does a process that is replaced in the middle raise no term above that of its successor, which
+    # reads the terms after its own claim.
+    with tf.device(first), tf.control_dependencies(latest):
         holds_number = tf.equal(variables.read("claims")[worker], claim)
-        # A process that has been replaced must not raise the terms above that of the chief.
         term = tf.where(holds_number, tf.reduce_max(tf.stack(latest)) + 1, tf.constant(0, tf.int64))
     raised = []
     for device in others:
         with tf.device(device):
             raised.append(variables.raise_element("term", 0, term))
-    with tf.device(first), tf.control_dependencies(raised):
-        is_accepted = tf.cond(tf.equal(variables.read("claims")[worker], claim),
-                              lambda: _after(variables.raise_element("term", 0, term)), lambda: tf.constant(False))
+    with tf.device(first):
+        with tf.control_dependencies(raised):
+            raised_first = variables.raise_element("term", 0, term)
+        with tf.control_dependencies([raised_first]):
+            is_accepted = holds_number & tf.equal(variables.read("claims")[worker], claim)
     return Beginning(term, is_accepted)
 
 
 def is_current(term: tf.Tensor) -> tf.Tensor:
     """Returns whether the ps of the current device knows of no later term, bool scalar."""
-    return tf.less_equal(variables.read_element("term", 0), term)
+    with tf.control_dependencies([tf.identity(term)]):  # it may be on its way while the chief is frozen
+        return tf.less_equal(variables.read_element("term", 0), term)
 
 
-def write_in(term: tf.Tensor, write: Callable[[], tf.Operation | Sequence[tf.Operation]]) -> tf.Tensor:
+def write_in(
+    term: tf.Tensor, write: Callable[[], tf.Operation | Sequence[tf.Operation]], *, values: Sequence[tf.Tensor] = ()
+) -> tf.Tensor:
     """Adds the operations of `write()` to the current device; they run unless it knows of a later term.
+
+    Args:
+      values: what is written, as far as it is fed: the term is checked when it is there.
 
     Returns:
       bool scalar, whether they have run.
     """
-    return tf.cond(is_current(term), lambda: _after(write()), lambda: tf.constant(False))
+    with tf.control_dependencies([tf.identity(value) for value in values]):
+        condition = is_current(term)
+    return tf.cond(condition, lambda: _after(write()), lambda: tf.constant(False))
 
 
 def _after(operations: tf.Operation | Sequence[tf.Operation]) -> tf.Tensor:

@@ -8,5 +8,5 @@ Start with `sources.py`.
     sources  one function for each scheduler
     slurm    the tasks of a job step of Slurm
 
-The user's page: docs/kubernetes.md. Tests: tests/unit/parts/schedulers, tests/system/deploy.
+The user's page: docs/jobset.md. Tests: tests/unit/parts/schedulers, tests/system/deploy.
 """

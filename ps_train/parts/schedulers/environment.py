@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ps_train.errors import ConfigError
 
-_NUMBER = re.compile(r"[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _FROM_LABEL = ("add it to the container's env: {{name: {name}, valueFrom: {{fieldRef: {{fieldPath: "
                "\"metadata.labels['{label}']\"}}}}}}")
 _LABELS = {
@@ -76,7 +76,7 @@ class Environment:
         value = self.required(name)
         if not _NUMBER.fullmatch(value) or int(value) > largest:
             raise ConfigError("scheduler_variable_malformed",
-                              f"{name}: got {value!r}; allowed: a number from 0 to {largest}")
+                              f"{name}: got {value!r}; allowed: a number from 0 to {largest}; {_advice(name)}")
         return int(value)
 
     def one_of(self, name: str, values: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ class Environment:
         value = self.required(name)
         if value not in values:
             raise ConfigError("scheduler_variable_malformed",
-                              f"{name}: got {value!r}; allowed: one of {', '.join(values)}")
+                              f"{name}: got {value!r}; allowed: one of {', '.join(values)}; {_advice(name)}")
         return value
 
 

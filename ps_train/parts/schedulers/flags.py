@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
+from ps_train.cluster.tf_config import LARGEST_INDEX
 from ps_train.config.fields import field
 from ps_train.config.groups import CLUSTER
 from ps_train.errors import ConfigError, Problem
@@ -26,6 +27,7 @@ def parse_tasks(flag: str, text: str) -> dict[str, int]:
     entries = [entry.partition(":") for entry in text.split(",")] if text else []
     tasks = {job: int(count) for job, _, count in entries if count.isascii() and count.isdecimal()}
     if (len(tasks) < len(entries) or not tasks.keys() <= {*_JOBS} or not all(tasks.values())
+            or sum(tasks.values()) > LARGEST_INDEX
             or any(tasks.get(job, 1) > 1 for job in _SINGLE_JOBS)):
         raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: the number of tasks of each job, such as "
                           f"ps:2,worker:3; the jobs are {', '.join(_JOBS)}, with one chief and one evaluator at most")
@@ -77,6 +79,9 @@ class SchedulerFlags:
         for name in without_effect.get(self.cluster_from, ()):
             yield Problem("flag_without_effect",
                           f"--{name}: has no effect with --cluster_from={self.cluster_from}; leave it out")
+        if self.cluster_from == "env" and config.elastic:
+            yield Problem("flags_conflict", "--cluster_from=env: given with --elastic, whose workers have one address; "
+                          "give the cluster flags themselves")
         if self.cluster_from != "env":
             yield from self._problems_of_tasks()
 

@@ -36,7 +36,7 @@ def find_task(variables: Environment, tasks: Mapping[str, int], first_port: int 
     rank = variables.number("SLURM_PROCID", num_tasks - 1)
     jobs = _jobs(tasks, num_tasks)
     if first_port is None:
-        first_port = _FIRST_PORT + variables.number("SLURM_JOB_ID", 10**9) * _PORTS_PER_JOB % _NUM_PORTS
+        first_port = _FIRST_PORT + variables.number("SLURM_JOB_ID", 2**32 - 1) * _PORTS_PER_JOB % _NUM_PORTS
     places = _places(variables, num_tasks)
     host, node = places[rank][0], variables.optional("SLURMD_NODENAME")
     job, index = jobs[rank], jobs[:rank].count(jobs[rank])

@@ -67,7 +67,8 @@ def _in_jobset(variables: Environment, tasks: Mapping[str, int], config: Any) ->
     service = config.cluster_service or jobset
     if replicated_job not in tasks:
         return _by_number(variables, tasks, number, f"{jobset}-{replicated_job}-0", service, config)
-    if not config.elastic and number >= tasks[replicated_job]:
+    can_join = config.elastic and replicated_job == "worker"
+    if number >= tasks[replicated_job] and not can_join:
         raise _outside(number, tasks[replicated_job], f"{replicated_job}:{tasks[replicated_job]}")
     counts = {**tasks, replicated_job: max(tasks[replicated_job], number + 1)}
     hosts = {job: [f"{jobset}-{job}-0-{index}.{service}" for index in range(count)] for job, count in counts.items()}

@@ -40,8 +40,9 @@ class FolderProbe:
         try:
             if not self._read(session, probe):  # a write would make the folder on the machine of the ps
                 return False
-            session.run(self._writes, dict(zip(self._paths, paths)))
-            return all(map(os.path.exists, paths))
+            for write, feed_path, path in zip(self._writes, self._paths, paths):  # one by one: no write comes later
+                session.run(write, {feed_path: path})
+            return all(os.access(path, os.R_OK) for path in paths)  # the chief merges and reads what they write
         except _NOT_SHARED:
             return False
         finally:

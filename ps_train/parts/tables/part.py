@@ -42,7 +42,7 @@ class TablesPart(Part):
         self._settings = TableSettings(
             rule=table_rule(config), is_exact=config.exact_embedding_updates,
             sums_gradients=config.sum_embedding_gradients, delta_secs=config.save_delta_secs,
-            local_device=f"{cluster.task.device}/cpu:0")
+            local_device=f"{cluster.task.device}/cpu:0" if cluster.is_chief else "")
         self._tables: TableParameters | None = None
         self._shares: list[dict[str, Any]] = []  # of the latest check
 

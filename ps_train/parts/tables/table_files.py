@@ -99,7 +99,7 @@ class TableFiles:
         """Empties all tables, then reads their rows from a checkpoint, and from a delta to it.
 
         Raises:
-          CheckpointError: a ps cannot read the checkpoint.
+          CheckpointError: the checkpoint cannot be read.
         """
         self.reset(session)
         if not self.specs:
@@ -138,7 +138,8 @@ class TableFiles:
                 _run_side_by_side(session, calls)
             except tf.errors.NotFoundError as error:
                 raise CheckpointError("checkpoint_unreadable", f"table {name}: checkpoint {path} cannot be read: "
-                                      f"{error.message.splitlines()[0]}") from error
+                                      f"{error.message.splitlines()[0]}; start again, which skips what cannot be "
+                                      "read") from error
 
     def _load_seen(self, session: tf.Session, path: str, saved: Mapping[str, SavedTable]) -> None:
         """Reads how often ids without a row were seen.

@@ -118,7 +118,6 @@ def test_the_volume_is_mounted_where_the_chief_may_be():
 
 
 @pytest.mark.parametrize(("name", "lost"), [("jobset", "worker:1"), ("indexed-job", "ps:0"), ("trainjob", None)])
-@pytest.mark.plain_graphs
 def test_what_the_pods_run_trains_although_one_is_lost_and_replaced(name, lost, tmp_path, start_process):
     """Each pod's command with its variables, at its host name and port 2222; one of the same index replaces it."""
     namespaces.require()
