@@ -14,6 +14,7 @@ _VERSION = re.search(r'^__version__ = "(.+)"', (_HERE / "ps_train/__init__.py").
 _LEGACY = ["tf_slim", "tf_keras>=2.15"]
 _ESTIMATOR = ["tensorflow-estimator==2.15.0", "tf_keras>=2.15"]
 _PYTHON2 = ["fissix"]  # lib2to3, which Python 3.13 no longer has
+_HEALTH = ["prometheus_client"]
 _REPORT = ["matplotlib>=3.5"]  # layout="constrained"
 
 # Package -> its folder: the plug-ins stay at the top level of a checkout.
@@ -52,13 +53,14 @@ setup(
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
-                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT],
+                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,
         "python2": _PYTHON2,
         "tensorboard": ["tensorboard"],
         "report": _REPORT,
+        "health": _HEALTH,
         "bench": ["torch", *_REPORT],
         "docs": ["mkdocs-material", "mkdocstrings[python]", "ruff"],  # ruff breaks the lines of signatures
     },

@@ -37,8 +37,8 @@ class Part:
     `config` is the Config of the task, with the part's own flags in it; `cluster` is its Cluster. A part reads its
     settings there, when it is made: no settings of the spine name them.
 
-    Workers and evaluators have parts, a ps has none. An evaluator calls `around_evaluations`, `is_due` and
-    `after_evaluation` only.
+    Workers and evaluators have parts; a ps has those of which the table says so. A ps calls `around_task` only, an
+    evaluator `around_task`, `around_evaluations`, `is_due` and `after_evaluation`.
     """
 
     @classmethod
@@ -52,6 +52,16 @@ class Part:
     def adjust(self, settings: Any) -> Any:
         """Returns the `tasks.settings.WorkerSettings` of this worker, with what the part needs changed in them."""
         return settings
+
+    def around_task(self) -> contextlib.AbstractContextManager:
+        """Returns a context around the whole task, which is entered before a socket opens, and may refuse.
+
+        It is the only method that a ps calls, too, if the row of the part says `is_in_ps`.
+
+        Raises:
+          PsTrainError: the part cannot do what the flags ask for; raised when the context is entered.
+        """
+        return contextlib.nullcontext()
 
     def begin_graph(self) -> None:
         """Prepares the current graph, which is to be the training graph, before its input and model are built."""
@@ -239,6 +249,9 @@ class Parts(Part):
         for part in self._parts:
             settings = part.adjust(settings)
         return settings
+
+    def around_task(self) -> contextlib.AbstractContextManager:
+        return self._entered(lambda part: part.around_task())
 
     def begin_graph(self) -> None:
         for part in self._parts:

@@ -24,6 +24,7 @@ class PartRow(NamedTuple):
       name: its folder in `parts/`.
       flags: the dataclass in its flags.py that joins the flags of a task, or "".
       part: the subclass of Part in its part.py, or "".
+      is_in_ps: whether a ps has the part, too, for `around_task`.
       launch_flags: the dataclass, as "module:Name", that joins the flags of `ps_train launch`, or "".
       launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
@@ -40,6 +41,7 @@ class PartRow(NamedTuple):
     name: str
     flags: str = ""
     part: str = ""
+    is_in_ps: bool = False
     launch_flags: str = ""
     launch_part: str = ""
     has_board: bool = False
@@ -72,6 +74,8 @@ TABLE = (
     # A part whose `before_server` may refuse stands before this one, which notes the start in the journal.
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),
+    # After control, whose note of the start it need not count; around profile, as a profiled step is a step.
+    PartRow("health", flags="HealthFlags", part="HealthPart", is_in_ps=True),
     # Innermost: what the others do around a step is not part of the step.
     PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
     PartRow("ssh", launch_flags="hosts:RemoteFlags", launch_part="SshPart"),
@@ -112,8 +116,9 @@ def board_variables() -> dict[str, BoardVariable]:
 
 
 def make_parts(config: Any, cluster: Any) -> Parts:
-    """Returns the parts of a worker; they take their settings from its Config."""
-    classes: list[type[Part]] = [_attribute(row, "part", row.part) for row in TABLE if row.part]
+    """Returns the parts of a task; they take their settings from its Config."""
+    classes: list[type[Part]] = [_attribute(row, "part", row.part) for row in TABLE
+                                 if row.part and (cluster.job != "ps" or row.is_in_ps)]
     return Parts([cls(config, cluster) for cls in classes if cls.is_on(config, cluster)])
 
 

@@ -15,8 +15,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Optional
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, Optional
 
 JOURNAL_NAME = "journal.jsonl"
 _CLOSE_SECS = 5.0
@@ -33,9 +33,16 @@ class Journal:
         self._lines: queue.Queue[Optional[str]] = queue.Queue()
         self._thread: threading.Thread | None = None
         self._has_failed = False
+        self._listeners: list[Callable[[str, Mapping[str, Any]], None]] = []
+
+    def listen(self, listener: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Calls `listener(event, values)` with each later event, in the thread that notes it."""
+        self._listeners.append(listener)
 
     def note(self, event: str, **values: Any) -> None:
         """Queues an event of this kind; the values, such as the global step, must fit into JSON."""
+        for listener in self._listeners:
+            listener(event, values)
         if not self._train_dir or self._lines.qsize() >= _MOST_WAITING:
             return
         # The time of day, as a reader compares it with logs; no wait depends on it.

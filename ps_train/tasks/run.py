@@ -16,6 +16,7 @@ from ps_train.config.groups import parse_accepted
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
+from ps_train.part import Parts
 from ps_train.parts import table
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import evaluator, ps, setup, worker
@@ -36,15 +37,16 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
     plugins = setup.load_plugins(config)
     report = reporting.create(config.log_format, cluster)
     report.task()
-    if cluster.job == "ps":
-        _refuse_existing_servers(config, cluster)
-        _serve_until_done(config, cluster, stop)
-    elif cluster.job == "evaluator":
-        _evaluate_until_done(config, cluster, plugins, report, stop)
-    else:
-        parts = table.make_parts(config, cluster)
-        settings = parts.adjust(worker_settings(config, cluster))
-        return worker.WorkerTask(settings, cluster, plugins, report, stop, parts).run()
+    parts = table.make_parts(config, cluster)
+    with parts.around_task():
+        if cluster.job == "ps":
+            _refuse_existing_servers(config, cluster)
+            _serve_until_done(config, cluster, stop)
+        elif cluster.job == "evaluator":
+            _evaluate_until_done(config, cluster, plugins, report, parts, stop)
+        else:
+            settings = parts.adjust(worker_settings(config, cluster))
+            return worker.WorkerTask(settings, cluster, plugins, report, stop, parts).run()
     return None
 
 
@@ -108,11 +110,11 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
 
 
 def _evaluate_until_done(
-    config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, stop: threading.Event
+    config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, parts: Parts,
+    stop: threading.Event
 ) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
     model_evaluator = evaluation.Evaluator(*plugins)
-    parts = table.make_parts(config, cluster)
     with parts.around_evaluations(plugins, model_evaluator, stop), \
             contextlib.closing(blackboard.for_client(cluster)) as board:
         evaluator.evaluate_until_done(

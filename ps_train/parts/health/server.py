@@ -1,0 +1,111 @@
+"""An HTTP server of three pages: /healthz, /readyz and /metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any, Callable, NamedTuple
+
+from ps_train.cluster.addresses import host_of
+from ps_train.cluster.spec import Cluster
+from ps_train.errors import ConfigError
+
+_CLIENT_SECS = 5.0  # a client that sends nothing holds a thread no longer
+_POLL_SECS = 0.1
+_TEXT = "text/plain; charset=utf-8"
+
+
+class Pages(NamedTuple):
+    """What the server shows.
+
+    Attributes:
+      waits_for: returns what the task waits for before it does its work, "" if it works.
+      metrics: returns the metrics of the task in Prometheus' text format.
+      content_type: of the metrics.
+    """
+
+    waits_for: Callable[[], str]
+    metrics: Callable[[], bytes]
+    content_type: str
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers a request."""
+
+    pages: Pages
+    timeout = _CLIENT_SECS
+
+    def do_GET(self) -> None:
+        """Answers GET; every other method is refused by the base class."""
+        path = self.path.partition("?")[0]
+        if path == "/healthz":
+            self._answer(HTTPStatus.OK, "ok\n")
+        elif path == "/readyz":
+            waits_for = self.pages.waits_for()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if waits_for else HTTPStatus.OK
+            self._answer(status, f"waits for {waits_for}\n" if waits_for else "ready\n")
+        elif path == "/metrics":
+            self._answer(HTTPStatus.OK, self.pages.metrics(), self.pages.content_type)
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, "allowed: /healthz, /readyz, /metrics\n")
+
+    def _answer(self, status: HTTPStatus, body: str | bytes, content_type: str = _TEXT) -> None:
+        content = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def version_string(self) -> str:
+        """Returns the name of the server, without the version of Python."""
+        return "ps_train"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's own name)
+        """Logs nothing: a probe comes every few seconds."""
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    """Unlike http.server's own, it looks up no name of this machine, which may take seconds."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Prints no traceback: the client has gone away."""
+
+
+@contextlib.contextmanager
+def serving(host: str, port: int, pages: Pages) -> Iterator[None]:
+    """Serves the pages while its body runs.
+
+    Raises:
+      ConfigError: the address is not one of this machine, or the port is in use.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        server_class = type("_FamilyServer", (_Server,), {"address_family": family})
+        server = server_class(address, type("_PagesHandler", (_Handler,), {"pages": pages}))
+    except OSError as error:
+        raise ConfigError("health_address_unusable", f"--health_port={port}: cannot listen at {host}:{port}: "
+                          f"{error.strerror}; give another --health_port, or a --health_host that is an address of "
+                          "this machine") from None
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECS,), daemon=True, name="health")
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def position_on_machine(cluster: Cluster) -> int:
+    """Returns how many tasks of the cluster are before this one on its machine; an evaluator is the last one."""
+    hosts = [(task.name, host_of(task.address)) for task in (*cluster.ps, *cluster.workers)]
+    names = [name for name, host in hosts if host == (host_of(cluster.task.address) or "localhost")]
+    return names.index(cluster.task.name) if cluster.task.name in names else len(names)

@@ -1,0 +1,109 @@
+"""The health of a training while it runs: a ps and a worker in this process, asked over HTTP."""
+
+from __future__ import annotations
+
+import re
+import types
+
+import numpy as np
+import pytest
+
+from ps_train import testing
+from ps_train.parts.health import part
+from ps_train.runtime import threads
+from tests import processes
+from tests.children import wait_until
+from tests.unit.parts.health.test_health import request
+
+pytest.importorskip("prometheus_client", reason="needs prometheus_client, of the extra [health]")
+
+
+def value(port, name):
+    """Returns the value of a metric of a task; None if it has none."""
+    found = re.search(rf"^ps_train_{name}{{.*}} (\S+)$", request(port, "/metrics")[1], re.MULTILINE)
+    return found and float(found[1])
+
+
+def test_a_training_shows_its_state_while_it_runs(tmp_path):
+    """The chief counts steps, examples, the loss and saves up to the gate; both tasks are ready, then end."""
+    first = processes.free_ports(1)[0]
+    training = threads.Call(lambda: testing.run_in_threads(
+        "tests.plugins.tiny", "tests.plugins.tiny", train_dir=tmp_path / "train", num_workers=1, train_steps=40,
+        batch_size=16, save_model_steps=10, health_port=first,
+        params=f"gate={tmp_path}/gate,gate_batch=30"), name="training")
+    ps, worker = first, first + 1
+    wait_until(lambda: processes.is_open(worker) and value(worker, "local_steps_total") == 30, "30 steps")
+    assert request(ps, "/readyz")[0] == request(worker, "/readyz")[0] == 200
+    assert (value(worker, "global_step"), value(worker, "examples_total")) == (30, 480)
+    assert (value(worker, "target_step"), value(worker, "sessions_lost_total")) == (40, 0)
+    assert value(worker, "staleness_steps_count") == 30 and value(worker, "loss") > 0
+    assert value(worker, "ps_variable_bytes") > 0
+    wait_until(lambda: value(worker, "saves_total") >= 1, "a checkpoint")
+    assert value(worker, "last_save_age_seconds") >= 0
+    assert value(ps, "ready") == 1 and value(ps, "saves_total") is None
+    (tmp_path / "gate.0").touch()
+    training.join(processes.DEADLINE_SECS)
+    training.result()
+    assert not processes.is_open(ps) and not processes.is_open(worker)
+
+
+def make_part(job="worker"):
+    """Returns the part of a task, and what it has counted."""
+    cluster = types.SimpleNamespace(job=job, index=0, ps=[], workers=[], is_chief=True, task=types.SimpleNamespace(
+        name=f"{job}:0", address="localhost:1"))
+    made = part.HealthPart(types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16,
+                                                 train_steps=40), cluster)
+    return made, made._counts
+
+
+def test_steps_are_counted_from_what_a_session_run_returns():
+    """Several steps in one run each count; a round that began after the end has taken none."""
+    made, counts = make_part()
+    rows = np.array([[5, 1, 1, 2, 0, 0], [7, 1, 4, 1, 0, 0], [7, 1, 0, 9, 0, 0]])
+    run = made.around_step(None, None, lambda *arguments: [rows, np.float32(0.25)])
+    assert run(4, 0.0, [], None)[0] is rows
+    assert (counts.global_step, counts.local_steps, counts.num_updates, counts.sum_staleness, counts.loss) == (
+        7, 5, 2, 3, 0.25)
+
+
+def test_a_worker_is_ready_while_a_session_has_ready_parameters():
+    """A session that is lost counts, and ends the readiness."""
+    made, counts = make_part()
+    assert counts.waits_for
+    with pytest.raises(RuntimeError), made.running(None, True):
+        assert not counts.waits_for
+        raise RuntimeError
+    assert counts.waits_for
+    with made.running(None, True):
+        assert counts.samples()["ps_train_sessions_lost"] == [((), 1)]
+
+
+def test_saves_and_restarts_are_those_of_the_journal():
+    """Other events count nothing."""
+    made, counts = make_part()
+    for event, values in (("checkpoint", {}), ("worker", {"what": "joined again"}), ("worker", {"what": "silent"}),
+                          ("session", {})):
+        made._noted(event, values)
+    assert (counts.num_saves, counts.num_restarted, counts.saved_secs is not None) == (1, 1, True)
+
+
+def test_the_rows_of_tables_come_from_the_part_that_has_them():
+    """Without that part, or before it has counted, there are none."""
+    made, counts = make_part()
+    status = {}
+    parts = types.SimpleNamespace(status=lambda: status)
+    with made.training(types.SimpleNamespace(graph=types.SimpleNamespace(parts=parts))):
+        assert counts.tables() == []
+        status["tables"] = [{"name": "ids", "rows": 3, "ps": [{"name": "ps:0", "rows": 3, "bytes": 60}]}]
+        assert counts.tables() == [("ids", "ps:0", 3, 60)]
+
+
+def test_a_ps_is_ready_when_its_server_accepts_connections():
+    """Its address is that of the cluster."""
+    made, _ = make_part("ps")
+    [port] = processes.free_ports(1)
+    made._cluster.task.address = f"localhost:{port}"
+    assert made._waits_for() == "its server"
+    with processes.hold_port(port) as server:
+        server.listen()
+        assert made._waits_for() == ""

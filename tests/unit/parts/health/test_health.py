@@ -1,0 +1,129 @@
+"""The health server of a task, its flags and its metrics, without TensorFlow."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import sys
+import types
+
+import pytest
+
+from ps_train.cluster.resolve import find_cluster
+from ps_train.config import task
+from ps_train.parts.health import metrics
+from ps_train.parts.health.metrics import CATALOGUE, Exposition, TaskCounts
+from ps_train.parts.health.server import Pages, position_on_machine, serving
+from tests import processes
+from tests.errors import codes_of, error_of, raises
+from tests.processes import REPO
+
+
+def request(port, path, method="GET"):
+    """Returns (status, body, content type) of an answer of the server."""
+    connection = http.client.HTTPConnection("localhost", port, timeout=processes.DEADLINE_SECS)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode(), answer.getheader("Content-Type")
+
+
+def test_the_pages_show_health_readiness_and_metrics():
+    """A task that waits is healthy and not ready; other paths and methods are refused."""
+    waits_for = ["ready parameters"]
+    pages = Pages(lambda: waits_for[0], lambda: b"x 1\n", "text/special")
+    [port] = processes.free_ports(1)
+    with serving("localhost", port, pages):
+        assert request(port, "/healthz")[:2] == (200, "ok\n")
+        assert request(port, "/readyz")[:2] == (503, "waits for ready parameters\n")
+        waits_for[0] = ""
+        assert request(port, "/readyz?verbose")[:2] == (200, "ready\n")
+        assert request(port, "/metrics") == (200, "x 1\n", "text/special")
+        assert request(port, "/etc/passwd")[0] == 404
+        assert request(port, "/metrics", "POST")[0] == 501
+        with raises("health_address_unusable"), serving("localhost", port, pages):
+            pass
+    assert not processes.is_open(port)
+
+
+def test_an_address_of_another_machine_is_refused():
+    """192.0.2.1 is reserved for documentation."""
+    with raises("health_address_unusable"), serving("192.0.2.1", 9090, Pages(str, bytes, "")):
+        pass
+
+
+def test_the_host_without_the_port_is_refused():
+    """It would have no effect."""
+    assert codes_of(error_of(task.parse_task, ["--job_name=ps", "--health_host=0.0.0.0"], {})) == [
+        "flag_without_effect"]
+
+
+@pytest.mark.parametrize(("workers", "positions"), [
+    ("localhost:3,localhost:4", {"ps:0": 0, "ps:1": 1, "worker:0": 2, "worker:1": 3, "evaluator:0": 4}),
+    ("a:3,b:3", {"ps:0": 0, "ps:1": 1, "worker:0": 0, "worker:1": 0, "evaluator:0": 2}),
+])
+def test_tasks_of_a_machine_take_ports_one_after_another(workers, positions):
+    """A pod, which has a host name of its own, takes the port itself."""
+    for name, position in positions.items():
+        job, index = name.split(":")
+        cluster = find_cluster(ps_hosts="localhost:1,localhost:2", worker_hosts=workers, job_name=job,
+                               task_index=int(index))
+        assert position_on_machine(cluster) == position
+
+
+def counts(**values):
+    """Returns the counts of a chief."""
+    return TaskCounts(is_worker=True, is_chief=True, global_step=12, target_step=100, local_steps=7, batch_size=16,
+                      loss=0.5, num_updates=7, sum_staleness=3, num_sessions=3, num_restarted=1, num_saves=2,
+                      saved_secs=90.0, ps_bytes={"ps:0": 40, "ps:1": 8}, tables=lambda: [("ids", "ps:1", 5, 200)],
+                      **values)
+
+
+def test_the_metrics_of_a_chief_are_its_counts(monkeypatch):
+    """As Prometheus' own parser reads them, each with the task's labels and its help."""
+    parser = pytest.importorskip("prometheus_client.parser", reason="needs prometheus_client, of the extra [health]")
+    monkeypatch.setattr(metrics.clock, "now", lambda: 100.0)
+    families = list(parser.text_string_to_metric_families(Exposition(counts(), "worker", 0).text().decode()))
+    own = [family for family in families if family.name.startswith("ps_train")]
+    assert {family.name: (family.type, family.documentation) for family in own} == CATALOGUE
+    found = {}
+    for sample in (sample for family in own for sample in family.samples):
+        labels = {**sample.labels}
+        assert (labels.pop("job_name"), labels.pop("task_index")) == ("worker", "0")
+        found[(sample.name.removeprefix("ps_train_"), *sorted(labels.values()))] = sample.value
+    assert found == {
+        ("ready",): 1, ("global_step",): 12, ("target_step",): 100, ("local_steps_total",): 7,
+        ("examples_total",): 112, ("loss",): 0.5, ("staleness_steps_count",): 7, ("staleness_steps_sum",): 3,
+        ("sessions_lost_total",): 2, ("workers_restarted_total",): 1, ("saves_total",): 2,
+        ("last_save_age_seconds",): 10, ("ps_variable_bytes", "ps:0"): 40, ("ps_variable_bytes", "ps:1"): 8,
+        ("table_rows", "ids", "ps:1"): 5, ("table_bytes", "ids", "ps:1"): 200}
+    assert any(family.name == "process_resident_memory_bytes" for family in families)
+
+
+def test_other_tasks_have_fewer_metrics():
+    """A ps takes no steps, and a worker that is no chief saves nothing."""
+    assert TaskCounts(waits_for="its server").samples() == {"ps_train_ready": [((), 0)]}
+    of_worker = TaskCounts(is_worker=True).samples()
+    assert "ps_train_local_steps" in of_worker and not {"ps_train_loss", "ps_train_saves"} & of_worker.keys()
+
+
+def test_without_prometheus_client_it_is_one_line(monkeypatch):
+    """It has the command of pip."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    error = error_of(Exposition, types.SimpleNamespace(), "ps", 0)
+    assert codes_of(error) == ["package_missing"] and "pip install 'ps_train[health]'" in str(error)
+
+
+def test_the_page_and_the_dashboard_know_the_metrics():
+    """docs/health.md has a row for each; each query of the dashboard in deploy/ uses metrics that exist."""
+    page = (REPO / "docs/health.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(ps_train_\w+)` \| \w+ \| (.*?) \|$", page, re.MULTILINE))
+    assert rows == {name + "_total" * (kind == "counter"): description
+                    for name, (kind, description) in CATALOGUE.items()}
+    dashboard = json.loads((REPO / "deploy/grafana/ps_train.json").read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    used = {name for query in queries for name in re.findall(r"\b(?:ps_train|process)_\w+", query)}
+    process = {"process_start_time_seconds", "process_resident_memory_bytes", "process_cpu_seconds_total"}
+    assert used - process == {*rows} - {"ps_train_staleness_steps"} | {
+        "ps_train_staleness_steps_sum", "ps_train_staleness_steps_count"}
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
