@@ -155,6 +155,11 @@ class History(NamedTuple):
         """Returns number -> generation of the parameters that it was applied to, as far as ps 0 has applied it."""
         return {number: line.board.generation for line in self.of_table(0) for number in line.counts}
 
+    def on_all_ps(self) -> set[int]:
+        """Returns the numbers that each ps has applied; a late gradient of sync may be in time for a part only."""
+        return set.intersection(*({number for line in self.of_table(ps) for number in line.counts}
+                                  for ps in range(len(self.lines))))
+
 
 class _Segment(NamedTuple):
     """The checkpoints that were saved between two restores.
@@ -169,12 +174,17 @@ class _Segment(NamedTuple):
     saved: list[str]
     generations: set[str]
 
+    @property
+    def newest(self) -> str:
+        """The last one that was saved, or what was restored."""
+        return self.saved[-1] if self.saved else self.origin
+
 
 def find_violations(history: History, promise: Promise) -> list[str]:
     """Returns a line for each promise that did not hold."""
     segments = _segments(history)
     return [*_applied_twice(history), *_restored_older(history), *_not_applied(history, promise),
-            *_lost(history, segments, promise), *_dropped(history, segments, promise), *_behind(history),
+            *_lost(history, segments, promise), *_dropped(history, segments, promise), *_behind(history, promise),
             *_wrong_shares(history, promise), *_over_bound(history, promise), *_miscounted(history, promise),
             *(_unequal(history, promise) if promise.is_undisturbed else [])]
 
@@ -183,7 +193,7 @@ def describe(history: History, promise: Promise) -> str:
     """Returns the size of a history as text, and what was lost or left half done in it as its promises allow."""
     on_ps = [{number for line in lines for number in line.counts} for lines in history.lines]
     confirmed = {number for number, taken in history.taken.items() if taken.step is not None}
-    final = history.saved[_segments(history)[-1].saved[-1]]
+    final = history.saved[_segments(history)[-1].newest]
     texts = [f"{len(history.taken)} mini-batches begun, {len(confirmed)} of runs that succeeded",
              f"{sum(map(final.has_all, history.taken))} in the last checkpoint",
              f"{sum(event.kind == SAVED for event in history.events)} saves",
@@ -246,10 +256,8 @@ def _not_applied(history: History, promise: Promise) -> Iterator[str]:
 
 def _lost(history: History, segments: Sequence[_Segment], promise: Promise) -> Iterator[str]:
     generations = history.generations()
-    # A gradient that comes late in sync may be in time on one ps, or for one table or variable.
     has = (lambda saved, number: saved.has_rows(number, _ORDERED)) if promise.may_drop else Saved.has_all
-    on_all = set(generations).intersection(*(
-        {number for line in history.of_table(ps) for number in line.counts} for ps in range(1, len(history.lines))))
+    on_all = history.on_all_ps()
     for segment in segments:
         due = {number: taken.step for number, taken in history.taken.items() if taken.step is not None
                and generations.get(number) in segment.generations and (number in on_all or not promise.may_drop)}
@@ -275,11 +283,14 @@ def _dropped(history: History, segments: Sequence[_Segment], promise: Promise) -
         yield f"{len(missing)} gradients were dropped, and {history.num_dropped} are counted: {missing[:10]}"
 
 
-def _behind(history: History) -> Iterator[str]:
+def _behind(history: History, promise: Promise) -> Iterator[str]:
+    on_all = history.on_all_ps()
     for name, saved in history.saved.items():
-        for table in saved.rows:
+        # A late gradient of sync may be in time for the variables, and too late for the tables.
+        numbers = set().union(*saved.dense)
+        for table in [_ORDERED] if promise.may_drop else saved.rows:
             yield from (f"{name} has {number} in a variable, and not in {table}"
-                        for number in set().union(*saved.dense)
+                        for number in (numbers & on_all if promise.may_drop else numbers)
                         if not saved.has_rows(number, table))
 
 
@@ -344,7 +355,7 @@ def _unequal(history: History, promise: Promise) -> Iterator[str]:
     for ps in range(1, len(history.lines)):
         yield from (f"ps 0 and ps {ps} differ in the update with {number}" for line in history.of_table(ps)
                     for number in line.counts if first.get(number) != frozenset(line.counts))
-    final = history.saved[_segments(history)[-1].saved[-1]]
+    final = history.saved[_segments(history)[-1].newest]
     yield from (f"{number} is not in the last checkpoint" for number, taken in history.taken.items()
                 if taken.step is not None and not final.has_all(number))
 

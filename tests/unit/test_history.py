@@ -161,6 +161,16 @@ def test_in_sync_a_dropped_gradient_is_counted_and_an_update_is_shared():
     assert any("1 times in variable" in line for line in find_violations(_synchronous(1, share=1.0), undisturbed))
 
 
+def test_a_late_gradient_of_sync_may_be_in_time_for_the_variables_only():
+    """Of one that each ps has applied to its rows, a checkpoint without a row is found."""
+    promise = Promise(num_workers=2, has_shares=True, may_drop=True)
+    late = _saved(range(4))._replace(dense=_saved(range(5), 0.5).dense)
+    good = _synchronous(1)._replace(saved={"c-9": late})
+    assert find_violations(good, promise) == []
+    behind = find_violations(good._replace(saved={"c-9": _without_row(late, "fixed", 6)}), promise)
+    assert "c-9 has 3 in a variable, and not in fixed" in behind
+
+
 def test_without_a_fault_all_ps_apply_the_same_together():
     """Of an update that one ps applies in two parts, both parts are found."""
     apart = _synchronous(1)
