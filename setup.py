@@ -15,6 +15,7 @@ _LEGACY = ["tf_slim", "tf_keras>=2.15"]
 _ESTIMATOR = ["tensorflow-estimator==2.15.0", "tf_keras>=2.15"]
 _PYTHON2 = ["fissix"]  # lib2to3, which Python 3.13 no longer has
 _HEALTH = ["prometheus_client"]
+_STORES = ["fsspec>=2024.12"]  # exclusive creation; the package of each store comes with it: s3fs, gcsfs
 _REPORT = ["matplotlib>=3.5"]  # layout="constrained"
 
 # Package -> its folder: the plug-ins stay at the top level of a checkout.
@@ -53,7 +54,7 @@ setup(
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
-                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH],
+                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH, *_STORES],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,
@@ -61,6 +62,7 @@ setup(
         "tensorboard": ["tensorboard"],
         "report": _REPORT,
         "health": _HEALTH,
+        "stores": _STORES,
         "bench": ["torch", *_REPORT],
         "docs": ["mkdocs-material", "mkdocstrings[python]", "ruff"],  # ruff breaks the lines of signatures
     },

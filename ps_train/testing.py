@@ -82,7 +82,7 @@ def run_in_threads(
     Args:
       model: as --model.
       dataset: as --dataset.
-      train_dir: folder of checkpoints; training continues from the newest one there.
+      train_dir: folder of checkpoints, or its URL; training continues from the newest one there.
       num_ps: parameter servers.
       num_workers: workers, including the chief.
       timeout_secs: time for all of it.
@@ -98,7 +98,8 @@ def run_in_threads(
     installed.lift_memory_limit()
     free_ports = hold_ports(num_ps + num_workers, _FIRST_PORT)
     hosts = [f"localhost:{held.getsockname()[1]}" for held in free_ports]
-    common = {"model": model, "dataset": dataset, "train_dir": os.path.abspath(train_dir),
+    folder = str(train_dir) if "://" in str(train_dir) else os.path.abspath(train_dir)
+    common = {"model": model, "dataset": dataset, "train_dir": folder,
               "ps_hosts": ",".join(hosts[:num_ps]), "worker_hosts": ",".join(hosts[num_ps:]), **flags}
     configs = [Config(**common, job_name=job, task_index=index, given=frozenset(common))
                for job, count in (("ps", num_ps), ("worker", num_workers)) for index in range(count)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 import textwrap
 import typing
 from collections.abc import Collection, Mapping, Sequence
@@ -116,7 +117,8 @@ def rules(*classes: type) -> dict[str, tuple[Rule, type, Any]]:
         # `dataclasses.fields(cls)` begins with the fields of the last base: look at the bases one by one.
         for part in (*filter(dataclasses.is_dataclass, cls.__bases__), cls):
             for spec in dataclasses.fields(part):
-                if "rule" in spec.metadata:
+                # Of the class itself only what it declares: a later base may declare a flag of an earlier one again.
+                if "rule" in spec.metadata and (part is not cls or spec.name in vars(cls)):
                     flags_by_name[spec.name] = (spec.metadata["rule"], _base_type(hints[spec.name]), spec.default)
     headings = list(dict.fromkeys(rule.group for rule, _, _ in flags_by_name.values()))
     return dict(sorted(flags_by_name.items(), key=lambda item: headings.index(item[1][0].group)))
@@ -147,8 +149,14 @@ def problems(values: Mapping[str, Any], *classes: type) -> list[Problem]:
     return lines
 
 
+def without_password(url: str) -> str:
+    """Returns a URL, or what was meant as one, without the password in it."""
+    return re.sub(r"(://[^/:]*):.*@", r"\1:***@", url, flags=re.DOTALL)
+
+
 def problem_of_url(name: str, value: str) -> Problem:
     """Returns the problem of a URL in place of a path; `name` is that of the flag or argument."""
+    value = without_password(value)
     if value.startswith("file://"):
         return Problem("path_is_url",
                        f"{name}: got {value!r}; leave file:// out: {value.removeprefix('file://') or '/'}")

@@ -10,7 +10,9 @@ A group contains flags that a verb takes together. The headings in `--help` are 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
+import re
 import tempfile
 from typing import Any, Optional
 
@@ -35,6 +37,7 @@ SAVING = "Saving and reporting"
 LAUNCH = "Launching a cluster on this machine"
 _WAITING = "How long to wait"
 
+_MAX_URL_NAME = 60  # characters of a URL in the name of a folder
 _MAX_SECS = 10**9  # about 30 years: Python's waits raise OverflowError at 292 years
 
 # Each step has its own copy in the graph: with 32 steps, the first session run of a model of 43 variables took 13 s.
@@ -269,3 +272,13 @@ def problem_of_data_dir(data_dir: str) -> Problem | None:
 def default_train_dir(model: str) -> str:
     """Returns the default train_dir of a model, which is the same for all tasks on this machine."""
     return os.path.join(tempfile.gettempdir(), "ps_train", model.rsplit(".", 1)[-1])
+
+
+def local_folder(train_dir: str) -> str:
+    """Returns the folder on this machine of a train_dir: itself, or that in which a task with a URL works."""
+    if "://" not in train_dir:
+        return train_dir
+    url = train_dir.rstrip("/")
+    name = re.sub(r"[^\w.-]+", "-", url)[-_MAX_URL_NAME:]
+    return os.path.join(tempfile.gettempdir(), "ps_train", "stores",
+                        f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")

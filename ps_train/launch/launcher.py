@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ps_train.config.groups import check_data_dir
+from ps_train.config.groups import check_data_dir, local_folder
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
@@ -61,7 +61,7 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
         if config.download_only:
             return
         config, log_dir = _make_folders(config, launch_config)
-        run_record.write_launch(config.train_dir, command_lines.launch_line(tasks, config, launch_config))
+        run_record.write_launch(local_folder(config.train_dir), command_lines.launch_line(tasks, config, launch_config))
         addresses, ports, holders = zip(*machines.reserve())
         lines = command_lines.command_lines(tasks, ports, config, addresses)
         display.write(machines.announcement(lines, log_dir))
@@ -114,7 +114,7 @@ def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
     if "train_dir" not in config.given or config.download_only:
         return
     try:
-        folder_lock.make_free(config.train_dir, config.beat_timeout_secs, wait)
+        folder_lock.make_free(local_folder(config.train_dir), config.beat_timeout_secs, wait)
     except StoppedError:
         raise preparation.stopped(signals[0]) from None
     except OSError as error:  # the chief checks it again
@@ -134,8 +134,10 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
         if "train_dir" not in config.given:
             train_dir = _new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
             config = dataclasses.replace(config, train_dir=train_dir, given=config.given | {"train_dir"})
-        log_dir = launch_config.log_dir or os.path.join(config.train_dir, "logs")
-        os.makedirs(log_dir, exist_ok=True)
+        folder = local_folder(config.train_dir)
+        log_dir = launch_config.log_dir or os.path.join(folder, "logs")
+        for path in {log_dir, folder} - {config.train_dir}:  # the chief makes a train_dir that is a path
+            os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise ConfigError("folder_not_writable", f"cannot create the folder {error.filename!r}: {error.strerror}; give "
                           "other folders with --train_dir and --log_dir") from None
@@ -229,7 +231,7 @@ def exit_codes(cluster: ClusterProcesses) -> str:
 def _summary(cluster: ClusterProcesses, config: Config, log_dir: str) -> str:
     lines = [exit_codes(cluster), f"Checkpoints: {config.train_dir}  logs: {log_dir}"]
     if config.save_summaries_steps:
-        lines.append(f"TensorBoard: {command_lines.tensorboard(config.train_dir)}")
+        lines.append(f"TensorBoard: {command_lines.tensorboard(local_folder(config.train_dir))}")
     return "\n".join(lines)
 
 

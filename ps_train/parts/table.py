@@ -5,13 +5,14 @@ The order counts: parts start in it, and stop in reverse. To leave a part out, d
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_train.part import BoardVariable, LaunchPart, Part, Parts
@@ -28,6 +29,8 @@ class PartRow(NamedTuple):
       launch_flags: the dataclass, as "module:Name", that joins the flags of `ps_train launch`, or "".
       launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
+      located: a context, as "module:name", that gives a task its Config with a train_dir on this machine, or "".
+      read: a context, as "module:name", that gives a verb which reads a train_dir one on this machine, or "".
       for_plugins: a function, as "module:name", that is called before plug-ins are imported, or "".
       cluster: a function, as "module:name", that finds the cluster of a task in its environment, or "": it is called
         with the Config and the variables, and returns the text of TF_CONFIG, "" if the flags do not ask for it. All
@@ -45,6 +48,8 @@ class PartRow(NamedTuple):
     launch_flags: str = ""
     launch_part: str = ""
     has_board: bool = False
+    located: str = ""
+    read: str = ""
     for_plugins: str = ""
     cluster: str = ""
     verbs: tuple[str, ...] = ()
@@ -71,6 +76,9 @@ TABLE = (
     # Before control: the journal is kept only while the workers train, not while the chief still evaluates.
     PartRow("selection", flags="SelectionFlags", part="SelectionPart", has_board=True),
     PartRow("evaluation_by_workers", flags="EvaluationFlags", part="EvaluationByWorkersPart", has_board=True),
+    # Its flag --train_dir replaces that of the spine; the folder of a task is there before any part is made.
+    PartRow("object_store", flags="StoreFlags", part="StorePart", located="part:mirrored_config",
+            read="reading:fetched_words"),
     # A part whose `before_server` may refuse stands before this one, which notes the start in the journal.
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),
@@ -113,6 +121,41 @@ def board_variables() -> dict[str, BoardVariable]:
             raise ValueError(f"parts/{row.name}/board.py declares {', '.join(sorted(twice))}, as another part does")
         found.update(declared)
     return found
+
+
+@contextlib.contextmanager
+def located(config: Any, cluster: Any, stop: Any) -> Iterator[Any]:
+    """Yields the Config with which a task runs: its train_dir is a folder on this machine, for as long as it runs.
+
+    Args:
+      cluster: the Cluster of the task; None if it only checks the flags.
+      stop: a `threading.Event` that ends the task.
+
+    Raises:
+      PsTrainError: the train_dir cannot be used, or at the end not be completed.
+    """
+    with contextlib.ExitStack() as stack:
+        for row in TABLE:
+            if row.located:
+                config = stack.enter_context(_attribute(row, *row.located.split(":"))(config, cluster, stop))
+        yield config
+
+
+@contextlib.contextmanager
+def readable_words(words: Sequence[str], needs: str) -> Iterator[list[str]]:
+    """Yields the arguments of a verb that reads a train_dir: with a folder on this machine, for as long as it runs.
+
+    Args:
+      needs: what it reads besides small files: "checkpoint", "curves" for event files, or "".
+
+    Raises:
+      PsTrainError: the train_dir cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        for row in TABLE:
+            if row.read:
+                words = stack.enter_context(_attribute(row, *row.read.split(":"))(words, needs))
+        yield list(words)
 
 
 def make_parts(config: Any, cluster: Any) -> Parts:

@@ -217,9 +217,8 @@ def make_free(train_dir: str, silent_secs: float, wait: Callable[[float], bool])
 
 def _has_ended(path: str, content: bytes, silent_secs: float, wait: Callable[[float], bool]) -> bool:
     """Returns whether the holder that wrote the content has ended; false if the lock is another one by now."""
-    holder = _parse(content)
-    if holder.get("machine") and holder["machine"] == _machine():
-        return not _runs(holder["process"], holder["start"])
+    if (has_ended := has_ended_here(content)) is not None:
+        return has_ended
     _log.info("%s has a lock on %s; waiting %g s for a sign of life", describe_holder(content), os.path.dirname(path),
               silent_secs)
     # Counts answers, not only time: a file system that hangs shows no sign of life of any process.
@@ -229,6 +228,14 @@ def _has_ended(path: str, content: bytes, silent_secs: float, wait: Callable[[fl
         if read_lock(path) != content:
             return False
     return True
+
+
+def has_ended_here(content: bytes) -> bool | None:
+    """Returns whether the holder that wrote the content has ended, or None if it is a process of another machine."""
+    holder = _parse(content)
+    if holder.get("machine") and holder["machine"] == _machine():
+        return not _runs(holder["process"], holder["start"])
+    return None
 
 
 def _move_aside(path: str, content: bytes) -> bool:

@@ -37,6 +37,13 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
     plugins = setup.load_plugins(config)
     report = reporting.create(config.log_format, cluster)
     report.task()
+    with table.located(config, cluster, stop) as located_config:
+        return _run_role(located_config, cluster, plugins, report, stop)
+
+
+def _run_role(
+    config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, stop: threading.Event
+) -> WorkerResult | None:
     parts = table.make_parts(config, cluster)
     with parts.around_task():
         if cluster.job == "ps":
@@ -79,6 +86,11 @@ def download(config: Config, cluster: Cluster | None) -> None:
     setup.prepare_tensorflow(config.tf_log)
     plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
+    with table.located(config, None, threading.Event()) as located_config:
+        _check(located_config, cluster, plugins)
+
+
+def _check(config: Config, cluster: Cluster | None, plugins: LoadedPlugins) -> None:
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))

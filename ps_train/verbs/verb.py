@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
 from collections.abc import Callable, Sequence
 
 from ps_train.config import fields
+from ps_train.parts import table
 from ps_train.runtime import logs
 from ps_train.storage import run_record
 
@@ -42,6 +44,18 @@ def verb_at(place: str) -> Verb:
     """Returns the verb of a place, "module:CONSTANT"."""
     module, _, constant = place.partition(":")
     return getattr(importlib.import_module(module), constant)
+
+
+def reading_train_dir(
+    argv: Sequence[str], cls: type, *, needs: str = ""
+) -> contextlib.AbstractContextManager[list[str]]:
+    """Returns a context that gives the arguments of `name_train_dir`, with a train_dir that can be read by its path.
+
+    Args:
+      cls: as for `name_train_dir`.
+      needs: as for `parts.table.readable_words`.
+    """
+    return table.readable_words(name_train_dir(argv, cls), needs)
 
 
 def name_train_dir(argv: Sequence[str], cls: type) -> list[str]:

@@ -12,7 +12,7 @@ from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
 from ps_train.errors import Problem, refuse
 from ps_train.runtime import installed, signals
-from ps_train.verbs.verb import Verb, name_train_dir
+from ps_train.verbs.verb import Verb, reading_train_dir
 
 _GRACE_SECS = 1.0  # there is nothing to save
 _field = functools.partial(fields.field, group="Watching and controlling")
@@ -58,8 +58,8 @@ def _verb(
     """Returns a verb that calls `run` with the module `asking`, its flags, and an event that a signal sets."""
 
     def run_verb(argv: Sequence[str]) -> None:
-        config = parse_control(name_train_dir(argv, cls), name, cls)
-        with signals.on_signals() as stop:
+        with reading_train_dir(argv, cls) as words, signals.on_signals() as stop:
+            config = parse_control(words, name, cls)
             installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
             from ps_train.parts.control import asking  # noqa: PLC0415 (a wrong flag does not wait for TensorFlow)
 

@@ -10,7 +10,7 @@ from ps_train.config import fields
 from ps_train.config.groups import check_data_dir
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.runtime import installed, signals
-from ps_train.verbs.verb import Verb, name_train_dir
+from ps_train.verbs.verb import Verb, reading_train_dir
 
 _GRACE_SECS = 5.0  # nothing is to be saved
 
@@ -26,18 +26,21 @@ def _run_stoppably(config: inference_flags.CheckpointFlags, body: Callable[[Any,
 
 
 def _evaluate(argv: Sequence[str]) -> None:
-    config = inference_flags.parse_evaluate(name_train_dir(argv, inference_flags.EvaluateConfig))
-    _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.evaluate_checkpoint(config, stop))
+    with reading_train_dir(argv, inference_flags.EvaluateConfig, needs="checkpoint") as words:
+        config = inference_flags.parse_evaluate(words)
+        _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.evaluate_checkpoint(config, stop))
 
 
 def _export(argv: Sequence[str]) -> None:
-    config = inference_flags.parse_export(name_train_dir(argv, inference_flags.ExportConfig))
-    _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.export_checkpoint(config))
+    with reading_train_dir(argv, inference_flags.ExportConfig, needs="checkpoint") as words:
+        config = inference_flags.parse_export(words)
+        _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.export_checkpoint(config))
 
 
 def _predict(argv: Sequence[str]) -> None:
-    config = inference_flags.parse_predict(name_train_dir(argv, inference_flags.PredictConfig))
-    _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.predict_examples(config, stop))
+    with reading_train_dir(argv, inference_flags.PredictConfig, needs="checkpoint") as words:
+        config = inference_flags.parse_predict(words)
+        _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.predict_examples(config, stop))
 
 
 EVALUATE = Verb(

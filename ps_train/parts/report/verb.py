@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ps_train.config import fields
 from ps_train.errors import ConfigError, refuse
 from ps_train.runtime import installed, signals
-from ps_train.verbs.verb import Verb, name_train_dir
+from ps_train.verbs.verb import Verb, reading_train_dir
 
 _GRACE_SECS = 1.0  # there is nothing to save
 _field = functools.partial(fields.field, group="The report")
@@ -38,8 +38,8 @@ def parse_report(argv: Sequence[str]) -> ReportConfig:
 
 
 def _report(argv: Sequence[str]) -> None:
-    config = parse_report(name_train_dir(argv, ReportConfig))
-    with signals.on_signals() as stop:
+    with reading_train_dir(argv, ReportConfig, needs="curves") as words, signals.on_signals() as stop:
+        config = parse_report(words)
         installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.parts.report import writing  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 

@@ -56,8 +56,15 @@ def test_every_flag_that_something_is_written_to_is_a_path():
 
 def test_a_url_of_a_file_is_refused_with_its_path():
     """The hint can be typed as it is."""
-    with pytest.raises(ConfigError, match=re.escape("--train_dir: got 'file:///tmp/run'; leave file:// out: /tmp/run")):
-        task.parse_task(["--train_dir=file:///tmp/run"])
+    with pytest.raises(ConfigError, match=re.escape("--log_dir: got 'file:///tmp/run'; leave file:// out: /tmp/run")):
+        launch.parse_launch(["--log_dir=file:///tmp/run"])
+
+
+def test_a_password_in_a_url_is_not_repeated():
+    """It would be in the log of a scheduler."""
+    with pytest.raises(ConfigError) as caught:
+        inference_flags.parse_evaluate(["--train_dir=s3://me:s3cret@b/run"])
+    assert "s3://me:***@b/run" in str(caught.value)
 
 
 @pytest.mark.parametrize(("read", "argument"), [

@@ -1,0 +1,203 @@
+"""Brings the newest whole checkpoint of a store, and the small files, to a folder on this machine.
+
+    the store counts        checkpoints here that do not follow from those in the store are removed
+    except its successors   what this machine saved after its last upload is newer, and stays
+    damage                  a file with another size or checksum: warn, and take the checkpoint before
+
+`.store.json` in the folder says what this machine knows of the store: {"newest": unit, "manifest": SHA-256}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Collection, Iterable
+from typing import Any, Callable
+
+from ps_train.parts.object_store import manifests
+from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
+from ps_train.parts.object_store.store import ObjectStore, digest_of
+from ps_train.storage import folder_lock, run_record
+
+KNOWN = ".store.json"
+_EVENTS = "events.out.tfevents."
+_NEVER = (folder_lock.LOCK_NAME, manifests.UPLOADING, manifests.RECORD)
+_log = logging.getLogger(__name__)
+
+
+class Known:
+    """What this machine knows of the store: the newest unit that it has uploaded or fetched, and its manifest."""
+
+    def __init__(self, folder: str) -> None:
+        """Reads nothing yet."""
+        self._path = os.path.join(folder, KNOWN)
+
+    def read(self) -> dict[str, Any]:
+        """Returns it, or {} if this machine knows nothing."""
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                known = json.load(file)
+        except (OSError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def write(self, known: dict[str, Any]) -> None:
+        """Replaces it.
+
+        Raises:
+          OSError: the disk is full.
+        """
+        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
+            json.dump(known, file)
+        os.replace(f"{self._path}.new", self._path)
+
+
+def describe_newest(unit: Unit | None, manifest: Manifest | None) -> dict[str, Any]:
+    """Returns the newest unit of a store as `Known` keeps it; {} for an empty store."""
+    if unit is None:
+        return {}
+    text = manifest.text() if manifest else ""
+    return {"newest": unit.name, "manifest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+class Fetcher:
+    """Fetches from one store to one folder."""
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        """Sends nothing yet."""
+        self._store, self._folder = store, folder
+
+    def fetch_for_training(self) -> None:
+        """Makes the folder what the training continues from.
+
+        Raises:
+          StoreError: the store does not answer.
+          OSError: the folder cannot be written.
+        """
+        names = self._store.names(is_deep=True)
+        units = self.units(names)
+        newest = units[-1] if units else None
+        of_store = describe_newest(newest, newest and manifests.read_manifest(self._store, newest))
+        known = Known(self._folder)
+        if of_store != known.read():
+            self._remove([name for name in local_files(self._folder) if name != run_record.LAUNCH_NAME])
+        here = local_files(self._folder)
+        self.fetch_files([name for name in names if is_small(name) and name not in here])
+        if newest and not any(newest <= unit for unit in manifests.files_by_unit(here)):
+            self.fetch_newest(units)
+        if not manifests.recorded_unit(os.path.join(self._folder, manifests.BEST)):
+            self.below(manifests.BEST).fetch_newest_of_all()
+        known.write(of_store)
+
+    def below(self, folder: str) -> Fetcher:
+        """Returns what fetches a folder in this one."""
+        return Fetcher(self._store.below(folder), os.path.join(self._folder, folder))
+
+    def fetch_files(self, names: Iterable[str]) -> None:
+        """Fetches files by their names; raises as `fetch_newest` does."""
+        for name in names:
+            self._store.get(name, os.path.join(self._folder, name))
+
+    def fetch_newest_of_all(self) -> None:
+        """Fetches the newest undamaged unit of the store; raises as `fetch_newest` does."""
+        self.fetch_newest(self.units(self._store.names()))
+
+    def units(self, names: Collection[str]) -> list[Unit]:
+        """Returns the units that exist in the store, whose objects have these names, in order.
+
+        Raises:
+          StoreError: the store does not answer.
+        """
+        uploading, _ = manifests.read_uploading(self._store)
+        return manifests.whole_units([name for name in names if "/" not in name], uploading)
+
+    def fetch_newest(self, units: Collection[Unit]) -> Unit | None:
+        """Fetches the newest of these units that is undamaged, and its newest delta; returns the checkpoint, or None.
+
+        Raises:
+          StoreError: the store does not answer.
+          OSError: the folder cannot be written.
+        """
+        for checkpoint in sorted((unit for unit in units if not unit.is_delta), reverse=True):
+            if not self.fetch_unit(checkpoint):
+                continue
+            deltas = (unit for unit in units if unit.is_delta and unit.step == checkpoint.step)
+            next(filter(self.fetch_unit, sorted(deltas, reverse=True)), None)
+            with open(os.path.join(self._folder, manifests.RECORD), "w", encoding="utf-8") as file:
+                file.write(manifests.record_text(checkpoint, [checkpoint]))
+            return checkpoint
+        return None
+
+    def fetch_unit(self, unit: Unit) -> bool:
+        """Fetches the files of a unit; warns, and returns false, if one of them is missing or damaged.
+
+        Raises:
+          StoreError: the store does not answer.
+          OSError: the folder cannot be written.
+        """
+        manifest = manifests.read_manifest(self._store, unit)
+        names = self._store.names()
+        files = list(manifest.files) if manifest else manifests.files_by_unit(names).get(unit, [])
+        expected = manifest.files if manifest else {name: (names[name], "") for name in files}
+        num_bytes = sum(size for size, _ in expected.values())
+        _log.info("fetching %s/%s (%.3g MB)", self._store.url, unit.name, num_bytes / 1e6)
+        for name in sorted(files, key=lambda name: name.endswith(".index")):  # last: without it there is no checkpoint
+            if fault := self._fetch_checked(name, *expected[name], names):
+                _log.warning("%s/%s is damaged: %s %s; it is skipped", self._store.url, unit.name, name, fault)
+                self._remove(files)
+                return False
+        return True
+
+    def _fetch_checked(self, name: str, size: int, digest: str, names: Collection[str]) -> str:
+        """Fetches a file; returns "" or what is wrong with it."""
+        if name not in names:
+            return "is missing"
+        path = os.path.join(self._folder, name)
+        self._store.get(name, path)
+        if os.path.getsize(path) != size:
+            return f"has {os.path.getsize(path)} bytes instead of {size}"
+        return "has another checksum than in its manifest" if digest and digest_of(path) != digest else ""
+
+    def _remove(self, names: Collection[str]) -> None:
+        for name in sorted(names, key=lambda name: not name.endswith(".index")):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self._folder, name))
+
+
+def is_event_file(name: str) -> bool:
+    """Returns whether a file has summaries for TensorBoard."""
+    return os.path.basename(name).startswith(_EVENTS)
+
+
+def is_small(name: str) -> bool:
+    """Returns whether a training needs the file to continue: not checkpoints, events and logs."""
+    folder, _, basename = name.rpartition("/")
+    return not (folder.partition("/")[0] in ("logs", "profile") or is_event_file(name)
+                or basename in _NEVER or unit_of(basename))
+
+
+def local_files(folder: str, is_wanted: Callable[[str], bool] = lambda name: True) -> dict[str, tuple[int, int]]:
+    """Returns name -> (bytes, modification time in ns) of the files that belong into a store, and are wanted.
+
+    They are those of a train_dir without locks, logs of a launcher, and what is being written.
+    """
+    found = {}
+    for place, folders, names in os.walk(folder):
+        inside = os.path.relpath(place, folder)
+        folders[:] = [name for name in folders
+                      if not name.startswith(".") and not name.endswith("_temp") and (inside, name) != (".", "logs")]
+        for name in names:
+            relative = name if inside == "." else f"{inside}/{name}"
+            if not _is_unfinished(name) and is_wanted(relative):
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
+                    status = os.stat(os.path.join(place, name))
+                    found[relative] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _is_unfinished(name: str) -> bool:
+    return (name.startswith((".", folder_lock.LOCK_NAME)) or ".tempstate" in name or ".tmp" in name
+            or name.endswith(".new"))

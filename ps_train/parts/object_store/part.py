@@ -1,0 +1,180 @@
+"""Gives a task with a URL as its --train_dir a folder on this machine, in which everything else works as ever.
+
+    chief    lock the store --> fetch --> train and evaluate, uploading beside it --> wait for the uploads --> unlock
+    others   only the folder: nothing of them goes into the store
+
+The chief waits for the last checkpoint before it announces that training is done, too: until then the ps have the
+parameters, if it is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Callable
+
+from ps_train.config.groups import local_folder
+from ps_train.errors import ConfigError, SaveError, StoppedError
+from ps_train.part import Part
+from ps_train.parts.object_store.fetching import Fetcher
+from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
+from ps_train.parts.object_store.lock import StoreLock
+from ps_train.parts.object_store.store import insist, open_store
+from ps_train.parts.object_store.uploading import Uploader
+from ps_train.runtime import clock
+from ps_train.storage import checkpoints
+
+_RELEASE_SECS = 5.0
+_SHARE_OF_GRACE = 0.9  # a chief that is stopped should end by itself and say what is missing
+_log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterator[Any]:
+    """Yields the Config of a task with a train_dir on this machine: the same Config if --train_dir is no URL.
+
+    Args:
+      cluster: its Cluster; None if it only checks the flags, in an empty folder.
+      stop: ends waits and the training.
+
+    Raises:
+      ConfigError: the store cannot be used, or another training uses it.
+      ClusterLostError: the store did not answer in time.
+      SaveError: training ended well, and the last checkpoint could not be uploaded.
+      StoppedError: as that of its body; the message has what could not be uploaded.
+    """
+    url = config.train_dir
+    if not protocol_of(url):
+        yield config
+        return
+    if cluster is None:
+        refuse_missing_packages(url)
+        with tempfile.TemporaryDirectory() as folder:
+            yield dataclasses.replace(config, train_dir=folder)
+        return
+    if cluster.job == "evaluator":
+        raise ConfigError("store_not_supported", f"--train_dir={url}: an evaluator does not read a store yet; leave "
+                          "it out, and the chief evaluates")
+    located_config = dataclasses.replace(config, train_dir=local_folder(url), train_url=url)
+    if not cluster.is_chief:
+        yield located_config
+        return
+    refuse_missing_packages(url)
+    checkpoints.check_writable(located_config.train_dir)
+    with _mirrored(located_config, stop) as flush:
+        yield dataclasses.replace(located_config, flush=flush)
+
+
+@contextlib.contextmanager
+def _mirrored(config: Any, stop: threading.Event) -> Iterator[Callable[[], str]]:
+    """Fetches what the store has; uploads while its body runs, and after it; yields `StoreFlags.flush`."""
+    url, folder = config.train_url, config.train_dir
+    start_secs = config.start_timeout_secs
+    store = insist(lambda: open_store(url), url, start_secs, stop, is_first=True)
+    lock = StoreLock(store, stop)
+    insist(lock.acquire, url, start_secs, stop, is_first=True)
+    try:
+        if not store.is_conditional:
+            _log.warning("%s has no conditional writes: a second training that starts in the same second would not be "
+                         "noticed at once", url)
+        insist(store.abort_unfinished_uploads, url, start_secs, stop)
+        insist(Fetcher(store, folder).fetch_for_training, url, start_secs, stop)
+        _log.info("checkpoints are uploaded to %s; on this machine they are in %s", url, folder)
+        uploader = Uploader(store, folder, config.keep_checkpoint_max, lock.check)
+        uploader.start()
+        with _finishing(config, uploader, lock, _remaining(config, stop)) as flush:
+            yield flush
+    finally:
+        with contextlib.suppress(clock.AbandonedError):  # the next training waits for a sign of life
+            clock.call(lock.release, "store unlock", timeout_secs=_RELEASE_SECS)
+
+
+@contextlib.contextmanager
+def _finishing(
+    config: Any, uploader: Uploader, lock: StoreLock, remaining_secs: Callable[[], Callable[[], float]]
+) -> Iterator[Callable[[], str]]:
+    """Yields `StoreFlags.flush`; waits for the uploads after its body, however it ends, and raises what is missing."""
+    url, folder = config.train_url, config.train_dir
+
+    def missing(wait: Callable[[Callable[[], float]], str], secs: Callable[[], float]) -> str:
+        lacks = wait(secs)
+        if lock.lost is not None:
+            raise lock.lost
+        return f"{url} lacks {lacks}; the files are in {folder} on this machine" if lacks else ""
+
+    try:
+        yield lambda: missing(uploader.flush, remaining_secs())
+    except StoppedError as error:
+        lacks = missing(uploader.finish, remaining_secs())
+        text = str(error).replace(folder, url)
+        raise type(error)(error.code, f"{text}; {lacks}" if lacks else text) from error
+    except BaseException as error:
+        has_waited = isinstance(error, SaveError)  # that of the upload, or the disk here is full
+        if lacks := missing(uploader.finish, (lambda: 0.0) if has_waited else remaining_secs()):
+            _log.warning("%s", lacks)
+        raise
+    if lacks := missing(uploader.finish, remaining_secs()):
+        raise _unfinished(lacks)
+
+
+def _unfinished(lacks: str) -> SaveError:
+    return SaveError("upload_unfinished", f"{lacks}; make room or mend the store, then run the same command again here")
+
+
+def _remaining(config: Any, stop: threading.Event) -> Callable[[], Callable[[], float]]:
+    """Returns a function that starts the last wait, and returns the seconds that remain of it, as a function.
+
+    The wait has --save_timeout_secs; after a stop, what is left of --stop_timeout_secs.
+    """
+    stopped: list[float] = []
+
+    def note() -> None:
+        stop.wait()
+        stopped.append(time.monotonic())
+
+    clock.start_call(note, "stop of uploads")
+
+    def begin() -> Callable[[], float]:
+        end_secs = time.monotonic() + config.save_timeout_secs
+
+        def remaining() -> float:
+            after_stop = stopped[0] + _SHARE_OF_GRACE * config.stop_timeout_secs if stopped else end_secs
+            return min(end_secs, after_stop) - time.monotonic()
+
+        return remaining
+
+    return begin
+
+
+class StorePart(Part):
+    """What a worker knows of the URL; `mirrored_config` does the work of the chief."""
+
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether --train_dir is a URL."""
+        return bool(config.train_url)
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Takes the URL and the folder."""
+        self._local, self._given = f"--train_dir={config.train_dir}", f"--train_dir={config.train_url}"
+        self._flush = config.flush
+
+    def adjust(self, settings: Any) -> Any:
+        """Returns the settings with the URL in the command of this task, which `ps_train resume` shows."""
+        command = [self._given if word == self._local else word for word in settings.identity.command]
+        return settings._replace(identity=settings.identity._replace(command=command))
+
+    def after_evaluation(self, evaluation: Any, path: str) -> None:
+        """Waits, in the chief, until the last checkpoint is in the store.
+
+        Raises:
+          SaveError: it is not there in time.
+          FolderLostError: another training has taken the store.
+        """
+        if lacks := self._flush():
+            raise _unfinished(lacks)

@@ -1,0 +1,265 @@
+"""One folder of an object store, through fsspec.
+
+    names, read, write, create, put, get, remove   --> fsspec --> s3fs, gcsfs, ... --> the store
+
+Each library behind fsspec raises errors of its own. Here they become a StoreError: one line, without credentials.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Callable
+
+from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.parts.object_store.flags import protocol_of
+from ps_train.runtime import waits
+
+# Where `create` is one conditional request, or an exclusive open. Elsewhere it looks first, and then writes.
+_CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "file", "local", "memory"})
+_HAS_FOLDERS = frozenset({"hdfs", "sftp", "ssh", "smb", "ftp", "webhdfs"})  # which must exist before a file in them
+_MAX_REASON = 200  # characters
+_PAUSE_SECS = 2.0  # until a request is repeated
+_log = logging.getLogger(__name__)
+_BLOCK_BYTES = 1 << 20
+# Bounds of one request, in place of a minute each; requests are repeated here and by the library.
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 1}}}}
+_SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)
+_MIN_SECRET = 8  # characters: a shorter value, such as "none", may be a word of the message
+_DENIED = re.compile(
+    r"Credentials?Error|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|Unauthorized|\b40[13]\b")
+
+
+class StoreError(Exception):
+    """The store did not do what it was asked for; the message is one line without credentials.
+
+    Attributes:
+      kind: "missing": no such bucket or object; "denied": no right, or no credentials; "": it may pass.
+    """
+
+    def __init__(self, reason: str, kind: str = "") -> None:
+        """Takes the reason and its kind."""
+        super().__init__(reason)
+        self.kind = kind
+
+
+def open_store(url: str) -> ObjectStore:
+    """Returns the store of a URL; sends nothing yet.
+
+    Raises:
+      ConfigError: fsspec does not know the protocol.
+      StoreError: the library of the store, as that of HDFS, connects at once, and has failed.
+    """
+    import fsspec  # noqa: PLC0415 (an extra)
+
+    protocol = protocol_of(url)
+    options = {**_OPTIONS.get(protocol.removesuffix("a"), {}),
+               **({"auto_mkdir": True} if protocol in ("file", "local") else {})}
+    try:
+        with _translated(passing=(ValueError, ImportError)):
+            files, root = fsspec.url_to_fs(
+                url.rstrip("/"), use_listings_cache=False, skip_instance_cache=True, **options)
+    except (ValueError, ImportError) as error:
+        raise ConfigError("store_unknown", f"--train_dir={url}: fsspec cannot open it: {reason_of(error)}; give the "
+                          "URL of a store whose package is installed, such as s3://bucket/run") from None
+    return ObjectStore(files, root, url)
+
+
+class ObjectStore:
+    """One folder of a store; names are relative to it, with slashes.
+
+    Attributes:
+      url: of the folder, without a slash at its end.
+      is_conditional: whether the store itself refuses to create a name twice.
+    """
+
+    def __init__(self, files: Any, root: str, url: str) -> None:
+        """Sends nothing yet.
+
+        Args:
+          files: the file system of fsspec.
+          root: the folder in it.
+        """
+        protocol = protocol_of(url)
+        self._fs, self._root, self.url = files, root.rstrip("/"), url.rstrip("/")
+        self.is_conditional = protocol in _CONDITIONAL
+        self._makes_folders = protocol in _HAS_FOLDERS
+
+    def below(self, folder: str) -> ObjectStore:
+        """Returns a folder in this one."""
+        return ObjectStore(self._fs, f"{self._root}/{folder}", f"{self.url}/{folder}")
+
+    def names(self, *, is_deep: bool = False) -> dict[str, int]:
+        """Returns name -> bytes of the objects in the folder; with `is_deep` also of those in folders below."""
+        with _translated():
+            found = self._fs.find(self._root, maxdepth=None if is_deep else 1, detail=True)
+        names = {path[len(self._root):].lstrip("/"): info["size"] for path, info in found.items()
+                 if info["type"] == "file"}
+        # The key of an object may have any text; a file is never written outside of its folder.
+        return {name: size for name, size in names.items() if name and ".." not in name.split("/")}
+
+    def read(self, name: str) -> bytes | None:
+        """Returns the content of a small object, or None if it does not exist."""
+        try:
+            with _translated():
+                return self._fs.cat_file(self._path(name))
+        except StoreError as error:
+            if error.kind == "missing":
+                return None
+            raise
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a small object, in place of one of that name."""
+        with _translated():
+            self._make_folder(name)
+            self._fs.pipe_file(self._path(name), content)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Writes a small object if none of that name exists; returns whether it did."""
+        with _translated():
+            self._make_folder(name)
+            try:
+                if self.is_conditional:
+                    self._fs.pipe_file(self._path(name), content, mode="create")
+                elif self._fs.exists(self._path(name)):
+                    return False
+                else:
+                    self._fs.pipe_file(self._path(name), content)
+            except FileExistsError:
+                return False
+        return True
+
+    def put(self, name: str, path: str) -> None:
+        """Uploads a file, and compares the size of what has arrived."""
+        with _translated():
+            self._make_folder(name)
+            self._fs.put_file(path, self._path(name))
+            arrived = self._fs.info(self._path(name))["size"]
+        if arrived != (sent := os.path.getsize(path)):
+            raise StoreError(f"{name} has {arrived} bytes there, and {sent} here")
+
+    def get(self, name: str, path: str) -> None:
+        """Downloads an object that was listed to a file, which appears when it is whole."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            with _translated():
+                self._fs.get_file(self._path(name), f"{path}.new")
+        except StoreError as error:
+            if error.kind == "missing":  # removed since then, as a newer checkpoint is there: look again
+                raise StoreError(f"{name} was removed in the meantime") from None
+            raise
+        os.replace(f"{path}.new", path)
+
+    def remove(self, names: Collection[str]) -> None:
+        """Removes objects in this order; those that do not exist are passed over."""
+        for name in names:
+            with _translated(), contextlib.suppress(FileNotFoundError):
+                self._fs.rm_file(self._path(name))
+
+    def abort_unfinished_uploads(self) -> None:
+        """Removes what killed uploads of large files have left in an S3 bucket, below this folder only."""
+        if not hasattr(self._fs, "list_multipart_uploads"):
+            return
+        bucket, _, folder = self._root.partition("/")
+        with _translated():
+            for upload in self._fs.list_multipart_uploads(bucket):
+                if upload["Key"].startswith(f"{folder}/"):
+                    self._fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"],
+                                     UploadId=upload["UploadId"])
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _make_folder(self, name: str) -> None:
+        if self._makes_folders:  # for a store of buckets it would make a bucket
+            self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
+
+
+@contextlib.contextmanager
+def _translated(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raises StoreError for the errors of a library behind fsspec, except those that are `passing`."""
+    try:
+        yield
+    except passing:
+        raise
+    except Exception as error:  # noqa: BLE001 (botocore, aiohttp, google.auth: each has classes of its own)
+        reason = reason_of(error)
+        if isinstance(error, FileNotFoundError):
+            kind = "missing"
+        elif isinstance(error, PermissionError) or _DENIED.search(f"{type(error).__name__} {reason}"):
+            kind = "denied"
+        else:
+            kind = ""
+        raise StoreError(reason, kind) from None
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the first line of an error, without credentials."""
+    text = without_credentials(str(error).strip() or type(error).__name__)
+    return text.splitlines()[0][:_MAX_REASON]
+
+
+def without_credentials(text: str) -> str:
+    """Returns a text without the values of secret environment variables, signatures in URLs, and passwords in them."""
+    for name, value in os.environ.items():
+        if _SECRET_NAME.search(name) and len(value) >= _MIN_SECRET:
+            text = text.replace(value, "***")
+    text = re.sub(r"(://[^\s/?#]*?):[^\s/?#@]+@", r"\1:***@", text)
+    return re.sub(r"(https?://[^\s?]*)\?[^\s'\")]+", r"\1?***", text)
+
+
+def digest_of(path: str) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def insist(
+    call: Callable[[], Any], url: str, timeout_secs: float, stop: threading.Event, *, is_first: bool = False
+) -> Any:
+    """Returns `call()`, which uses a store; calls it again as long as the store fails for a reason that may pass.
+
+    Raises:
+      ConfigError: with `is_first`, the bucket does not exist, or this process has no right to use it.
+      ClusterLostError: the time is over.
+      StoppedError: `stop` was set.
+    """
+    reasons = ["no answer"]
+    is_over = threading.Event()
+
+    def attempt() -> Any:
+        while not is_over.is_set():
+            try:
+                return call()
+            except StoreError as error:
+                if is_first and error.kind:
+                    raise
+                if str(error) != reasons[-1]:
+                    _log.warning("%s: %s; trying again, for at most %g s", url, error, timeout_secs)
+                    reasons.append(str(error))
+            is_over.wait(_PAUSE_SECS)
+        return None
+
+    try:
+        return waits.bounded(attempt, timeout_secs, f"an answer of {url}", stop)
+    except StoreError as error:
+        if error.kind == "missing":
+            raise ConfigError("store_missing", f"--train_dir={url}: {error}; make the bucket, or give another "
+                              "URL") from None
+        raise ConfigError("store_denied", f"--train_dir={url}: {error}; give this process credentials that may "
+                          "list, read, write and remove there, in the way of the store's library") from None
+    except ClusterLostError:
+        raise ClusterLostError("store_unreachable", f"--train_dir={url}: no answer in {timeout_secs:g} s: "
+                               f"{reasons[-1]}; mend the store or its address, then run the same command "
+                               "again") from None
+    finally:
+        is_over.set()

@@ -1,0 +1,257 @@
+"""Mirrors a folder on this machine to a store, in a thread beside training.
+
+    a checkpoint   hard links --> note of the upload --> data --> index --> manifest --> record `checkpoint`
+                   then the checkpoints beyond --keep_checkpoint_max are removed there
+    other files    whole, if they have changed: after a checkpoint, once a minute, and at the end
+
+Nothing is queued: after an upload, the newest checkpoint is next, and those between are skipped. If the store fails,
+training goes on, and the upload is tried again after a growing pause.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Callable
+
+from ps_train.errors import FolderLostError
+from ps_train.parts.object_store import fetching, manifests
+from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
+from ps_train.parts.object_store.store import ObjectStore, StoreError
+
+_POLL_SECS = 1.0  # how often the folder is looked at
+_FILES_SECS = 60.0
+_FIRST_PAUSE_SECS = 1.0
+_MAX_PAUSE_SECS = 60.0
+_JOIN_SECS = 0.1
+_LINKS = ".upload"  # of the files that are uploaded, which training may remove meanwhile
+_log = logging.getLogger(__name__)
+
+
+class CheckpointMirror:
+    """Uploads the newest checkpoint of one folder, and its newest delta.
+
+    Attributes:
+      uploaded: unit -> the sizes and times of its files, of the units that are in the store as they are here.
+    """
+
+    def __init__(
+        self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None],
+        note_uploaded: Callable[[Unit, Manifest], None] = lambda unit, manifest: None,
+    ) -> None:
+        """Sends nothing yet.
+
+        Args:
+          store: the folder of the checkpoints there.
+          folder: the same on this machine.
+          keep_max: checkpoints to keep in the store.
+          check_lock: called before a checkpoint becomes visible or is removed.
+          note_uploaded: takes each unit that has become visible.
+        """
+        self._store, self._folder = store, folder
+        self._keep_max, self._check_lock, self._note_uploaded = keep_max, check_lock, note_uploaded
+        self._links = os.path.join(folder, _LINKS)
+        self._arrived: dict[str, str] = {}  # name -> checksum of the files of the upload under way that are there
+        self.uploaded: dict[Unit, Any] = {}
+        shutil.rmtree(self._links, ignore_errors=True)
+
+    def waiting(self) -> list[Unit]:
+        """Returns the newest checkpoint and its newest delta, each if it is not in the store."""
+        newest = manifests.recorded_unit(self._folder)
+        units = manifests.files_by_unit(_listed(self._folder))
+        if newest not in units:  # none, or it was removed just now
+            return []
+        deltas = [unit for unit, files in units.items()
+                  if unit.is_delta and unit.step == newest.step and f"{unit.name}.index" in files]
+        return [unit for unit in (newest, *deltas[-1:]) if self.uploaded.get(unit) != self._state(units[unit])]
+
+    def upload(self) -> bool:
+        """Uploads what `waiting` returns; returns whether that was anything.
+
+        Raises:
+          StoreError: the store fails.
+          FolderLostError: another training has the store.
+        """
+        units = self.waiting()
+        for unit in units:
+            with self._linked(unit) as files:
+                if files:
+                    self._upload(unit, files)
+        return bool(units)
+
+    def _state(self, files: Sequence[str]) -> tuple:
+        states = []
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                status = os.stat(os.path.join(self._folder, name))
+                states.append((name, status.st_size, status.st_mtime_ns))
+        return tuple(states)
+
+    @contextlib.contextmanager
+    def _linked(self, unit: Unit) -> Iterator[list[str]]:
+        """Yields the names of the unit's files, which stay in `_links` while the body runs; none if it was removed."""
+        files = manifests.files_by_unit(_listed(self._folder)).get(unit, [])
+        shutil.rmtree(self._links, ignore_errors=True)
+        os.makedirs(self._links)
+        try:
+            for name in files:
+                os.link(os.path.join(self._folder, name), os.path.join(self._links, name))
+        except FileNotFoundError:
+            files = []
+        try:
+            yield files
+        finally:
+            shutil.rmtree(self._links, ignore_errors=True)
+
+    def _upload(self, unit: Unit, files: Sequence[str]) -> None:
+        start_secs = time.monotonic()
+        state = self._state(files)
+        manifest = manifests.make_manifest(self._links, files)
+        names = self._store.names()
+        if unit.manifest in names and manifests.read_manifest(self._store, unit) == manifest:
+            self.uploaded[unit] = state
+            return
+        self._check_lock()
+        self._begin(unit, files, names)
+        for name in files:
+            if self._arrived.get(name) != (digest := manifest.files[name][1]):
+                self._store.put(name, os.path.join(self._links, name))
+                self._arrived[name] = digest
+        self._check_lock()
+        self._store.write(unit.manifest, manifest.text().encode())
+        self.uploaded[unit] = state
+        self._note_uploaded(unit, manifest)
+        self._prune(unit)
+        self._store.remove([manifests.UPLOADING])
+        _log.info("uploaded %s/%s, %.3g MB in %.3g s%s", self._store.url, unit.name,
+                  sum(size for size, _ in manifest.files.values()) / 1e6, time.monotonic() - start_secs,
+                  self._behind(unit))
+
+    def _behind(self, unit: Unit) -> str:
+        newest = manifests.recorded_unit(self._folder)
+        return f"; {newest.step - unit.step} steps behind the newest checkpoint" if (
+            newest and newest.step > unit.step) else ""
+
+    def _begin(self, unit: Unit, files: Sequence[str], names: Collection[str]) -> None:
+        """Notes the upload, after removing the remains of one that was killed or given up."""
+        unfinished, remains = manifests.read_uploading(self._store)
+        if unfinished != unit.name:
+            self._arrived = {}
+            is_whole = f"{unfinished}{manifests.SUFFIX}" in names  # it was killed after the manifest
+            if unfinished and not is_whole:
+                _log.info("removing what an upload of %s has left in %s", unfinished, self._store.url)
+                self._store.remove([name for name in remains if unit_of(name)])
+            self._store.write(manifests.UPLOADING, json.dumps({"unit": unit.name, "files": list(files)}).encode())
+        if unit.manifest in names:  # other files of this name were there
+            self._store.remove([unit.manifest])
+
+    def _prune(self, unit: Unit) -> None:
+        """Writes the record, and removes old checkpoints, and deltas that a newer one replaces."""
+        names = self._store.names()
+        units = manifests.whole_units(names, "")
+        up_to_unit = [other for other in units if not other.is_delta and other.step <= unit.step]
+        if not up_to_unit:  # somebody has removed the checkpoint of a delta
+            self.uploaded.clear()
+            return
+        kept = up_to_unit[-self._keep_max:]
+        self._store.write(manifests.RECORD, manifests.record_text(kept[-1], kept).encode())
+        deltas = [other for other in units if other.is_delta and other.step == unit.step]
+        old = [other for other in units if other.step < kept[0].step] + deltas[:-1]
+        files = manifests.files_by_unit(names)
+        for other in old:
+            self._store.remove([name for name in (other.manifest, *files[other]) if name in names])
+            self.uploaded.pop(other, None)
+
+
+class Uploader:
+    """The thread that uploads the checkpoints and files of one training."""
+
+    def __init__(self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None]) -> None:
+        """Starts nothing yet; see `CheckpointMirror`."""
+        self._store, self._folder, self._known = store, folder, fetching.Known(folder)
+        self._mirrors = [
+            CheckpointMirror(store, folder, keep_max, check_lock, self._note_uploaded),
+            CheckpointMirror(store.below(manifests.BEST), os.path.join(folder, manifests.BEST), 1, check_lock)]
+        self._uploaded_files: dict[str, tuple[int, int]] = {}
+        self._files_secs = time.monotonic()
+        self._wake = threading.Event()
+        self._asked = self._done = 0  # the number of the newest flush, and of the newest that is done
+        self._reason, self._is_over = "", False
+        self._thread = threading.Thread(target=self._work, daemon=True, name="uploading")
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def flush(self, remaining_secs: Callable[[], float]) -> str:
+        """Uploads what is there now; returns "" or, when no time remains, what is missing and why."""
+        self._asked += 1
+        number = self._asked
+        self._wake.set()
+        while self._thread.is_alive() and self._done < number and remaining_secs() > 0:
+            self._thread.join(_JOIN_SECS)
+        if self._done >= number:
+            return ""
+        missing = [unit.name for mirror in self._mirrors for unit in mirror.waiting()]
+        return f"{' and '.join(missing) or 'the last files'} ({self._reason or 'the upload is slow'})"
+
+    def finish(self, remaining_secs: Callable[[], float]) -> str:
+        """Does what `flush` does, and ends the thread."""
+        try:
+            return self.flush(remaining_secs)
+        finally:
+            self._is_over = True
+            self._wake.set()
+
+    def _note_uploaded(self, unit: Unit, manifest: Manifest) -> None:
+        self._known.write(fetching.describe_newest(unit, manifest))
+
+    def _work(self) -> None:
+        pause_secs = 0.0
+        while not self._is_over:
+            self._wake.clear()
+            asked = self._asked  # before it looks: what was there then is uploaded after it
+            try:
+                self._upload(is_last=asked > self._done)
+                self._done, pause_secs, self._reason = asked, 0.0, ""
+            except FolderLostError:  # the lock has stopped the training
+                return
+            except (StoreError, OSError) as error:
+                pause_secs = min(2 * pause_secs or _FIRST_PAUSE_SECS, _MAX_PAUSE_SECS)
+                if asked:  # the end is near
+                    pause_secs = _FIRST_PAUSE_SECS
+                self._reason = str(error)
+                _log.warning("cannot upload to %s: %s; training goes on, the next try is in %.3g s", self._store.url,
+                             error, pause_secs)
+            self._wake.wait(pause_secs or _POLL_SECS)
+
+    def _upload(self, is_last: bool) -> None:
+        has_uploaded = [mirror.upload() for mirror in self._mirrors]
+        if is_last or any(has_uploaded) or time.monotonic() - self._files_secs > _FILES_SECS:
+            self._files_secs = time.monotonic()
+            self._upload_files()
+
+    def _upload_files(self) -> None:
+        for name, state in fetching.local_files(self._folder, _is_other).items():
+            if self._uploaded_files.get(name) != state:
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
+                    self._store.put(name, os.path.join(self._folder, name))
+                    self._uploaded_files[name] = state
+
+
+def _is_other(name: str) -> bool:
+    """Returns whether a file is uploaded by itself, and not as a part of a checkpoint."""
+    basename = os.path.basename(name)
+    return unit_of(basename) is None and basename not in (manifests.RECORD, manifests.UPLOADING)
+
+
+def _listed(folder: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError):
+        return os.listdir(folder)
+    return []

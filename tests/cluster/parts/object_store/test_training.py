@@ -1,0 +1,126 @@
+"""Trainings whose train_dir is a URL, in threads: they go on from the store on a machine that has nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import uuid
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train import testing
+from ps_train.__main__ import main
+from ps_train.config.groups import local_folder
+from ps_train.errors import SaveError
+from ps_train.parts.object_store import store as stores
+from ps_train.parts.object_store.store import StoreError
+from ps_train.storage import checkpoints, run_record
+from tests.errors import raises
+
+pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
+PLUGIN = "tests.plugins.tiny"
+TABLES = "tests.plugins.constant_gradients"
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    """The URL of an empty folder in memory; the folder of the tasks is in tmp_path."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return f"memory://{uuid.uuid4().hex}/my run"
+
+
+def train(url, train_steps, plugin=PLUGIN, **flags):
+    """Trains up to a global step with two ps."""
+    return testing.run_in_threads(plugin, plugin, train_dir=url, num_ps=2, num_workers=1, train_steps=train_steps,
+                                  log_steps=0, **flags)
+
+
+def test_a_training_goes_on_from_the_store(url, caplog):
+    """On another machine; nothing of it was kept but the store."""
+    train(url, 20)
+    store, folder = stores.open_store(url), local_folder(url)
+    assert {"model.ckpt-20.manifest.json", "checkpoint", "training.json", "journal.jsonl", "cluster.json"} <= set(
+        store.names())
+    assert "training.lock" not in store.names()
+    assert f"--train_dir={url}" in run_record.read_run(folder)["command"]
+    shutil.rmtree(folder)
+    caplog.set_level(logging.INFO)
+    assert train(url, 30).outcomes[0].first_step == 20
+    assert "continuing from" in caplog.text
+    assert "model.ckpt-30.manifest.json" in store.names()
+    ends = [json.loads(line) for line in store.read("journal.jsonl").splitlines()]
+    assert [event["step"] for event in ends if event["event"] == "end"] == [20, 30]
+    with raises("other_training_in_folder"):
+        train(url, 40, hidden_units=7)
+
+
+def test_the_rows_of_tables_come_back(url):
+    """From the pieces of both ps, which were merged on the machine of the chief."""
+    flags = {"plugin": TABLES, "optimizer": "sgd", "learning_rate": 0.1, "embedding_learning_rate": 0.2}
+    train(url, 3, **flags)
+    folder = local_folder(url)
+
+    def rows():
+        pieces = ps_train.read_table(checkpoints.newest_sound(folder), "rows")
+        return {int(number): row for ids, values in pieces for number, row in zip(ids, values)}
+
+    before = rows()
+    shutil.rmtree(folder)
+    train(url, 6, **flags)
+    after = rows()
+    assert before.keys() == after.keys() and before
+    for number, row in before.items():  # by a constant gradient at each step
+        np.testing.assert_allclose(after[number], 2 * row, rtol=1e-5)
+
+
+def test_a_last_upload_that_fails_ends_the_training_with_what_is_missing(url, monkeypatch):
+    """The files are on this machine, from where the same command goes on and uploads them."""
+    def fail(store, name, path):
+        raise StoreError("503 Slow Down")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stores.ObjectStore, "put", fail)
+        with raises("upload_unfinished", kind=SaveError) as caught:
+            train(url, 20, save_timeout_secs=2)
+    assert "model.ckpt-20" in str(caught.value) and "503 Slow Down" in str(caught.value)
+    assert os.path.exists(os.path.join(local_folder(url), "model.ckpt-20.index"))
+    assert train(url, 20).outcomes[0].first_step == 20
+    assert "model.ckpt-20.manifest.json" in stores.open_store(url).names()
+
+
+@pytest.mark.parametrize(("kind", "code"), [
+    ("missing", "store_missing"), ("denied", "store_denied"), ("", "store_unreachable")])
+def test_a_store_that_cannot_be_used_is_refused_before_a_socket_opens(url, monkeypatch, kind, code):
+    """A bucket that does not exist, no rights, and no answer."""
+    def fail(store, name, content):
+        raise StoreError("the reason", kind)
+
+    monkeypatch.setattr(stores.ObjectStore, "create", fail)
+    with raises(code) as caught:
+        train(url, 20, start_timeout_secs=0.5)
+    assert "the reason" in str(caught.value)
+
+
+def test_verbs_read_a_train_dir_by_its_url(url, tmp_path, monkeypatch, capsys):
+    """They fetch what they need, and leave nothing in the temporary folder."""
+    train(url, 20, plugin="tests.plugins.tiny_clicks", keep_best="loss", batch_size=50)
+    shutil.rmtree(local_folder(url))
+    monkeypatch.chdir(tmp_path)
+    shown = {}
+    for name, more in {"evaluate": ["--checkpoint=20"], "export": ["--export_dir=exported", "--checkpoint=best"],
+                       "report": [], "status": [], "resume": []}.items():
+        code = main([name, url, *more])
+        shown[name] = capsys.readouterr()
+        assert code == 0, shown[name]
+    assert "loss" in shown["evaluate"].out and os.listdir("exported") == ["20"]
+    assert os.path.getsize("report.html") > 1000
+    assert "finished" in shown["status"].out + shown["status"].err
+    assert f"'--train_dir={url}'" in shown["resume"].out
+    assert main(["evaluate", url, "--checkpoint=19"]) == 2 and "[no_checkpoint]" in capsys.readouterr().err
+    assert main(["evaluate", f"{url}/other"]) == 2 and "[train_dir_missing]" in capsys.readouterr().err
+    assert not list(tmp_path.glob("ps_train-*"))

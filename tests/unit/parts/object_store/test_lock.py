@@ -1,0 +1,81 @@
+"""The lock in a store."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from ps_train.parts.object_store.lock import StoreLock
+from ps_train.storage import folder_lock
+from tests.errors import raises
+from tests.unit.parts.object_store.stores import new_store
+
+
+@pytest.fixture
+def store(tmp_path):
+    return new_store("memory", tmp_path)
+
+
+def _lock(store, silent_secs=0.1, stop=None):
+    return StoreLock(store, stop or threading.Event(), silent_secs)
+
+
+def _of_another_machine(content):
+    return json.dumps({**json.loads(content), "machine": "another"}).encode()
+
+
+def test_a_second_training_is_refused_and_the_lock_is_removed_at_the_end(store):
+    """The message names its holder."""
+    first, second = _lock(store), _lock(store)
+    first.acquire()
+    with raises("train_dir_in_use"):
+        second.acquire()
+    first.release()
+    assert folder_lock.LOCK_NAME not in store.names()
+    second.acquire()
+    second.release()
+
+
+def test_a_lock_of_a_process_here_that_has_ended_is_taken_over_at_once(store):
+    """Its process ID may be used again: the time of its start counts, too."""
+    content = json.loads(folder_lock.lock_text("long ago", "token", 0))
+    store.write(folder_lock.LOCK_NAME, json.dumps({**content, "start": "1"}).encode())
+    lock = _lock(store, silent_secs=3600.0)
+    lock.acquire()
+    lock.check()
+    lock.release()
+
+
+def test_a_silent_holder_on_another_machine_is_taken_over(store):
+    """Its count does not rise."""
+    store.write(folder_lock.LOCK_NAME, _of_another_machine(folder_lock.lock_text("long ago", "token", 7)))
+    lock = _lock(store)
+    lock.acquire()
+    lock.check()
+    lock.release()
+
+
+def test_a_holder_whose_lock_was_taken_stops(store):
+    """It was frozen; no checkpoint of it becomes visible from then on."""
+    stop = threading.Event()
+    first = _lock(store, silent_secs=3600.0, stop=stop)
+    first.acquire()
+    store.write(folder_lock.LOCK_NAME, folder_lock.lock_text("now", "another token", 0))
+    with raises("folder_lost"):
+        first.check()
+    assert stop.is_set()
+    first.release()
+    assert folder_lock.LOCK_NAME in store.names()
+
+
+def test_a_holder_that_beats_on_another_machine_is_alive(store):
+    """The count rises within the time."""
+    first, second = _lock(store, silent_secs=0.3), _lock(store, silent_secs=3600.0)
+    first._content = lambda: _of_another_machine(folder_lock.lock_text("now", first._token, first._count))
+    first.acquire()
+    second._silent_secs = 6.0
+    with raises("train_dir_in_use"):
+        second.acquire()
+    first.release()

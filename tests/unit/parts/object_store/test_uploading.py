@@ -1,0 +1,222 @@
+"""Uploads beside training, and what a later training fetches of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+import pytest
+
+from ps_train.parts.object_store import manifests, uploading
+from tests.unit.parts.object_store import stores
+from tests.unit.parts.object_store.stores import FaultyStore, Killed, StoreError, fetched, mirror, new_store, save
+
+
+@pytest.mark.parametrize("protocol", ["memory", "file"])
+def test_a_checkpoint_and_the_other_files_come_back_on_another_machine(tmp_path, protocol):
+    """With the best checkpoint in its folder, and without event files, which a training does not read."""
+    store, here = new_store(protocol, tmp_path), tmp_path / "here"
+    save(here, 5)
+    save(here / "best", 3)
+    (here / "best" / "training.json").write_text("{}")
+    (here / "journal.jsonl").write_text("a line\n")
+    (here / "events.out.tfevents.1.host").write_text("events")
+    (here / "training.lock").write_text("local")
+    (here / "logs").mkdir()
+    (here / "logs" / "ps-0.log").write_text("log")
+    uploader = uploading.Uploader(store, str(here), 5, lambda: None)
+    uploader.start()
+    assert uploader.finish(lambda: 60.0) == ""
+    assert "events.out.tfevents.1.host" in store.names()
+    assert not {"training.lock", "logs/ps-0.log", manifests.UPLOADING} & set(store.names(is_deep=True))
+    there = tmp_path / "there"
+    assert fetched(store, there) == ["5"]
+    assert (there / "model.ckpt-5.index").read_bytes() == (here / "model.ckpt-5.index").read_bytes()
+    assert {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()} == {
+        ".store.json", "checkpoint", "journal.jsonl", "best/checkpoint", "best/training.json",
+        *(f"{folder}model.ckpt-{step}.{suffix}" for folder, step in (("", 5), ("best/", 3))
+          for suffix in ("data-00000-of-00001", "index", "meta"))}
+
+
+def test_a_reader_never_sees_half_a_checkpoint_however_an_upload_ends(tmp_path):
+    """Killed before any of its requests, another machine continues from the checkpoint before or from the new one."""
+    here, at, found = tmp_path / "here", 0, []
+    while found[-1:] != [["5", "9"]]:
+        store = new_store("memory", tmp_path)
+        save(here, 5)
+        mirror(store, here).upload()
+        save(here, 9)
+        killed = FaultyStore(store, Killed(), at)
+        try:
+            mirror(killed, here).upload()
+            found.append(["5", "9"])
+        except Killed:
+            found.append(fetched(store, tmp_path / f"there-{at}"))
+        stores.remove(here, 9)
+        at += 1
+    requests = [request for request in killed.requests]
+    visible = requests.index(("write", "model.ckpt-9.manifest.json"))
+    assert found[:-1] == [["5"]] * (visible + 1) + [["9"]] * (len(requests) - visible - 1)
+
+
+def test_what_a_killed_upload_has_left_is_swept_by_the_next_one(tmp_path):
+    """Only that: a checkpoint that a user has copied there has no manifest either."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    for name in ("data-00000-of-00001", "index"):
+        store.put(f"model.ckpt-2.{name}", str(here / f"model.ckpt-5.{name}"))
+    with pytest.raises(Killed):
+        mirror(FaultyStore(store, Killed(), 3), here).upload()
+    assert [name for name in store.names() if "ckpt-5" in name]
+    save(here, 9)
+    mirror(store, here).upload()
+    assert sorted(map(str, manifests.files_by_unit(store.names()))) == sorted(
+        map(str, [manifests.Unit(2), manifests.Unit(9)]))
+    assert manifests.UPLOADING not in store.names()
+    assert fetched(store, tmp_path / "there") == ["9"]
+
+
+@pytest.mark.parametrize("damage", ["content", "size", "missing"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog, damage):
+    """And named."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    for step in (5, 9):
+        save(here, step)
+        mirror(store, here).upload()
+    name = "model.ckpt-9.data-00000-of-00001"
+    content = store.read(name)
+    if damage == "missing":
+        store.remove([name])
+    else:
+        store.write(name, content[:-1] + (b"?" if damage == "content" else b""))
+    assert fetched(store, tmp_path / "there") == ["5"]
+    assert f"model.ckpt-9 is damaged: {name}" in caplog.text
+
+
+def test_a_training_that_continues_below_a_damaged_checkpoint_replaces_it(tmp_path):
+    """It comes to the same step again, with other values."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    for step in (5, 9):
+        save(here, step)
+        mirror(store, here).upload()
+    store.write("model.ckpt-9.index", b"damaged")
+    fetched(store, there)
+    save(there, 9, "again")
+    mirror(store, there).upload()
+    assert fetched(store, tmp_path / "third") == ["9"]
+    assert "again" in (tmp_path / "third" / "model.ckpt-9.index").read_text()
+
+
+def test_what_this_machine_saved_after_its_last_upload_is_kept(tmp_path):
+    """A chief was killed before the upload; the files are still here."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    save(here, 5)
+    uploader = uploading.Uploader(store, str(here), 5, lambda: None)
+    uploader._upload(is_last=False)
+    save(here, 9)
+    assert fetched(store, here) == ["5", "9"]
+
+
+@pytest.mark.parametrize("change", ["another machine has trained", "the store was emptied"])
+def test_the_store_counts_where_it_has_changed(tmp_path, change):
+    """Else a training would go on from what somebody has replaced or removed."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    fetched(store, here)
+    save(here, 5)
+    uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=False)
+    save(here, 9)
+    if change == "the store was emptied":
+        store.remove(store.names())
+        assert fetched(store, here) == []
+    else:
+        fetched(store, there)
+        save(there, 7)
+        uploading.Uploader(store, str(there), 5, lambda: None)._upload(is_last=False)
+        assert fetched(store, here) == ["7"]
+
+
+def test_old_checkpoints_and_deltas_are_removed_there(tmp_path):
+    """The last ones stay, and of deltas the newest; TensorFlow's record names what is there."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    uploads = mirror(store, here, keep_max=2)
+    for step, delta in ((5, None), (5, 6), (5, 7), (9, None), (12, None), (12, 13), (12, 14)):
+        save(here, step, delta=delta)
+        uploads.upload()
+    assert [unit.name for unit in manifests.whole_units(store.names(), "")] == [
+        "model.ckpt-9", "model.ckpt-12", "model.ckpt-12.delta-14"]
+    assert store.read("checkpoint").decode().splitlines() == [
+        'model_checkpoint_path: "model.ckpt-12"', 'all_model_checkpoint_paths: "model.ckpt-9"',
+        'all_model_checkpoint_paths: "model.ckpt-12"']
+    assert fetched(store, tmp_path / "there") == ["12", "12.delta-14"]
+
+
+def test_the_newest_is_uploaded_next_and_training_may_remove_what_is_under_way(tmp_path):
+    """Nothing queues up in a store that is slower than training."""
+    store, here = FaultyStore(new_store("memory", tmp_path)), tmp_path / "here"
+    uploads = mirror(store, here)
+    save(here, 5)
+
+    def train_on(name, path):
+        stores.remove(here, 5)
+        for step in (7, 9):
+            save(here, step)
+        FaultyStore.put(store, name, path)
+
+    store.put = train_on
+    uploads.upload()
+    del store.put
+    uploads.upload()
+    assert fetched(store, tmp_path / "there") == ["9"]
+    assert [unit.step for unit in manifests.whole_units(store.names(), "")] == [5, 9]
+    assert not uploads.waiting()
+
+
+def test_an_upload_that_failed_goes_on_with_the_files_that_are_missing(tmp_path):
+    """The others are there, with their checksums."""
+    store, here = FaultyStore(new_store("memory", tmp_path), StoreError("503"), at=3), tmp_path / "here"
+    save(here, 5)
+    uploads = mirror(store, here)
+    with pytest.raises(StoreError):
+        uploads.upload()
+    before = [name for method, name in store.requests[:-1] if method == "put"]
+    uploads.upload()
+    after = [name for method, name in store.requests[4:] if method == "put"]
+    assert before and after and not set(before) & set(after)
+    assert fetched(store, tmp_path / "there") == ["5"]
+
+
+def test_the_end_waits_for_a_store_that_fails_for_a_while_and_names_what_is_missing_when_time_is_over(tmp_path):
+    """The wait has a bound."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    failing = threading.Event()
+    failing.set()
+    put = store.put
+
+    def put_or_fail(name, path):
+        if failing.is_set():
+            raise StoreError("503 Slow Down")
+        put(name, path)
+
+    store.put = put_or_fail
+    uploader = uploading.Uploader(store, str(here), 5, lambda: None)
+    uploader.start()
+    missing = uploader.flush(lambda: 0.0 if uploader._reason else 60.0)
+    assert "model.ckpt-5" in missing and "503 Slow Down" in missing
+    failing.clear()
+    assert uploader.finish(lambda: 60.0) == ""
+    assert fetched(store, tmp_path / "there") == ["5"]
+
+
+def test_a_manifest_cannot_write_outside_of_the_folder(tmp_path):
+    """Whoever can write to a store must not be able to write to the machines that read it."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    mirror(store, here).upload()
+    manifest = json.loads(store.read("model.ckpt-5.manifest.json"))
+    manifest["files"]["../outside"] = [1, ""]
+    store.write("model.ckpt-5.manifest.json", json.dumps(manifest).encode())
+    assert fetched(store, tmp_path / "there") == ["5"]
+    assert not os.path.exists(tmp_path / "outside")
