@@ -85,12 +85,12 @@ def wanted(trials: Sequence[Trial], only: str) -> list[Trial]:
 
 
 def run_missing(
-    trials: Sequence[Trial], arguments: argparse.Namespace, run: Callable[[Peer, Setting, str], None] = running.run,
+    trials: Sequence[Trial], arguments: argparse.Namespace, run: Callable[[Peer, Setting, str], None] | None = None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Runs what is wanted and missing, within the budget; the number of a repeat is its seed.
 
     Args:
-      run: runs a peer once and leaves its folder, see `running.run`.
+      run: runs a peer once and leaves its folder; by default `running.run`.
 
     Returns:
       name -> reason of those that cannot run here, and of those that failed; these are not tried again.
@@ -109,7 +109,7 @@ def run_missing(
         print(f"run {repeat + 1} of {arguments.repeats}: {trial.name}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was ended
         try:
-            _run(trial, repeat, folder, run)
+            _run(trial, repeat, folder, run or running.run)
         except running.SkippedError as error:
             skipped[trial.name] = str(error)
             print(f"  skipped: {error}", flush=True)

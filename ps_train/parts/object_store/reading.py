@@ -19,7 +19,7 @@ from ps_train.parts.object_store.fetching import Fetcher, is_event_file, is_smal
 from ps_train.parts.object_store.flags import check_location, protocol_of, refuse_missing_packages
 from ps_train.parts.object_store.store import ObjectStore, insist, open_store
 
-_FETCH_SECS = 600.0  # for all of it
+_FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for small files only, and with a checkpoint or event files
 
 
 @contextlib.contextmanager
@@ -43,8 +43,8 @@ def fetched_words(words: Sequence[str], needs: str) -> Iterator[list[str]]:
     if protocol_of(_value(words, "checkpoint")):
         raise ConfigError("path_is_url", "--checkpoint: got a URL; give its step, or best")
     with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
-        insist(lambda: _fetch(open_store(url), folder, needs, _value(words, "checkpoint")), url, _FETCH_SECS,
-               threading.Event(), is_first=True)
+        insist(lambda: _fetch(open_store(url), folder, needs, _value(words, "checkpoint")), url,
+               _FETCH_SECS if needs else _FILES_SECS, threading.Event(), is_first=True)
         rest = _without(words, "train_dir")
         if needs == "curves" and not _value(words, "output"):
             rest.append("--output=report.html")  # the folder of the training lasts no longer than the verb
