@@ -114,8 +114,7 @@ def _elastic(pause_secs: float) -> Peer:
                    f"--max-restarts={_MANY}", "--redirects=3", f"--log-dir={folder}/tasks", "-m", "benchmarks.elastic",
                    *setting.common_flags(), f"--snapshot={os.path.join(folder, 'snapshot')}", "--save_secs=1",
                    f"--pause_secs={pause_secs}"]
-        # With the store of the rendezvous, workers that are started again find the addresses of those before them, and
-        # hang (PyTorch 2.13).
+        # Without this, a run hung after a restart (PyTorch 2.13); the cause was not isolated.
         environ = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         return Cast([Task("launcher", command, environ)], "launcher", Wires(0, 0))
 
