@@ -151,7 +151,7 @@ def problems(values: Mapping[str, Any], *classes: type) -> list[Problem]:
 
 def without_password(url: str) -> str:
     """Returns a URL, or what was meant as one, without the password in it."""
-    return re.sub(r"(://[^/:]*):.*@", r"\1:***@", url, flags=re.DOTALL)
+    return re.sub(r"(://[^/:]*):(?!\d*/).*@", r"\1:***@", url, flags=re.DOTALL)
 
 
 def problem_of_url(name: str, value: str) -> Problem:

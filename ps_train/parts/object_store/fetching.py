@@ -14,16 +14,19 @@ import hashlib
 import json
 import logging
 import os
+import threading
 from collections.abc import Collection, Iterable
 from typing import Any, Callable
 
+from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
-from ps_train.parts.object_store.store import ObjectStore, digest_of
+from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of
 from ps_train.storage import folder_lock, run_record
 
 KNOWN = ".store.json"
 _EVENTS = "events.out.tfevents."
+_MOST_LISTINGS, _PAUSE_SECS = 5, 1.0
 _NEVER = (folder_lock.LOCK_NAME, manifests.UPLOADING, manifests.RECORD)
 _log = logging.getLogger(__name__)
 
@@ -63,6 +66,26 @@ def describe_newest(unit: Unit | None, manifest: Manifest | None) -> dict[str, A
     return {"newest": unit.name, "manifest": hashlib.sha256(text.encode()).hexdigest()}
 
 
+def listing_again(fetch: Callable[[], Any], url: str, stop: threading.Event) -> Any:
+    """Returns `fetch()`, which lists a store and reads from it; again if what it reads has been replaced meanwhile.
+
+    Raises:
+      ClusterLostError: that happened several times.
+      StoppedError: `stop` was set.
+    """
+    for _ in range(_MOST_LISTINGS):
+        try:
+            return fetch()
+        except RemovedError as error:
+            _log.info("%s: %s; listing it again", url, error)
+            reason = str(error)
+        if stop.wait(_PAUSE_SECS):
+            raise StoppedError("stopped", f"stopped while fetching from {url}")
+    raise ClusterLostError("store_unreachable", f"--train_dir={url}: {reason}, {_MOST_LISTINGS} times; checkpoints are "
+                           "removed faster than they can be read: give the training a larger --keep_checkpoint_max, "
+                           "or try again")
+
+
 class Fetcher:
     """Fetches from one store to one folder."""
 
@@ -74,22 +97,26 @@ class Fetcher:
         """Makes the folder what the training continues from.
 
         Raises:
+          CheckpointError: the store has checkpoints, and all of them are damaged.
+          RemovedError: what was listed has been replaced.
           StoreError: the store does not answer.
           OSError: the folder cannot be written.
         """
         names = self._store.names(is_deep=True)
         units = self.units(names)
         newest = units[-1] if units else None
-        of_store = describe_newest(newest, newest and manifests.read_manifest(self._store, newest))
-        known = Known(self._folder)
-        if of_store != known.read():
+        manifest = manifests.read_manifest(self._store, newest) if newest else None
+        of_store, known = describe_newest(newest, manifest), Known(self._folder)
+        if of_store != known.read() and not (manifest and self._has(manifest)):
             self._remove([name for name in local_files(self._folder) if name != run_record.LAUNCH_NAME])
         here = local_files(self._folder)
         self.fetch_files([name for name in names if is_small(name) and name not in here])
-        if newest and not any(newest <= unit for unit in manifests.files_by_unit(here)):
-            self.fetch_newest(units)
-        if not manifests.recorded_unit(os.path.join(self._folder, manifests.BEST)):
-            self.below(manifests.BEST).fetch_newest_of_all()
+        is_here = any(newest <= unit for unit in manifests.files_by_unit(here)) if newest else True
+        if not is_here and self.fetch_newest(units) is None:
+            raise CheckpointError("checkpoint_unreadable", f"--train_dir={self._store.url}: all checkpoints there are "
+                                  "damaged; restore one, or remove them to start from new parameters")
+        if not manifests.recorded_unit(os.path.join(self._folder, BEST)):
+            self.below(BEST).fetch_newest_of_all()
         known.write(of_store)
 
     def below(self, folder: str) -> Fetcher:
@@ -135,12 +162,15 @@ class Fetcher:
         """Fetches the files of a unit; warns, and returns false, if one of them is missing or damaged.
 
         Raises:
+          RemovedError: the unit does not exist any more.
           StoreError: the store does not answer.
           OSError: the folder cannot be written.
         """
         manifest = manifests.read_manifest(self._store, unit)
         names = self._store.names()
         files = list(manifest.files) if manifest else manifests.files_by_unit(names).get(unit, [])
+        if (manifest and unit.manifest not in names) or f"{unit.name}.index" not in files:
+            raise RemovedError(f"{unit.name} was removed in the meantime")
         expected = manifest.files if manifest else {name: (names[name], "") for name in files}
         num_bytes = sum(size for size, _ in expected.values())
         _log.info("fetching %s/%s (%.3g MB)", self._store.url, unit.name, num_bytes / 1e6)
@@ -160,6 +190,11 @@ class Fetcher:
         if os.path.getsize(path) != size:
             return f"has {os.path.getsize(path)} bytes instead of {size}"
         return "has another checksum than in its manifest" if digest and digest_of(path) != digest else ""
+
+    def _has(self, manifest: Manifest) -> bool:
+        """Returns whether the folder has these files: this machine was killed before it noted that it uploaded them."""
+        paths = {os.path.join(self._folder, name): digest for name, (_, digest) in manifest.files.items()}
+        return all(os.path.exists(path) and digest_of(path) == digest for path, digest in paths.items())
 
     def _remove(self, names: Collection[str]) -> None:
         for name in sorted(names, key=lambda name: not name.endswith(".index")):

@@ -67,7 +67,7 @@ class StoreFlags:
 
     Attributes:
       train_url: the URL, in a task whose train_dir is the folder on its machine; otherwise "".
-      flush: in the chief, a function that waits for the uploads of what is there, and returns "" or what is missing.
+      flush: in the chief, a function that waits for the uploads of what is there; it raises what is missing.
     """
 
     # Config has the spine's declaration as well; this rule counts there, as a part's flags are the last base. Verbs
@@ -76,7 +76,7 @@ class StoreFlags:
         ModelFlags, "train_dir", help="Folder for checkpoints and summaries, or its URL in a store; a second run "
         "continues from it.", unit="path or URL", is_path=False, form=check_location)
     train_url: str = ""
-    flush: Optional[Callable[[], str]] = None
+    flush: Optional[Callable[[], None]] = None
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns no problem: the URL fits all other flags."""

@@ -127,6 +127,8 @@ class StoreLock:
         while not self._released.wait(self._silent_secs / _BEATS):
             try:
                 with self._mutex:
+                    if self._released.is_set():  # while this waited; the object is removed, and would be created again
+                        return
                     self._check()
                     self._count += 1
                     self._store.write(folder_lock.LOCK_NAME, self._content())

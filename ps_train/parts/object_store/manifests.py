@@ -19,7 +19,6 @@ from typing import NamedTuple
 from ps_train.parts.object_store.store import ObjectStore, digest_of
 
 UPLOADING = "upload.json"  # {"unit", "files"}: what the upload under way writes, to be removed if it is killed
-BEST = "best"  # the folder of the best checkpoint, as in storage/checkpoints.py, which needs TensorFlow
 RECORD = "checkpoint"  # TensorFlow's record of the newest and of all
 SUFFIX = ".manifest.json"
 _UNIT = re.compile(r"(model\.ckpt-(\d+)(?:\.delta-(\d+))?)\.(index|meta|data-\d{5}-of-\d{5}|manifest\.json)")

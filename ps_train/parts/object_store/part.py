@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import tempfile
 import threading
@@ -21,15 +22,16 @@ from typing import Any, Callable
 from ps_train.config.groups import local_folder
 from ps_train.errors import ConfigError, SaveError, StoppedError
 from ps_train.part import Part
-from ps_train.parts.object_store.fetching import Fetcher
+from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
 from ps_train.parts.object_store.lock import StoreLock
-from ps_train.parts.object_store.store import insist, open_store
+from ps_train.parts.object_store.store import ObjectStore, PatientStore, StoreError, insist, open_store
 from ps_train.parts.object_store.uploading import Uploader
 from ps_train.runtime import clock
-from ps_train.storage import checkpoints
+from ps_train.storage import checkpoints, folder_lock
 
 _RELEASE_SECS = 5.0
+_SWEEP_SECS = 30.0
 _SHARE_OF_GRACE = 0.9  # a chief that is stopped should end by itself and say what is missing
 _log = logging.getLogger(__name__)
 
@@ -71,33 +73,45 @@ def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterato
 
 
 @contextlib.contextmanager
-def _mirrored(config: Any, stop: threading.Event) -> Iterator[Callable[[], str]]:
+def _mirrored(config: Any, stop: threading.Event) -> Iterator[Callable[[], None]]:
     """Fetches what the store has; uploads while its body runs, and after it; yields `StoreFlags.flush`."""
     url, folder = config.train_url, config.train_dir
     start_secs = config.start_timeout_secs
+    # A training with the same URL in a store at another address has the same folder here.
+    with contextlib.suppress(OSError):  # the lock cannot be read: the chief warns when it takes it
+        folder_lock.make_free(folder, config.beat_timeout_secs, stop.wait)
     store = insist(lambda: open_store(url), url, start_secs, stop, is_first=True)
     lock = StoreLock(store, stop)
-    insist(lock.acquire, url, start_secs, stop, is_first=True)
     try:
+        insist(lock.acquire, url, start_secs, stop, is_first=True)
         if not store.is_conditional:
             _log.warning("%s has no conditional writes: a second training that starts in the same second would not be "
                          "noticed at once", url)
-        insist(store.abort_unfinished_uploads, url, start_secs, stop)
-        insist(Fetcher(store, folder).fetch_for_training, url, start_secs, stop)
+        _sweep(store)
+        listing_again(Fetcher(PatientStore(store, start_secs, stop), folder).fetch_for_training, url, stop)
         _log.info("checkpoints are uploaded to %s; on this machine they are in %s", url, folder)
         uploader = Uploader(store, folder, config.keep_checkpoint_max, lock.check)
         uploader.start()
-        with _finishing(config, uploader, lock, _remaining(config, stop)) as flush:
+        with _finishing(config, uploader, lock, _remaining(config, stop), stop) as flush:
             yield flush
     finally:
         with contextlib.suppress(clock.AbandonedError):  # the next training waits for a sign of life
             clock.call(lock.release, "store unlock", timeout_secs=_RELEASE_SECS)
 
 
+def _sweep(store: ObjectStore) -> None:
+    """Removes what killed uploads have left in the bucket, if this process may do that, and if it is quick."""
+    try:
+        clock.call(store.abort_unfinished_uploads, "store sweep", timeout_secs=_SWEEP_SECS)
+    except (StoreError, clock.AbandonedError) as error:  # it costs space only
+        _log.info("unfinished uploads to %s are not removed: %s", store.url, str(error) or "no answer")
+
+
 @contextlib.contextmanager
 def _finishing(
-    config: Any, uploader: Uploader, lock: StoreLock, remaining_secs: Callable[[], Callable[[], float]]
-) -> Iterator[Callable[[], str]]:
+    config: Any, uploader: Uploader, lock: StoreLock, remaining_secs: Callable[[], Callable[[], float]],
+    stop: threading.Event,
+) -> Iterator[Callable[[], None]]:
     """Yields `StoreFlags.flush`; waits for the uploads after its body, however it ends, and raises what is missing."""
     url, folder = config.train_url, config.train_dir
 
@@ -108,21 +122,28 @@ def _finishing(
         return f"{url} lacks {lacks}; the files are in {folder} on this machine" if lacks else ""
 
     try:
-        yield lambda: missing(uploader.flush, remaining_secs())
+        yield functools.partial(_wait_for_uploads, lambda: missing(uploader.flush, remaining_secs()), stop)
     except StoppedError as error:
         lacks = missing(uploader.finish, remaining_secs())
         text = str(error).replace(folder, url)
-        raise type(error)(error.code, f"{text}; {lacks}" if lacks else text) from error
+        raise type(error)(error.code, f"{text}; {lacks}" if lacks and lacks not in text else text) from error
     except BaseException as error:
         has_waited = isinstance(error, SaveError)  # that of the upload, or the disk here is full
         if lacks := missing(uploader.finish, (lambda: 0.0) if has_waited else remaining_secs()):
             _log.warning("%s", lacks)
         raise
     if lacks := missing(uploader.finish, remaining_secs()):
-        raise _unfinished(lacks)
+        raise _unfinished(lacks, stop)
 
 
-def _unfinished(lacks: str) -> SaveError:
+def _wait_for_uploads(missing: Callable[[], str], stop: threading.Event) -> None:
+    if lacks := missing():
+        raise _unfinished(lacks, stop)
+
+
+def _unfinished(lacks: str, stop: threading.Event) -> SaveError | StoppedError:
+    if stop.is_set():
+        return StoppedError("stopped", f"stopped before the last upload had ended: {lacks}")
     return SaveError("upload_unfinished", f"{lacks}; make room or mend the store, then run the same command again here")
 
 
@@ -174,7 +195,7 @@ class StorePart(Part):
 
         Raises:
           SaveError: it is not there in time.
+          StoppedError: neither, and this task was asked to stop.
           FolderLostError: another training has taken the store.
         """
-        if lacks := self._flush():
-            raise _unfinished(lacks)
+        self._flush()

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 
 from ps_train.errors import ConfigError
 from ps_train.parts.object_store import manifests
-from ps_train.parts.object_store.fetching import Fetcher, is_event_file, is_small
+from ps_train.parts.object_store.fetching import Fetcher, is_event_file, is_small, listing_again
 from ps_train.parts.object_store.flags import check_location, protocol_of, refuse_missing_packages
-from ps_train.parts.object_store.store import ObjectStore, insist, open_store
+from ps_train.parts.object_store.store import BEST, ObjectStore, PatientStore, insist, open_store
 
-_FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for small files only, and with a checkpoint or event files
+_FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for each listing and file: small ones, and those of a checkpoint and events
 
 
 @contextlib.contextmanager
@@ -43,8 +43,10 @@ def fetched_words(words: Sequence[str], needs: str) -> Iterator[list[str]]:
     if protocol_of(_value(words, "checkpoint")):
         raise ConfigError("path_is_url", "--checkpoint: got a URL; give its step, or best")
     with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
-        insist(lambda: _fetch(open_store(url), folder, needs, _value(words, "checkpoint")), url,
-               _FETCH_SECS if needs else _FILES_SECS, threading.Event(), is_first=True)
+        timeout_secs, never = _FETCH_SECS if needs else _FILES_SECS, threading.Event()
+        store = PatientStore(insist(lambda: open_store(url), url, timeout_secs, never, is_first=True),
+                             timeout_secs, never)
+        listing_again(lambda: _fetch(store, folder, needs, _value(words, "checkpoint")), url, never)
         rest = _without(words, "train_dir")
         if needs == "curves" and not _value(words, "output"):
             rest.append("--output=report.html")  # the folder of the training lasts no longer than the verb
@@ -59,9 +61,10 @@ def _fetch(store: ObjectStore, folder: str, needs: str, checkpoint: str) -> None
     fetcher.fetch_files([name for name in names if is_small(name) or (needs == "curves" and is_event_file(name))])
     units = fetcher.units(names)
     if needs != "checkpoint":
-        fetcher.fetch_files([manifests.RECORD, *(f"{unit.name}.index" for unit in units)] if units else [])
-    elif checkpoint == manifests.BEST:
-        fetcher.below(manifests.BEST).fetch_newest_of_all()
+        fetcher.fetch_files([name for name in (manifests.RECORD, *(f"{unit.name}.index" for unit in units))
+                             if name in names])
+    elif checkpoint == BEST:
+        fetcher.below(BEST).fetch_newest_of_all()
     else:
         fetcher.fetch_newest([unit for unit in units if not checkpoint or checkpoint == str(unit.step)])
         if checkpoint and not os.path.exists(os.path.join(folder, f"model.ckpt-{checkpoint}.index")):

@@ -8,6 +8,7 @@ Each library behind fsspec raises errors of its own. Here they become a StoreErr
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -25,11 +26,13 @@ _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "file", "local", "memory"})
 _HAS_FOLDERS = frozenset({"hdfs", "sftp", "ssh", "smb", "ftp", "webhdfs"})  # which must exist before a file in them
 _MAX_REASON = 200  # characters
 _PAUSE_SECS = 2.0  # until a request is repeated
+BEST = "best"  # the folder of the best checkpoint, as in storage/checkpoints.py, which needs TensorFlow
 _log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 20
 # Bounds of one request, in place of a minute each; requests are repeated here and by the library.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 1}}}}
+    "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 1}},
+           "max_concurrency": 2}}  # parts of 50 MB that an upload has in memory
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)
 _MIN_SECRET = 8  # characters: a shorter value, such as "none", may be a word of the message
 _DENIED = re.compile(
@@ -47,6 +50,10 @@ class StoreError(Exception):
         """Takes the reason and its kind."""
         super().__init__(reason)
         self.kind = kind
+
+
+class RemovedError(Exception):
+    """A checkpoint was removed while it was read, as a newer one is there: list the store again."""
 
 
 def open_store(url: str) -> ObjectStore:
@@ -97,12 +104,25 @@ class ObjectStore:
 
     def names(self, *, is_deep: bool = False) -> dict[str, int]:
         """Returns name -> bytes of the objects in the folder; with `is_deep` also of those in folders below."""
-        with _translated():
-            found = self._fs.find(self._root, maxdepth=None if is_deep else 1, detail=True)
-        names = {path[len(self._root):].lstrip("/"): info["size"] for path, info in found.items()
-                 if info["type"] == "file"}
+        # Not `find`, which takes a folder that cannot be listed for an empty one.
+        names, folders = {}, [self._root]
+        while folders:
+            folder = folders.pop()
+            with _translated():
+                entries = {entry["name"]: entry for entry in self._list(folder)}
+                names.update({path[len(self._root):].lstrip("/"): entry["size"] for path, entry in entries.items()
+                              if entry["type"] == "file"})
+            folders += [path for path, entry in entries.items()
+                        if is_deep and entry["type"] == "directory" and path.rstrip("/") != folder]
         # The key of an object may have any text; a file is never written outside of its folder.
         return {name: size for name, size in names.items() if name and ".." not in name.split("/")}
+
+    def _list(self, folder: str) -> list[Mapping[str, Any]]:
+        """Returns the entries of a folder; none if it does not exist, as one without objects does not."""
+        try:
+            return self._fs.ls(folder, detail=True)
+        except FileNotFoundError:
+            return []
 
     def read(self, name: str) -> bytes | None:
         """Returns the content of a small object, or None if it does not exist."""
@@ -137,22 +157,28 @@ class ObjectStore:
 
     def put(self, name: str, path: str) -> None:
         """Uploads a file, and compares the size of what has arrived."""
+        size = os.path.getsize(path)  # before: a journal or an event file may grow meanwhile
         with _translated():
             self._make_folder(name)
             self._fs.put_file(path, self._path(name))
             arrived = self._fs.info(self._path(name))["size"]
-        if arrived != (sent := os.path.getsize(path)):
-            raise StoreError(f"{name} has {arrived} bytes there, and {sent} here")
+        if arrived < size:
+            raise StoreError(f"{name} has {arrived} bytes there, and {size} here")
 
     def get(self, name: str, path: str) -> None:
-        """Downloads an object that was listed to a file, which appears when it is whole."""
+        """Downloads an object that was listed to a file, which appears when it is whole.
+
+        Raises:
+          RemovedError: it was removed since then.
+          StoreError: the store fails.
+        """
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             with _translated():
                 self._fs.get_file(self._path(name), f"{path}.new")
         except StoreError as error:
-            if error.kind == "missing":  # removed since then, as a newer checkpoint is there: look again
-                raise StoreError(f"{name} was removed in the meantime") from None
+            if error.kind == "missing":
+                raise RemovedError(f"{name} was removed in the meantime") from None
             raise
         os.replace(f"{path}.new", path)
 
@@ -163,13 +189,14 @@ class ObjectStore:
                 self._fs.rm_file(self._path(name))
 
     def abort_unfinished_uploads(self) -> None:
-        """Removes what killed uploads of large files have left in an S3 bucket, below this folder only."""
+        """Removes what killed uploads of large files have left of this training in an S3 bucket."""
         if not hasattr(self._fs, "list_multipart_uploads"):
             return
         bucket, _, folder = self._root.partition("/")
         with _translated():
             for upload in self._fs.list_multipart_uploads(bucket):
-                if upload["Key"].startswith(f"{folder}/"):
+                name = upload["Key"].removeprefix(f"{folder}/")
+                if name != upload["Key"] and os.path.dirname(name) in ("", BEST):  # others may train in folders below
                     self._fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"],
                                      UploadId=upload["UploadId"])
 
@@ -179,6 +206,38 @@ class ObjectStore:
     def _make_folder(self, name: str) -> None:
         if self._makes_folders:  # for a store of buckets it would make a bucket
             self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
+
+
+class PatientStore(ObjectStore):
+    """A store whose reads are repeated while they fail for a reason that may pass, each for a bounded time.
+
+    So a download of many files has no bound as a whole, and does not begin again after a failure.
+    """
+
+    def __init__(self, store: ObjectStore, timeout_secs: float, stop: threading.Event) -> None:
+        """Sends nothing yet.
+
+        Args:
+          timeout_secs: of the wait for one file or listing; then ClusterLostError is raised.
+          stop: ends the wait.
+        """
+        super().__init__(store._fs, store._root, store.url)  # noqa: SLF001 (of the same class)
+        self._timeout_secs, self._stop = timeout_secs, stop
+
+    def below(self, folder: str) -> PatientStore:
+        return PatientStore(super().below(folder), self._timeout_secs, self._stop)
+
+    def names(self, *, is_deep: bool = False) -> dict[str, int]:
+        return self._insist(functools.partial(super().names, is_deep=is_deep))
+
+    def read(self, name: str) -> bytes | None:
+        return self._insist(functools.partial(super().read, name))
+
+    def get(self, name: str, path: str) -> None:
+        self._insist(functools.partial(super().get, name, path))
+
+    def _insist(self, call: Callable[[], Any]) -> Any:
+        return insist(call, self.url, self._timeout_secs, self._stop, is_first=True)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from typing import Any, Callable
 from ps_train.errors import FolderLostError
 from ps_train.parts.object_store import fetching, manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
-from ps_train.parts.object_store.store import ObjectStore, StoreError
+from ps_train.parts.object_store.store import BEST, ObjectStore, StoreError
 
 _POLL_SECS = 1.0  # how often the folder is looked at
 _FILES_SECS = 60.0
@@ -43,7 +43,7 @@ class CheckpointMirror:
 
     def __init__(
         self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None],
-        note_uploaded: Callable[[Unit, Manifest], None] = lambda unit, manifest: None,
+        note_uploaded: Callable[[Unit, Manifest], None] = lambda unit, manifest: None, *, has_one: bool = False,
     ) -> None:
         """Sends nothing yet.
 
@@ -53,7 +53,9 @@ class CheckpointMirror:
           keep_max: checkpoints to keep in the store.
           check_lock: called before a checkpoint becomes visible or is removed.
           note_uploaded: takes each unit that has become visible.
+          has_one: whether the store has no other checkpoint than the last one, even one of a later step.
         """
+        self._has_one = has_one
         self._store, self._folder = store, folder
         self._keep_max, self._check_lock, self._note_uploaded = keep_max, check_lock, note_uploaded
         self._links = os.path.join(folder, _LINKS)
@@ -114,10 +116,20 @@ class CheckpointMirror:
         state = self._state(files)
         manifest = manifests.make_manifest(self._links, files)
         names = self._store.names()
-        if unit.manifest in names and manifests.read_manifest(self._store, unit) == manifest:
-            self.uploaded[unit] = state
-            return
+        if unit.manifest not in names or manifests.read_manifest(self._store, unit) != manifest:
+            self._send(unit, manifest, names)
+        # Again if it was there already: an attempt before this one may have failed in the midst of these.
+        self._note_uploaded(unit, manifest)
         self._check_lock()
+        self._record_and_prune(unit)
+        self.uploaded[unit] = state
+        _log.info("uploaded %s/%s, %.3g MB in %.3g s%s", self._store.url, unit.name,
+                  sum(size for size, _ in manifest.files.values()) / 1e6, time.monotonic() - start_secs,
+                  self._behind(unit))
+
+    def _send(self, unit: Unit, manifest: Manifest, names: Collection[str]) -> None:
+        self._check_lock()
+        files = list(manifest.files)
         self._begin(unit, files, names)
         for name in files:
             if self._arrived.get(name) != (digest := manifest.files[name][1]):
@@ -125,13 +137,6 @@ class CheckpointMirror:
                 self._arrived[name] = digest
         self._check_lock()
         self._store.write(unit.manifest, manifest.text().encode())
-        self.uploaded[unit] = state
-        self._note_uploaded(unit, manifest)
-        self._prune(unit)
-        self._store.remove([manifests.UPLOADING])
-        _log.info("uploaded %s/%s, %.3g MB in %.3g s%s", self._store.url, unit.name,
-                  sum(size for size, _ in manifest.files.values()) / 1e6, time.monotonic() - start_secs,
-                  self._behind(unit))
 
     def _behind(self, unit: Unit) -> str:
         newest = manifests.recorded_unit(self._folder)
@@ -151,10 +156,11 @@ class CheckpointMirror:
         if unit.manifest in names:  # other files of this name were there
             self._store.remove([unit.manifest])
 
-    def _prune(self, unit: Unit) -> None:
-        """Writes the record, and removes old checkpoints, and deltas that a newer one replaces."""
+    def _record_and_prune(self, unit: Unit) -> None:
+        """Writes the record; removes old checkpoints, deltas that a newer one replaces, and the note of the upload."""
         names = self._store.names()
-        units = manifests.whole_units(names, "")
+        unfinished, _ = manifests.read_uploading(self._store)
+        units = manifests.whole_units(names, unfinished if unfinished != unit.name else "")
         up_to_unit = [other for other in units if not other.is_delta and other.step <= unit.step]
         if not up_to_unit:  # somebody has removed the checkpoint of a delta
             self.uploaded.clear()
@@ -163,10 +169,14 @@ class CheckpointMirror:
         self._store.write(manifests.RECORD, manifests.record_text(kept[-1], kept).encode())
         deltas = [other for other in units if other.is_delta and other.step == unit.step]
         old = [other for other in units if other.step < kept[0].step] + deltas[:-1]
+        if self._has_one:
+            old = [other for other in units if other != unit]
         files = manifests.files_by_unit(names)
-        for other in old:
-            self._store.remove([name for name in (other.manifest, *files[other]) if name in names])
+        for other in old:  # the index before the data: without it nobody takes the rest for a checkpoint
+            self._store.remove([name for name in (other.manifest, *reversed(files[other])) if name in names])
             self.uploaded.pop(other, None)
+        if unfinished == unit.name:
+            self._store.remove([manifests.UPLOADING])
 
 
 class Uploader:
@@ -177,7 +187,8 @@ class Uploader:
         self._store, self._folder, self._known = store, folder, fetching.Known(folder)
         self._mirrors = [
             CheckpointMirror(store, folder, keep_max, check_lock, self._note_uploaded),
-            CheckpointMirror(store.below(manifests.BEST), os.path.join(folder, manifests.BEST), 1, check_lock)]
+            CheckpointMirror(store.below(BEST), os.path.join(folder, BEST), 1, check_lock,
+                             has_one=True)]
         self._uploaded_files: dict[str, tuple[int, int]] = {}
         self._files_secs = time.monotonic()
         self._wake = threading.Event()
@@ -222,13 +233,13 @@ class Uploader:
                 self._done, pause_secs, self._reason = asked, 0.0, ""
             except FolderLostError:  # the lock has stopped the training
                 return
-            except (StoreError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 (the thread must go on, whatever a library raises)
                 pause_secs = min(2 * pause_secs or _FIRST_PAUSE_SECS, _MAX_PAUSE_SECS)
                 if asked:  # the end is near
                     pause_secs = _FIRST_PAUSE_SECS
-                self._reason = str(error)
+                self._reason = str(error) or type(error).__name__
                 _log.warning("cannot upload to %s: %s; training goes on, the next try is in %.3g s", self._store.url,
-                             error, pause_secs)
+                             self._reason, pause_secs, exc_info=not isinstance(error, (StoreError, OSError)))
             self._wake.wait(pause_secs or _POLL_SECS)
 
     def _upload(self, is_last: bool) -> None:
@@ -240,9 +251,13 @@ class Uploader:
     def _upload_files(self) -> None:
         for name, state in fetching.local_files(self._folder, _is_other).items():
             if self._uploaded_files.get(name) != state:
-                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
-                    self._store.put(name, os.path.join(self._folder, name))
+                path = os.path.join(self._folder, name)
+                try:
+                    self._store.put(name, path)
                     self._uploaded_files[name] = state
+                except (StoreError, FileNotFoundError):
+                    if os.path.exists(path):  # otherwise it was removed in the meantime
+                        raise
 
 
 def _is_other(name: str) -> bool:

@@ -48,7 +48,7 @@ class FaultyStore(ObjectStore):
     def remove(self, names):
         for name in names:
             self._note("remove", name)
-        super().remove(names)
+            super().remove([name])
 
 
 def new_store(protocol: str, tmp_path: pathlib.Path) -> ObjectStore:

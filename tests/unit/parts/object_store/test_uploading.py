@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+import unittest.mock
 
 import pytest
 
-from ps_train.parts.object_store import manifests, uploading
+from ps_train.parts.object_store import fetching, manifests, uploading
+from ps_train.parts.object_store.store import ObjectStore, PatientStore, RemovedError
+from tests.errors import raises
 from tests.unit.parts.object_store import stores
 from tests.unit.parts.object_store.stores import FaultyStore, Killed, StoreError, fetched, mirror, new_store, save
 
@@ -58,6 +61,82 @@ def test_a_reader_never_sees_half_a_checkpoint_however_an_upload_ends(tmp_path):
     requests = [request for request in killed.requests]
     visible = requests.index(("write", "model.ckpt-9.manifest.json"))
     assert found[:-1] == [["5"]] * (visible + 1) + [["9"]] * (len(requests) - visible - 1)
+
+
+def test_an_old_checkpoint_never_loses_its_data_before_its_index(tmp_path):
+    """Killed at any point of the pruning, each checkpoint that a reader sees has all of its files."""
+    here, at, is_over = tmp_path / "here", 0, False
+    while not is_over:
+        store = new_store("memory", tmp_path)
+        save(here, 5)
+        mirror(store, here, keep_max=1).upload()
+        save(here, 9)
+        try:
+            mirror(FaultyStore(store, Killed(), at), here, keep_max=1).upload()
+            is_over = True
+        except Killed:
+            at += 1
+        names = store.names()
+        unfinished, _ = manifests.read_uploading(store)
+        files = manifests.files_by_unit(names)
+        assert {len(files[unit]) for unit in manifests.whole_units(names, unfinished)} == {3}
+        stores.remove(here, 5)
+        stores.remove(here, 9)
+    assert at > 6
+    assert [unit.step for unit in manifests.whole_units(names, "")] == [9]
+
+
+def test_an_upload_whose_last_answer_was_lost_is_completed(tmp_path):
+    """The manifest is there, and the record and the pruning are not."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    uploads = mirror(store, here, keep_max=1)
+    uploads.upload()
+    save(here, 9)
+    write = store.write
+
+    def lose_answer(name, content):
+        write(name, content)
+        if name == "model.ckpt-9.manifest.json":
+            raise StoreError("connection reset")
+
+    store.write = lose_answer
+    with pytest.raises(StoreError):
+        uploads.upload()
+    store.write = write
+    assert uploads.upload()
+    assert store.read("checkpoint").decode().startswith('model_checkpoint_path: "model.ckpt-9"')
+    assert [unit.step for unit in manifests.whole_units(store.names(), "")] == [9]
+    assert manifests.UPLOADING not in store.names()
+    assert not uploads.waiting()
+
+
+def test_the_best_checkpoint_is_the_only_one_in_its_folder(tmp_path):
+    """A training that continued from an earlier step may have an earlier best one than the store."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    for step in (9, 7):
+        save(here / "best", step)
+        uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=True)
+        stores.remove(here / "best", step)
+    assert [unit.step for unit in manifests.whole_units(store.below("best").names(), "")] == [7]
+
+
+def test_a_file_may_grow_while_it_is_uploaded(tmp_path):
+    """As the journal does; one that arrives short is an error."""
+    store, path = new_store("file", tmp_path), tmp_path / "journal.jsonl"
+    path.write_text("a line\n")
+    put_file = store._fs.put_file
+
+    def put_grown(source, place, **options):
+        path.write_text(path.read_text() + "another line\n")
+        put_file(source, place, **options)
+
+    store._fs.put_file = put_grown
+    store.put("journal.jsonl", str(path))
+    assert store.read("journal.jsonl") == b"a line\nanother line\n"
+    store._fs.put_file = lambda source, place, **options: store._fs.pipe_file(place, b"a")
+    with pytest.raises(StoreError, match="1 bytes there"):
+        store.put("journal.jsonl", str(path))
 
 
 def test_what_a_killed_upload_has_left_is_swept_by_the_next_one(tmp_path):
@@ -117,6 +196,76 @@ def test_what_this_machine_saved_after_its_last_upload_is_kept(tmp_path):
     uploader._upload(is_last=False)
     save(here, 9)
     assert fetched(store, here) == ["5", "9"]
+
+
+def test_a_chief_that_was_killed_before_it_noted_its_upload_keeps_what_it_has_saved_since(tmp_path):
+    """What the store has newest is what is here."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    save(here, 5)
+    mirror(store, here).upload()  # notes nothing
+    save(here, 9)
+    assert fetched(store, here) == ["5", "9"]
+
+
+def test_a_store_that_cannot_be_listed_is_not_an_empty_one(tmp_path):
+    """Otherwise a training would begin again, and remove what is on this machine."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    mirror(store, here).upload()
+    fetched(store, tmp_path / "there")
+    listed, store._fs = store._fs, unittest.mock.Mock(wraps=store._fs)
+    store._fs.ls.side_effect = OSError("503 Slow Down")
+    for is_deep in (False, True):
+        with pytest.raises(StoreError, match="503 Slow Down"):
+            store.names(is_deep=is_deep)
+    with pytest.raises(StoreError):
+        fetched(store, tmp_path / "there")
+    assert (tmp_path / "there" / "model.ckpt-5.index").exists()
+    # A request that fails for a while is repeated, and no file is fetched twice.
+    store._fs.ls.side_effect = [OSError("503 Slow Down"), *[unittest.mock.DEFAULT] * 20]
+    assert fetched(PatientStore(store, 30.0, threading.Event()), tmp_path / "third") == ["5"]
+    assert len({str(call) for call in store._fs.get_file.mock_calls}) == store._fs.get_file.call_count
+    store._fs = listed
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_fetched_is_not_taken_for_fetched(tmp_path):
+    """The store is listed again, and has a newer one."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    save(here, 5)
+    uploads = mirror(store, here, keep_max=1)
+    uploads.upload()
+    there.mkdir()
+    fetcher = fetching.Fetcher(store, str(there))
+    [old] = fetcher.units(store.names())
+    save(here, 9)
+    uploads.upload()
+    with pytest.raises(RemovedError):
+        fetcher.fetch_unit(old)
+    units = iter([[old], fetcher.units(store.names())])
+    newest = fetching.listing_again(lambda: fetcher.fetch_newest(next(units)), store.url, threading.Event())
+    assert newest.step == 9
+    with raises("store_unreachable"), unittest.mock.patch.object(fetching, "_PAUSE_SECS", 0.0):
+        fetching.listing_again(lambda: fetcher.fetch_newest([old]), store.url, threading.Event())
+
+
+def test_a_training_does_not_start_if_all_checkpoints_are_damaged(tmp_path):
+    """It would begin with new parameters, and replace them one by one."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    mirror(store, here).upload()
+    store.write("model.ckpt-5.index", b"damaged")
+    with raises("checkpoint_unreadable"):
+        fetched(store, tmp_path / "there")
+
+
+def test_unfinished_uploads_of_this_training_only_are_removed(tmp_path):
+    """Another one may train in a folder below."""
+    keys = ["run/model.ckpt-5.index", "run/best/model.ckpt-5.index", "run/other/model.ckpt-5.index", "run2/x"]
+    files = unittest.mock.Mock()
+    files.list_multipart_uploads.return_value = [{"Key": key, "UploadId": key} for key in keys]
+    ObjectStore(files, "bucket/run", "s3://bucket/run").abort_unfinished_uploads()
+    assert [call.kwargs["Key"] for call in files.call_s3.call_args_list] == keys[:2]
 
 
 @pytest.mark.parametrize("change", ["another machine has trained", "the store was emptied"])
