@@ -73,8 +73,8 @@ class Blackboard:
         self._run = self._connection.run
 
     def _build_for_every_ps(self) -> None:
-        self._write_states, self._read_incarnations, self._write_first_ps = [], [], []
-        self._write_idle, self._raise_states = [], []
+        self._write_states, self._raise_states, self._write_idle = [], [], []
+        self._read_incarnations, self._write_first_ps = [], []
         for task in self._ps:
             with tf.device(task.device):
                 self._write_states.append(terms.write_in(
@@ -286,10 +286,7 @@ class Blackboard:
 
     def announce(self, state: State) -> None:
         """Writes the state of training to every ps; servers that become idle have not been asked to stop."""
-        if state == State.IDLE:
-            self._write_in_term(self._write_idle, {})
-        else:
-            self._write_in_term(self._write_states, {self._value: state})
+        self._write_in_term(self._write_idle if state == State.IDLE else self._write_states, {self._value: state})
 
     def announce_stopping(self, reason: str = "") -> None:
         """Announces that no more steps are taken, unless training has ended already: the state never goes back.
@@ -324,9 +321,9 @@ class Blackboard:
                         is_written = run_on_ps(ps, graph, write)
                     except BlackboardError as error:
                         failed.append((ps, error))
-                        continue
-                    if not is_written:
-                        raise BlackboardError("chief_replaced", terms.REFUSED)
+                    else:
+                        if not is_written:
+                            raise BlackboardError("chief_replaced", terms.REFUSED)
             if failed and clock.now() >= end_secs:
                 raise failed[-1][1]
             waiting = [ps for ps, _ in failed]

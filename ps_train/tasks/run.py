@@ -87,10 +87,10 @@ def download(config: Config, cluster: Cluster | None) -> None:
     plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     with table.located(config, None, threading.Event()) as located_config:
-        _check(located_config, cluster, plugins)
+        _check_training(located_config, cluster, plugins)
 
 
-def _check(config: Config, cluster: Cluster | None, plugins: LoadedPlugins) -> None:
+def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlugins) -> None:
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
