@@ -16,10 +16,12 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.protocol import simulation, tasks
+from tests.protocol import processes, simulation, tasks
 from tests.protocol.history import Violation
 from tests.protocol.invariants import Watcher
-from tests.protocol.simulation import Fiber, Request, World
+from tests.protocol.processes import Fiber
+from tests.protocol.sessions import Request
+from tests.protocol.simulation import World
 from tests.protocol.tasks import Setting, Training
 
 HORIZON_SECS = 900.0
@@ -134,7 +136,7 @@ class _Driver:
                  "block": self._block}[fault.kind]
         begin(world, process, fault)
 
-    def _kill(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _kill(self, world: World, process: processes.Process, fault: Fault) -> None:
         machine = process.machine + (fault.kind == "move")
         if process.is_alive:
             world.note(f"{fault.kind} {process.name}, back after {fault.secs:g} s")
@@ -142,12 +144,12 @@ class _Driver:
             world.push(fault.secs, lambda: process.start(machine))
             world.disturb(process.name, fault.secs)
 
-    def _freeze(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _freeze(self, world: World, process: processes.Process, fault: Fault) -> None:
         world.note(f"freeze {process.name} for {fault.secs:g} s")
         process.frozen_until_secs = world.now_secs + fault.secs
         world.disturb(process.name, fault.secs)
 
-    def _cut(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _cut(self, world: World, process: processes.Process, fault: Fault) -> None:
         processes = list(world.processes.values())
         other = processes[(fault.target + 1 + fault.target // len(processes)) % len(processes)]
         world.note(f"cut {process.name} from {other.name} for {fault.secs:g} s")
@@ -155,22 +157,22 @@ class _Driver:
         for each in (process, other):
             world.disturb(each.name, fault.secs)
 
-    def _replace(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _replace(self, world: World, process: processes.Process, fault: Fault) -> None:
         if process.is_alive:
             world.note(f"freeze {process.name} for {fault.secs:g} s, and start another process in its place")
             process.frozen_until_secs = world.now_secs + fault.secs
             world.replace(process).start(process.machine + 1)
 
-    def _slow(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _slow(self, world: World, process: processes.Process, fault: Fault) -> None:
         world.note(f"the clock of {process.name} goes {fault.secs:g} times as fast")
         process.set_rate(fault.secs)
 
-    def _block(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _block(self, world: World, process: processes.Process, fault: Fault) -> None:
         world.note(f"the server of {process.name} runs no call for {fault.secs:g} s")
         process.blocked_until_secs = world.now_secs + fault.secs
         world.delay(fault.secs)
 
-    def _stop(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _stop(self, world: World, process: processes.Process, fault: Fault) -> None:
         """Ends a task with SIGTERM, or by force after its grace period, and starts it again."""
         if not process.is_alive or process.stop.is_set():
             return
@@ -189,7 +191,7 @@ class _Driver:
 
         world.push(_GRACE_SECS, end)
 
-    def _retrain(self, world: World, process: simulation.Process, fault: Fault) -> None:
+    def _retrain(self, world: World, process: processes.Process, fault: Fault) -> None:
         if self.training.is_done:
             return
         world.note("all workers are ended, and those of another training are started")
@@ -205,7 +207,7 @@ class _Driver:
             is_chief_first = fault.target // len(workers) % 2
             world.push(fault.secs * (number if is_chief_first else len(workers) - number), worker.start)
 
-    def on_exit(self, world: World, process: simulation.Process, code: int) -> None:
+    def on_exit(self, world: World, process: processes.Process, code: int) -> None:
         chief = world.processes["worker:0"]
         is_refused = code == 2 and (self.training.has_two or bool(world.replaced))
         if process is not world.processes[process.name]:
@@ -230,7 +232,7 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
     driver.training = training
     watcher = Watcher(world, training)
 
-    def on_exit(process: simulation.Process, code: int) -> None:
+    def on_exit(process: processes.Process, code: int) -> None:
         try:
             watcher.exited(process, code)
         except Violation as error:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.protocol.simulation import Process, Request, World
+from tests.protocol.processes import Process
+from tests.protocol.sessions import Request
+from tests.protocol.simulation import World
 
 
 class Violation(AssertionError):  # noqa: N818 (a finding)

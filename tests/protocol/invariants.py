@@ -8,7 +8,9 @@ import numpy as np
 
 from ps_train.coordination.state import State
 from tests.protocol.history import Violation
-from tests.protocol.simulation import Process, Request, World
+from tests.protocol.processes import Process
+from tests.protocol.sessions import Request
+from tests.protocol.simulation import World
 from tests.protocol.tasks import Training
 from tests.protocol.waiting import WaitingWatcher
 

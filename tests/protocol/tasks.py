@@ -42,7 +42,8 @@ from ps_train.training.reporting import End, Report
 from ps_train.updates import build
 from ps_train.updates.update import InitOps, Update
 from tests.protocol.history import History
-from tests.protocol.simulation import Process, World
+from tests.protocol.processes import Process
+from tests.protocol.simulation import World
 from tests.tensorflow_mode import tf
 
 STEP_SECS = 0.3

@@ -18,7 +18,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError
 from tests import clusters
 from tests.errors import raises
-from tests.protocol import simulation, tasks
+from tests.protocol import processes, tasks
 from tests.protocol.simulation import World
 from tests.tensorflow_mode import tf
 
@@ -70,7 +70,7 @@ def _on_twin(body: Callable[[Boards], None]) -> None:
     for index, address in addresses["ps"].items():
         world.add(f"ps:{index}", address, lambda process: process.stop.wait())
 
-    def run_body(process: simulation.Process) -> None:
+    def run_body(process: processes.Process) -> None:
         with contextlib.closing(Boards.of(lambda job, index: Cluster(job, index, addresses))) as boards:
             for ps in boards.ps:
                 ps.create()

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from ps_train.coordination.state import State
-from tests.protocol.simulation import Process, Request, World
+from tests.protocol.processes import Process
+from tests.protocol.sessions import Request
+from tests.protocol.simulation import World
 from tests.protocol.tasks import Training
 
 HEARTBEAT_TIMEOUT_SECS = 10.0
