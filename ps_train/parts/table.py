@@ -89,7 +89,7 @@ TABLE = (
     PartRow("ssh", launch_flags="hosts:RemoteFlags", launch_part="SshPart"),
     PartRow("tmux", launch_flags="part:TmuxFlags", launch_part="TmuxPart"),
     # Before a worker has parts; these and the next have no place in the order.
-    PartRow("schedulers", flags="SchedulerFlags", cluster="sources:scheduled_cluster"),
+    PartRow("schedulers", flags="SchedulerFlags", cluster="sources:scheduled_cluster", verbs=("tf_config",)),
     # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("plan", verbs=("plan",)),

@@ -7,6 +7,7 @@ Start with `sources.py`.
     flags    --cluster_from, --cluster_tasks, --cluster_port, --cluster_service
     sources  one function for each scheduler
     slurm    the tasks of a job step of Slurm
+    verb     `ps_train tf_config`, which prints it for other verbs and programs
 
 The user's page: docs/jobset.md. Tests: tests/unit/parts/schedulers, tests/system/deploy.
 """

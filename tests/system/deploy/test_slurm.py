@@ -36,11 +36,11 @@ def run_batch(tmp_path):
     log, output = tmp_path / "slurm.log", tmp_path / "output"
     log.touch()
 
-    def run(*flags, restart_count=0, python=sys.executable):
+    def run(*flags, restart_count=0, python=sys.executable, num_ps=1):
         environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
         environ.update(PATH=f"{tools}:{environ['PATH']}", PYTHON=str(python), SLURM_STUB_LOG=str(log),
-                       SLURM_JOB_ID=free_job_id(), SLURM_NTASKS="2", SLURM_RESTART_COUNT=str(restart_count),
-                       PYTHONPATH=str(REPO), PYTHONUNBUFFERED="1")
+                       SLURM_JOB_ID=free_job_id(), SLURM_NTASKS="2", NUM_PS=str(num_ps),
+                       SLURM_RESTART_COUNT=str(restart_count), PYTHONPATH=str(REPO), PYTHONUNBUFFERED="1")
         with open(output, "wb") as sink:
             return subprocess.Popen([REPO / "deploy/slurm/train.sbatch", *flags], cwd=REPO, env=environ, stdout=sink,
                                     stderr=subprocess.STDOUT, start_new_session=True)
@@ -90,6 +90,26 @@ def test_the_batch_script_trains_and_at_the_time_limit_saves_and_is_queued_again
     assert len(asked(log, "scontrol")) == 1 and asked(log, "scontrol")[0][0] == "requeue"
     assert "saved" in output.read_text()
     assert "--kill-on-bad-exit=0" in asked(log, "srun")[0]
+
+
+def test_the_batch_script_starts_other_verbs(run_batch, tmp_path):
+    """A script that reads TF_CONFIG, as each task of the step: Slurm's tasks in the order of the cluster."""
+    script = tmp_path / "script.py"
+    script.write_text("import os\nprint('<' + os.environ['TF_CONFIG'] + '>', flush=True)\n")
+    process, _, output = run_batch("run", str(script))
+    assert process.wait(processes.DEADLINE_SECS) == 0, output.read_text()
+    found = [json.loads(line.partition("<")[2].rpartition(">")[0]) for line in output.read_text().splitlines()
+             if "<{" in line]
+    assert sorted(config["task"]["type"] for config in found) == ["ps", "worker"]
+    assert found[0]["cluster"] == found[1]["cluster"] and [*map(len, found[0]["cluster"].values())] == [1, 1]
+
+
+def test_a_step_of_another_shape_ends_before_the_verb_starts(run_batch, tmp_path):
+    """With 2, and a line of each task that says what to change."""
+    process, log, output = run_batch("run", str(tmp_path / "missing.py"), num_ps=2)
+    assert process.wait(processes.DEADLINE_SECS) == 2, output.read_text()
+    assert output.read_text().count("[task_not_in_cluster]") == 2
+    assert not asked(log, "scontrol")
 
 
 @pytest.mark.parametrize(("code", "restart_count", "is_queued_again"), [

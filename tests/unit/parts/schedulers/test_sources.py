@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ps_train.__main__ import main
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import task
 from ps_train.parts import table
@@ -164,3 +165,25 @@ def test_without_the_flag_tf_config_counts_as_before():
     """No variable of a scheduler is read."""
     config = task.parse_task(["--job_name=ps"], {"TF_CONFIG": "text", **JOBSET})
     assert table.find_tf_config(config, JOBSET) == "text"
+
+
+def test_the_verb_prints_what_other_verbs_read(monkeypatch, capsys):
+    """The cluster of this task as TF_CONFIG has it; nothing else on stdout."""
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    assert main(["tf_config", "--cluster_from=slurm", "--cluster_tasks=ps:1", "--cluster_port=7000"]) == 0
+    found = find_cluster(tf_config=capsys.readouterr().out)
+    assert addresses(found) == {"ps": ["n1:7000"], "worker": ["n1:7001", "n1:7002"]}
+    assert found.task.name == "worker:0"
+
+
+@pytest.mark.parametrize(("flags", "code"), [
+    ([], "flag_missing"), (["--cluster_from=slurm"], "flag_missing"), (["--cluster_tasks=ps:1"], "flag_without_effect"),
+    (["--cluster_from=slurm", "--cluster_tasks=ps:3"], "task_not_in_cluster")])
+def test_the_verb_prints_nothing_where_it_finds_no_cluster(monkeypatch, capsys, flags, code):
+    """An empty TF_CONFIG would start a training of one task."""
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    assert main(["tf_config", *flags]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out and f"[{code}]" in printed.err

@@ -1,0 +1,50 @@
+"""The verb `tf_config`: prints the cluster that a scheduler has set, for a program that finds it in TF_CONFIG.
+
+    TF_CONFIG=$(ps_train tf_config --cluster_from=slurm --cluster_tasks=ps:1) ps_train run script.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from ps_train.cluster.resolve import find_cluster
+from ps_train.config import fields
+from ps_train.errors import ConfigError, refuse
+from ps_train.parts.schedulers.flags import SOURCES, SchedulerFlags
+from ps_train.parts.schedulers.sources import scheduled_cluster
+from ps_train.verbs.verb import Verb
+
+
+@dataclasses.dataclass(frozen=True)
+class PlaceConfig(SchedulerFlags):
+    """The flags that place a task, without those of a training; raises ConfigError with a line for each wrong one.
+
+    Attributes:
+      given: the names of the flags on the command line.
+      elastic: as --elastic, which this verb lacks.
+    """
+
+    given: frozenset[str] = frozenset()
+    elastic: bool = False
+
+    def __post_init__(self) -> None:
+        problems = fields.problems(vars(self), type(self)) or self.part_problems(self)
+        refuse(problems)
+        if self.cluster_from is None:
+            raise ConfigError("flag_missing", f"--cluster_from: not given; allowed: {', '.join(SOURCES)}")
+
+
+def _print(argv: Sequence[str]) -> None:
+    values, given = fields.parse_flags(argv, PlaceConfig, help_command="ps_train tf_config --help")
+    text = scheduled_cluster(PlaceConfig(**values, given=given), os.environ)
+    find_cluster(tf_config=text)  # refuses a cluster that no verb would take
+    print(text)
+
+
+TF_CONFIG = Verb(
+    usage="""\
+  ps_train tf_config --cluster_from=SCHEDULER [--cluster_tasks=ps:2,...]
+           Print the TF_CONFIG of this task, for verbs and programs that read it.""",
+    run=_print, flags_help=lambda _: fields.help_text(PlaceConfig))
