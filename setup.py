@@ -61,6 +61,7 @@ setup(
         "python2": _PYTHON2,
         "tensorboard": ["tensorboard"],
         "report": _REPORT,
+        "yaml": ["pyyaml"],
         "health": _HEALTH,
         "stores": _STORES,
         "bench": ["torch", *_REPORT],

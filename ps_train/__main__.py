@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from ps_train import __version__
 from ps_train.errors import MissingDataError, PsTrainError, StopRequestedError
+from ps_train.parts import table as parts
 from ps_train.runtime import logs, reports, tracebacks
 from ps_train.verbs import table
 
@@ -37,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
         elif "--version" in own_arguments:
             print(__version__)
         else:
-            verb.run(arguments)
+            with parts.completed_words(arguments, own_arguments) as words:
+                verb.run(words)
     except PsTrainError as error:
         missing_data = error.fault if isinstance(error, MissingDataError) else ""
         _print_failure([], reports.Failure(error.lines(), missing_data,

@@ -34,8 +34,8 @@ _UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record doe
 _OTHER_UNITS = {
     "docs": (("docs", "README.md"), ("tests/cluster/test_pages.py",)),
     "docs/how_to": ([f"docs/{page}.md" for page in (
-        "clusters", "data", "embeddings", "inference", "kubernetes", "migrate", "operate", "profile", "report")],
-        ("tests/system/test_how_to.py",)),
+        "clusters", "config_files", "data", "embeddings", "inference", "kubernetes", "migrate", "operate", "profile",
+        "report")], ("tests/system/test_how_to.py",)),
     "docs/tutorial": (("docs/tutorial", "docs/index.md"), ("tests/system/test_tutorial.py",)),
     "examples": (("examples",), ("tests/system/test_examples.py",)),
     "deploy": (("deploy", "docs/kubernetes.md", "docs/jobset.md", "docs/tutorial/kubernetes.md",

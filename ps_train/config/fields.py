@@ -183,6 +183,37 @@ class _Flag(flags.Flag):
             self.value, self.present = argument, 1
 
 
+class FileFlag(str):
+    """A flag of a file among the words of a command line, `--name=value`; one on the command line replaces it.
+
+    Attributes:
+      name: of the flag.
+      value: its text.
+      path: of the file.
+      line: its number in the file.
+      is_of_training: whether it is a flag of `train` or `launch`, which a verb that does not have it leaves out.
+      is_used: whether a verb has taken it, or refused it.
+    """
+
+    name: str
+    value: str
+    path: str
+    line: int
+    is_of_training: bool
+    is_used = False
+
+    def __new__(cls, name: str, value: str, path: str, line: int, is_of_training: bool) -> FileFlag:
+        """Takes the attributes."""
+        flag = super().__new__(cls, f"--{name}={value}")
+        flag.name, flag.value, flag.path, flag.line, flag.is_of_training = name, value, path, line, is_of_training
+        return flag
+
+    @property
+    def place(self) -> str:
+        """The file and the line, as in `run.yaml, line 3`."""
+        return f"{self.path}, line {self.line}"
+
+
 def parse_flags(
     argv: Sequence[str], *classes: type, others: Sequence[type] = (), help_command: str = "ps_train --help_all"
 ) -> tuple[dict[str, Any], frozenset[str]]:
@@ -205,21 +236,39 @@ def parse_flags(
         flag = _Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool)
         flags.DEFINE_flag(flag, parsed)
     try:
-        words = parsed(["ps_train", *argv])[1:]
+        words = parsed(["ps_train", *(word for word in argv if not isinstance(word, FileFlag))])[1:]
     except flags.UnrecognizedFlagError as error:
-        near = difflib.get_close_matches(error.flagname, known, n=1)
-        hint = f"did you mean --{near[0]}? " if near else ""
-        raise ConfigError("flag_unknown",
-                          f"unknown flag --{error.flagname}; {hint}`{help_command}` lists the flags") from None
+        raise _unknown(error.flagname, known, help_command) from None
     except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
         raise ConfigError("command_line_unreadable",
                           f"{str(error).removeprefix('ERROR:: ')}; see `{help_command}`") from None
     if words:
         raise ConfigError("not_a_flag",
                           f"{words[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
+    _parse_file_flags(argv, parsed, known, help_command)
     values = {name: parsed[name].value for name in known}
     refuse(problems(values, *classes))
     return values, frozenset(name for name in readable if parsed[name].present)
+
+
+def _unknown(name: str, known: Collection[str], help_command: str) -> ConfigError:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean --{near[0]}? " if near else ""
+    return ConfigError("flag_unknown", f"unknown flag --{name}; {hint}`{help_command}` lists the flags")
+
+
+def _parse_file_flags(
+    argv: Sequence[str], parsed: flags.FlagValues, known: Collection[str], help_command: str
+) -> None:
+    """Parses the flags of a file that are not on the command line, too."""
+    by_hand = {name for name in known if parsed[name].present}
+    for word in argv:
+        if not isinstance(word, FileFlag) or word.name in by_hand or (word.name not in known and word.is_of_training):
+            continue
+        word.is_used = True
+        if word.name not in known:
+            raise _unknown(word.name, known, help_command)
+        parsed[word.name].parse(word.value)
 
 
 def as_flags(config: Any, names: Collection[str]) -> list[str]:

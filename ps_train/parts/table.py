@@ -30,6 +30,7 @@ class PartRow(NamedTuple):
       launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
       located: a context, as "module:name", that gives a task its Config with a train_dir on this machine, or "".
+      words: a context, as "module:name", that gives a verb its arguments with what the part adds to them, or "".
       read: a context, as "module:name", that gives a verb which reads a train_dir one on this machine, or "".
       for_plugins: a function, as "module:name", that is called before plug-ins are imported, or "".
       cluster: a function, as "module:name", that finds the cluster of a task in its environment, or "": it is called
@@ -49,6 +50,7 @@ class PartRow(NamedTuple):
     launch_part: str = ""
     has_board: bool = False
     located: str = ""
+    words: str = ""
     read: str = ""
     for_plugins: str = ""
     cluster: str = ""
@@ -88,8 +90,9 @@ TABLE = (
     PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
     PartRow("ssh", launch_flags="hosts:RemoteFlags", launch_part="SshPart"),
     PartRow("tmux", launch_flags="part:TmuxFlags", launch_part="TmuxPart"),
-    # Before a worker has parts; these and the next have no place in the order.
+    # Before a worker has parts; these and the next two have no place in the order.
     PartRow("schedulers", flags="SchedulerFlags", cluster="sources:scheduled_cluster", verbs=("tf_config",)),
+    PartRow("config_file", words="reading:with_file_flags", verbs=("config",)),
     # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("plan", verbs=("plan",)),
@@ -139,6 +142,25 @@ def located(config: Any, cluster: Any, stop: Any) -> Iterator[Any]:
             if row.located:
                 config = stack.enter_context(_attribute(row, *row.located.split(":"))(config, cluster, stop))
         yield config
+
+
+@contextlib.contextmanager
+def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the arguments of a verb with what parts add to them, for as long as it runs.
+
+    Args:
+      arguments: the words behind the verb.
+      own: those that are for ps_train; further ones are a script's.
+
+    Raises:
+      ConfigError: a part cannot find what it is to add.
+    """
+    words = list(arguments)
+    with contextlib.ExitStack() as stack:
+        for row in TABLE:
+            if row.words:
+                words = stack.enter_context(_attribute(row, *row.words.split(":"))(words, own))
+        yield words
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ Each is run as the page has it, but for flags that make the training short, with
 
 from __future__ import annotations
 
+import re
 import signal
 
 import pytest
@@ -47,6 +48,19 @@ def test_a_training_is_watched_saved_stopped_and_reported(reader, start_process,
     follower.run(block("docs/report.md", "bash", "ps_train report"))
     for path in (tmp_path / "run/report.html", tmp_path / "monday.html"):
         assert path.read_text().lower().startswith("<!doctype html>")
+
+
+def test_a_training_has_its_flags_in_a_file(reader, start_process, tmp_path):
+    """Those of the command line replace some; other verbs find the training with the same file."""
+    follower = reader(train_steps="20", num_workers="1")
+    (tmp_path / "run.yaml").write_text(block("docs/config_files.md", "yaml", "# run.yaml"))
+    launch, _, status, evaluate = block("docs/config_files.md", "bash", "ps_train launch --config").splitlines()
+    for line in (launch, status, evaluate, block("docs/config_files.md", "bash", "ps_train config --config")):
+        follower.run(line)
+    trained, shown, evaluated, config = (start_process.log(f"command-{number + 1}") for number in range(4))
+    assert "finished" in shown and "After 20 training steps" in trained and "After 20 training steps" in evaluated
+    assert re.search(r"^batch_size: 50 +# command line$", config, re.MULTILINE)
+    assert re.search(r"^params: validation_size=100 +# run.yaml, line 7$", config, re.MULTILINE)
 
 
 def test_servers_that_run_already_are_used(reader, start_process):

@@ -10,6 +10,8 @@ import pytest
 
 from ps_train import __main__ as command_line
 from ps_train.config import fields, launch, task
+from ps_train.parts import table
+from ps_train.parts.config_file.verb import effective_lines
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.doctor import verb as doctor_flags
 from ps_train.parts.inference import flags as inference_flags
@@ -19,6 +21,7 @@ from ps_train.parts.plan import verb as plan_flags
 from ps_train.parts.report import verb as report_flags
 from ps_train.verbs.table import split_argv
 from ps_train.verbs.verb import name_train_dir
+from tests.pages import block
 from tests.processes import REPO
 
 PAGES = sorted([REPO / "README.md", *(REPO / "docs").rglob("*.md"), *(REPO / "examples").rglob("*.md")])
@@ -30,8 +33,8 @@ _COMMAND = re.compile(rf"^{_BEFORE}(?:python -m )?ps_train(?=\s|$)")
 def _commands():
     """Yields (page, words behind `ps_train`) of each command in a block of bash that is to succeed."""
     for path in PAGES:
-        for block in _BLOCK.findall(path.read_text(encoding="utf-8")):
-            for line in block.replace("\\\n", " ").splitlines():
+        for text_of_block in _BLOCK.findall(path.read_text(encoding="utf-8")):
+            for line in text_of_block.replace("\\\n", " ").splitlines():
                 text, _, comment = line.partition("  #")
                 if (command := _COMMAND.search(text)) and not comment.startswith(" exit code 2"):
                     words = shlex.split(text[command.end():])
@@ -69,15 +72,18 @@ PARSERS = {
                                                                  verb)
        for verb in ("save", "stop", "resume")},
     "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor,
-    "new": lambda argv: argv,
+    "new": lambda argv: argv, "config": lambda argv: effective_lines(argv, {}),
 }
 
 
 @pytest.mark.parametrize(("page", "words"), COMMANDS, ids=str)
-def test_a_command_of_the_documents_is_accepted(page, words):
+def test_a_command_of_the_documents_is_accepted(page, words, tmp_path, monkeypatch):
     """As its verb checks it, before anything starts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(block("docs/config_files.md", "yaml", "# run.yaml"))
     verb, argv = split_argv(words)
-    PARSERS[verb](argv)
+    with table.completed_words(argv, argv) as completed:
+        PARSERS[verb](completed)
 
 
 def test_there_are_commands_of_every_verb():
