@@ -23,7 +23,7 @@ class LaunchFlags:
     num_ps: int = field(2, LAUNCH, "Parameter servers to start.", minimum=1)
     num_workers: int = field(2, LAUNCH, "Workers to start, including the chief.", minimum=1)
     max_restarts: int = field(
-        0, LAUNCH, "How often to restart each task that was lost or killed, after a growing pause.",
+        0, LAUNCH, "How often to restart each lost task: at once if it ran for 30 s, else after a growing pause.",
         unit="restarts", minimum=0)
     log_dir: str = field("", LAUNCH, "Folder for the tasks' log files.", unit="path", unset="logs in train_dir")
     base_port: int = field(2222, LAUNCH, "First port to try on each machine.", unit="port", minimum=1, maximum=65535)

@@ -1,10 +1,11 @@
 """Watches the processes of a cluster, restarts lost ones, and ends them: workers first, because the chief needs the ps.
 
-    a task ended with 128 or above --> one line --> a pause of 1, 2, 4, ... 30 s --> the same command again
+    a task ended with 128 or above --> one line --> a pause of 0, 1, 2, 4, ... 30 s --> the same command again
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import signal
 import time
@@ -16,7 +17,8 @@ from ps_train.launch.process import POLL_SECS, Process
 GRACE_SECS = 10.0  # for the ps to end after the workers; and, by default, between SIGTERM and SIGKILL
 _CAUSE_SECS = 2.0  # a task that ends because another one fails may end before it
 FIRST_RETRYABLE_CODE = 128  # 0 is success, 1 to 127 are permanent: see errors.py
-_LONGEST_PAUSE_SECS = 30
+_LONGEST_PAUSE_SECS = 30.0
+_STEADY_SECS = 30.0  # a task that ran for so long did not fail because of how it starts
 
 
 class ClusterProcesses(NamedTuple):
@@ -144,6 +146,8 @@ class Restarts:
         self._write = write
         self._clock = clock
         self._due_secs: dict[Process, float] = {}
+        self._start_secs = collections.defaultdict(lambda start_secs=clock(): start_secs)
+        self._pause_secs: dict[Process, float] = {}  # the next one of each task
 
     def restart_due(self, cluster: ClusterProcesses) -> Collection[Process]:
         """Restarts the tasks whose pause is over, and plans the restart of those that have ended since the last call.
@@ -158,15 +162,19 @@ class Restarts:
             if process in self._due_secs:
                 if self._clock() >= self._due_secs[process]:
                     del self._due_secs[process]
+                    self._start_secs[process] = self._clock()
                     process.restart()
             elif (process.exit_code or 0) >= FIRST_RETRYABLE_CODE and process.restarts < self._max_restarts:
                 self._plan(process)
         return self._due_secs.keys()
 
     def _plan(self, process: Process) -> None:
-        pause_secs = min(2**process.restarts, _LONGEST_PAUSE_SECS)
+        is_steady = self._clock() - self._start_secs[process] >= _STEADY_SECS
+        pause_secs = 0.0 if is_steady else self._pause_secs.get(process, 0.0)
+        self._pause_secs[process] = min(2 * pause_secs or 1.0, _LONGEST_PAUSE_SECS)
         self._due_secs[process] = self._clock() + pause_secs
-        self._write(f"{process.name} ended with {process.exit_code}; starting it again in {pause_secs} s "
+        when = f"in {pause_secs:g} s" if pause_secs else "at once"
+        self._write(f"{process.name} ended with {process.exit_code}; starting it again {when} "
                     f"(restart {process.restarts + 1} of {self._max_restarts})")
 
 

@@ -41,19 +41,37 @@ def tasks_with(worker, ps_code=None, chief_code=None):
 
 
 def test_the_pause_grows_to_half_a_minute_and_each_restart_is_told():
-    """1, 2, 4, 8, 16, 30, 30 s; not a moment earlier; after the last one the task is left alone."""
+    """At once, then after 1, 2, 4, 8, 16, 30, 30 s; not a moment earlier; after the last one the task is left alone."""
     said, clock = [], Clock()
-    restarts, worker = Restarts(7, said.append, clock), Ended("worker:1", 137)
+    restarts, worker = Restarts(8, said.append, clock), Ended("worker:1", 137)
     tasks = tasks_with(worker)
-    for count, pause_secs in enumerate([1, 2, 4, 8, 16, 30, 30]):
+    for count, pause_secs in enumerate([0, 1, 2, 4, 8, 16, 30, 30]):
         assert list(restarts.restart_due(tasks)) == [worker]
-        assert said[count:] == [f"worker:1 ended with 137; starting it again in {pause_secs} s "
-                                f"(restart {count + 1} of 7)"]
-        clock.now_secs += pause_secs - 0.01
-        assert (list(restarts.restart_due(tasks)), worker.restarts) == ([worker], count)
-        clock.now_secs += 0.02
+        when = f"in {pause_secs} s" if pause_secs else "at once"
+        assert said[count:] == [f"worker:1 ended with 137; starting it again {when} (restart {count + 1} of 8)"]
+        if pause_secs:
+            clock.now_secs += pause_secs - 0.01
+            assert (list(restarts.restart_due(tasks)), worker.restarts) == ([worker], count)
+            clock.now_secs += 0.02
         assert (list(restarts.restart_due(tasks)), worker.restarts) == ([], count + 1)
-    assert (list(restarts.restart_due(tasks)), worker.restarts, len(said)) == ([], 7, 7)
+    assert (list(restarts.restart_due(tasks)), worker.restarts, len(said)) == ([], 8, 8)
+
+
+def test_a_task_that_ran_for_a_while_is_started_at_once():
+    """Lost once an hour, it is no task that cannot start; one that ends at its start waits longer each time."""
+    said, clock = [], Clock()
+    restarts, worker = Restarts(9, said.append, clock), Ended("worker:1", 137, then=0)
+    worker.exit_code = None
+    tasks = tasks_with(worker)
+    for run_secs in (1.0, 1.0, 1.0, 30.0, 1.0):
+        clock.now_secs += run_secs
+        worker.exit_code = 137
+        restarts.restart_due(tasks)
+        clock.now_secs += 10.0  # longer than any of these pauses
+        restarts.restart_due(tasks)
+        worker.exit_code = None
+    assert [line.partition("again ")[2].partition(" (")[0] for line in said] == [
+        "at once", "in 1 s", "in 2 s", "at once", "in 1 s"]
 
 
 @pytest.mark.parametrize(("code", "comes_back"), [
@@ -122,14 +140,14 @@ def test_a_task_is_watched_through_its_restarts(tmp_path, kills, code, most, res
 def test_the_pause_blocks_neither_the_others_nor_a_signal(tmp_path):
     """While it lasts the others are watched and shown, and a signal ends the watch without a restart."""
     said, signals, shown = [], [], []
-    task = fails_until(tmp_path, 1, 0)
+    task = fails_until(tmp_path, 2, 0)
 
     def show():
-        if said:
+        if len(said) == 2:  # the first restart needs no pause
             shown.append(task.exit_code)
         if len(shown) == 3:
             signals.append(signal.SIGTERM)
 
-    endless_pause = Restarts(1, said.append, Clock())
+    endless_pause = Restarts(2, said.append, Clock())
     assert supervision.watch(ClusterProcesses([], [task]), show, signals, endless_pause.restart_due) == []
-    assert (shown, task.restarts) == ([137] * 3, 0)
+    assert (shown, task.restarts) == ([137] * 3, 1)
