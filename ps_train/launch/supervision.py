@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import signal
 import time
@@ -146,7 +145,8 @@ class Restarts:
         self._write = write
         self._clock = clock
         self._due_secs: dict[Process, float] = {}
-        self._start_secs = collections.defaultdict(lambda start_secs=clock(): start_secs)
+        self._begin_secs = clock()
+        self._restart_secs: dict[Process, float] = {}  # the last one of each task
         self._pause_secs: dict[Process, float] = {}  # the next one of each task
 
     def restart_due(self, cluster: ClusterProcesses) -> Collection[Process]:
@@ -162,14 +162,15 @@ class Restarts:
             if process in self._due_secs:
                 if self._clock() >= self._due_secs[process]:
                     del self._due_secs[process]
-                    self._start_secs[process] = self._clock()
+                    self._restart_secs[process] = self._clock()
                     process.restart()
             elif (process.exit_code or 0) >= FIRST_RETRYABLE_CODE and process.restarts < self._max_restarts:
                 self._plan(process)
         return self._due_secs.keys()
 
     def _plan(self, process: Process) -> None:
-        is_steady = self._clock() - self._start_secs[process] >= _STEADY_SECS
+        start_secs = self._restart_secs.get(process, self._begin_secs)
+        is_steady = self._clock() - start_secs >= _STEADY_SECS
         pause_secs = 0.0 if is_steady else self._pause_secs.get(process, 0.0)
         self._pause_secs[process] = min(2 * pause_secs or 1.0, _LONGEST_PAUSE_SECS)
         self._due_secs[process] = self._clock() + pause_secs
