@@ -16,10 +16,11 @@ import threading
 from collections.abc import Sequence
 
 from ps_train import __version__
-from ps_train.errors import MissingDataError, PsTrainError, StopRequestedError
+from ps_train.errors import MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
 from ps_train.parts import table as parts
 from ps_train.runtime import logs, reports, tracebacks
 from ps_train.verbs import table
+from ps_train.verbs.verb import Verb
 
 _CLEAN_UP_SECS = 1.0
 _HELP = {"help", "h", "help_all", "helpfull", "helpshort"}
@@ -38,18 +39,18 @@ def main(argv: Sequence[str]) -> int:
         elif "--version" in own_arguments:
             print(__version__)
         else:
-            with parts.completed_words(arguments, own_arguments) as words:
-                verb.run(words)
+            _run(verb, arguments, own_arguments)
     except PsTrainError as error:
         missing_data = error.fault if isinstance(error, MissingDataError) else ""
         _print_failure([], reports.Failure(error.lines(), missing_data,
-                                           is_requested=isinstance(error, StopRequestedError)))
+                                           is_requested=isinstance(error, StopRequestedError)), error)
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
         trace, fault = (tracebacks.whole(error), None) if "--tf_log" in argv else tracebacks.report(error)
-        _print_failure(trace, reports.Failure(fault.lines() if fault else [], is_in_user_code=bool(trace and fault)))
+        _print_failure(trace, reports.Failure(fault.lines() if fault else [], is_in_user_code=bool(trace and fault)),
+                       fault)
         return 1
     return 0
 
@@ -60,10 +61,34 @@ def _help(argv: Sequence[str], name: str, arguments: Sequence[str], *, is_all: b
     return table.help_all(arguments) if is_all else table.help_screen()
 
 
-def _print_failure(trace: list[str], failure: reports.Failure) -> None:
-    """Prints why this process fails, and reports it to the launcher, if one has started this process."""
-    lines = [*trace, *failure.lines()]
-    reports.send(failure, lines)
+def _run(verb: Verb, arguments: Sequence[str], own_arguments: Sequence[str]) -> None:
+    with parts.completed_words(arguments, own_arguments) as words:
+        if _asks_for_json(verb.own_arguments(words)):  # before its flags are checked: their errors are logged
+            logs.setup_json()
+        verb.run(words)
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    pairs = map("=".join, zip(words, words[1:]))  # --log_format json
+    return any(word.lstrip("-") == "log_format=json" for word in [*words, *pairs])
+
+
+def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainError | None) -> None:
+    """Prints why this process fails, and reports it to the launcher, if one has started this process.
+
+    Args:
+      error: what the message of the failure is of; None if there is only a traceback.
+    """
+    if logs.is_json():
+        problems = [problem for problem in error.problems if problem] if error else [Problem("", trace[-1])]
+        reports.send(failure, list(problems))
+        level = "warning" if isinstance(error, StoppedError) else "error"
+        lines = [logs.json_line(
+            problem, level=level, code=problem.code or None, exit_code=error.exit_code if error else 1,
+            traceback="\n".join(trace) or None) for problem in problems]
+    else:
+        lines = [*trace, *failure.lines()]
+        reports.send(failure, lines)
     logs.complain("".join(f"{line}\n" for line in lines))
 
 

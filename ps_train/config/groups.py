@@ -27,7 +27,7 @@ SYNC_ENGINES = ("ps_train", "tensorflow")
 PLACEMENTS = ("bytes", "round_robin")
 WIRE_DTYPES = ("as_is", "bfloat16")
 BAD_RECORDS = ("stop", "skip")
-LOG_FORMATS = ("ps_train", "dist_mnist")
+LOG_FORMATS = ("ps_train", "dist_mnist", "json")
 
 CLUSTER = "Cluster and task"
 DATA = "Model and data"
@@ -235,8 +235,8 @@ class GraphReportFlags:
         600, SAVING, "Time between checkpoints; 0 saves only by --save_model_steps and at the end.", unit="seconds",
         minimum=0, maximum=_MAX_SECS)
     log_format: str = _field(
-        "ps_train", SAVING, "Format of a task's log: that of ps_train, or the lines of the dist_mnist script on "
-        "stdout, for existing log parsers.", choices=LOG_FORMATS)
+        "ps_train", SAVING, "Format of a task's log: that of ps_train, the lines of the dist_mnist script on "
+        "stdout, for existing log parsers, or a JSON object on each line.", choices=LOG_FORMATS)
     log_placement: bool = _field(False, SAVING, "Print each variable with its ps and its size in bytes.")
 
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")

@@ -2,6 +2,7 @@
 
     on a terminal   each line after the coloured name of its task; below, a bar in place of the chief's progress lines
     elsewhere       plain lines; about one of the chief's progress lines per second
+    as JSON         every line of every task, as one object (--log_format=json)
 
 After the last step the bar shows the activity of the chief. The progress lines of the other workers are only in their
 log files. A part may have something else with the same methods (parts/tmux).
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, TextIO
 
 from ps_train.launch.process import Process
+from ps_train.runtime import logs
 from ps_train.runtime.reports import NO_STEP_LIMIT, Failure, Progress, Report, Stage, of_all
 
 _COLOURS = (36, 35, 33, 32, 34, 31)  # cyan, magenta, yellow, green, blue, red: SGR codes
@@ -25,6 +27,7 @@ _BAR_CELLS = 12
 _FEWEST_CELLS = 4
 _ERASE_LINE = "\r\x1b[K"
 _PROGRESS_PERIOD_SECS = 1.0
+JSON_NAME = "launch"  # the task in the launcher's own lines of JSON
 
 
 class Display:
@@ -123,6 +126,23 @@ class Display:
             self._stream.flush()
         except OSError:  # the terminal was closed, or the reader of the pipe has ended: training continues
             self._stream = None
+
+
+class JsonDisplay(Display):
+    """Writes each line of every task as a JSON object, and the messages of the launcher, too."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Takes the output of the launcher."""
+        super().__init__(stream, (), "", is_terminal=False, has_colours=False)
+
+    def write(self, message: str) -> None:
+        """Writes a message of the launcher, or a line of JSON as it is."""
+        self.write_line(JSON_NAME, message)
+
+    def write_line(self, name: str, line: str, report: Report | None = None) -> None:
+        """Writes a line of a task; one that is no JSON, as of a `print` in the model, becomes a message."""
+        if line:
+            self._put(f"{line if logs.is_json_line(line) else logs.json_line(line, task=name)}\n")
 
 
 def on_stream(

@@ -26,11 +26,12 @@ from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
 from ps_train.launch import command_lines, preparation, supervision
 from ps_train.launch.command_lines import TaskList
-from ps_train.launch.display import Display, on_stream
+from ps_train.launch.display import JSON_NAME, Display, JsonDisplay, on_stream
 from ps_train.launch.machines import machines_of
 from ps_train.launch.process import Process
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, ClusterProcesses, Restarts
 from ps_train.parts import table
+from ps_train.runtime import logs
 from ps_train.storage import folder_lock, run_record
 
 KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
@@ -51,7 +52,7 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
     """
     _refuse_tf_config(os.environ)
     tasks = tasks or command_lines.task_list(launch_config)
-    display = _display_of(launch_config, tasks)
+    display = _display_of(config, launch_config, tasks)
     grace_secs = config.stop_timeout_secs + KILL_SECS
     with supervision.noted_signals() as signals, machines_of(launch_config, tasks, signals, grace_secs) as machines:
         if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
@@ -78,10 +79,13 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
     _raise_outcome(failures, signals, code)
 
 
-def _display_of(launch_config: LaunchConfig, tasks: TaskList) -> Display:
-    """Returns the display of a part, or one that shows all tasks in one output."""
+def _display_of(config: Config, launch_config: LaunchConfig, tasks: TaskList) -> Display:
+    """Returns the display of a part, or one that shows all tasks in one output; as JSON if the log is to be that."""
+    if config.log_format == "json":
+        logs.setup_json(JSON_NAME)
     shown = (part.display(launch_config, sys.stdout) for part in table.make_launch_parts())
-    return next(filter(None, shown), None) or on_stream(sys.stdout, tasks.names, tasks.chief)
+    return next(filter(None, shown), None) or (
+        JsonDisplay(sys.stdout) if logs.is_json() else on_stream(sys.stdout, tasks.names, tasks.chief))
 
 
 def _raise_outcome(failures: Mapping[str, int], signals: Sequence[int], code: int) -> None:

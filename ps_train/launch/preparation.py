@@ -20,6 +20,7 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display
 from ps_train.launch.process import Process
 from ps_train.launch.supervision import ClusterProcesses
+from ps_train.runtime import logs
 from ps_train.runtime.reports import Failure
 
 _EMBEDDED_DATASET = "data.digits"
@@ -50,7 +51,7 @@ def prepare(
     if signals:
         raise stopped(signals[0])
     if code:
-        raise LaunchError("", "\n".join(failure.message), code)
+        raise LaunchError("", "" if logs.is_json() else "\n".join(failure.message), code)  # as JSON it is shown already
     return config
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Callable
 
 from ps_train.cluster import ports
-from ps_train.runtime import reports
+from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Joined, Report
 
 _REPORT_READ_BYTES = 1 << 20
@@ -57,8 +57,9 @@ class ChildReports:
     def of_line(self, line: str) -> Report | None:
         """Returns the report of which a line of the log is part, or None. Call it with the lines in their order."""
         self._read()
+        message = logs.message_in(line)
         for index, (expected, report) in enumerate(self._expected):
-            if line == expected or line.endswith(f" {expected}"):  # after the time of day
+            if message == expected or message.endswith(f" {expected}"):  # after the time of day
                 for _ in range(index + 1):  # the skipped ones are not in the log: the disk was full
                     self._expected.popleft()
                 return report

@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 DESCRIPTOR_VARIABLE = "PS_TRAIN_REPORTS_FD"
 NO_STEP_LIMIT = 2**53  # train_steps where only --num_epochs ends the training
@@ -137,6 +137,11 @@ class Evaluation(NamedTuple):
         lines = [f"After {self.global_step} training steps, on {self.num_examples} {self.split} examples:",
                  f"  {self.loss_name} = {self.loss_sum:.6g} in sum, {self.loss_mean:.6g} in the mean"]
         return "\n".join(lines + [f"  {name} = {value:.4f}" for name, value in sorted(self.metrics.items())])
+
+
+def evaluation_fields(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns the values of an evaluation in a log of JSON."""
+    return {"step": evaluation.global_step, "loss": evaluation.loss_mean, "metrics": dict(evaluation.metrics)}
 
 
 Report = Union[Progress, Stage, Failure, Joined]

@@ -13,7 +13,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
-from ps_train.runtime import waits
+from ps_train.runtime import logs, waits
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
@@ -71,6 +71,7 @@ class ConnectedWorker:
         self.schedule = settings.loop
         self.board = blackboard.for_worker(target, cluster, settings.timeouts.heartbeat_secs)
         self.progress = WorkerProgress()
+        logs.find_step_with(lambda: self.progress.step)
         self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
                                    has_bound=not settings.server.is_existing)
         self._fingerprint = fingerprint.describe(

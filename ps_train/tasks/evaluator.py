@@ -88,7 +88,7 @@ def _evaluate_one(
         _log.info("%s was removed before it was evaluated: there are newer ones", path)
         return None
     write_summaries(evaluation, train_dir)
-    report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
+    report.evaluated(evaluation)
     return evaluation
 
 

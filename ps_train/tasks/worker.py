@@ -274,7 +274,7 @@ class WorkerTask:
         evaluation = final.evaluate(connected, path)
         self._parts.after_evaluation(evaluation, path)
         write_summaries(evaluation, settings.train_dir)
-        self._report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
+        self._report.evaluated(evaluation)
         steps = evaluation.global_step - outcome.first_step
         if steps:
             examples = steps * connected.graph.update.gradients_per_step * settings.loop.batch_size

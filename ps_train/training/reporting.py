@@ -3,6 +3,7 @@
     --log_format=ps_train    progress on stderr, each line with the time of day; the results on stdout
     --log_format=dist_mnist  on stdout the lines of the script, word for word, and nothing else, for existing
                              log parsers; everything else on stderr
+    --log_format=json        the lines of ps_train as JSON objects, with the step, the loss and the metrics as values
 
 `create` chooses the format once. Progress and stages also go to the launcher, as JSON: see `runtime/reports.py`.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.state import NO_DATA, Snapshot
 from ps_train.runtime import logs, reports
-from ps_train.runtime.reports import Progress, Stage
+from ps_train.runtime.reports import Evaluation, Progress, Stage, evaluation_fields
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class Report:
     def step(self, progress: Progress, local_steps: int) -> None:
         """Prints the progress, after so many steps of this worker."""
         reports.send(progress, [progress.format()])
-        _log.info(progress.format())
+        _log.info(progress.format(), extra={"fields": {**progress._asdict(), "local_steps": local_steps}})
 
     def trained(self) -> None:
         """Prints that this worker has taken its last step."""
@@ -92,7 +93,7 @@ class Report:
     def stage(self, stage: Stage) -> None:
         """Prints what the chief does after its last step."""
         reports.send(stage, [stage.format()])
-        _log.info(stage.format())
+        _log.info(stage.format(), extra={"fields": {"step": stage.step}})
 
     def ended(self, outcome: Outcome, train_steps: int, batch_size: int) -> None:
         """Prints why training ended, and what this worker did."""
@@ -106,9 +107,9 @@ class Report:
         else:
             _log.info("this worker took no step: %s", outcome.why)
 
-    def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
-        """Prints the result of an evaluation, of which `text` is the whole report."""
-        self.result(text)
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Prints the result of an evaluation."""
+        logs.show(evaluation.format(), **evaluation_fields(evaluation))
 
     def result(self, text: str) -> None:
         """Prints any other result."""
@@ -157,9 +158,10 @@ class DistMnistReport(Report):
             end_secs = time.time()
             logs.show(f"Training ends @ {end_secs:f}\nTraining elapsed time: {end_secs - self._begin_secs:f} s")
 
-    def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
-        logs.show(f"After {global_step} training step(s), validation cross entropy = {loss_sum:g}")
-        self.result(text)
+    def evaluated(self, evaluation: Evaluation) -> None:
+        logs.show(f"After {evaluation.global_step} training step(s), validation cross entropy = "
+                  f"{evaluation.loss_sum:g}")
+        self.result(evaluation.format())
 
     def result(self, text: str) -> None:
         for line in text.splitlines():

@@ -11,7 +11,7 @@ from ps_train.config import task as config
 from ps_train.config.groups import check_data_dir
 from ps_train.errors import ConfigError
 from ps_train.parts import table
-from ps_train.runtime import installed, signals
+from ps_train.runtime import installed, logs, signals
 from ps_train.verbs.verb import Verb
 
 
@@ -43,7 +43,7 @@ def _serve(argv: Sequence[str]) -> None:
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:
-    return resolve.find_cluster(
+    cluster = resolve.find_cluster(
         ps_hosts=task_config.ps_hosts,
         worker_hosts=task_config.worker_hosts,
         job_name=task_config.job_name,
@@ -52,6 +52,9 @@ def _resolve(task_config: config.Config) -> spec.Cluster:
         given=task_config.given,
         elastic=task_config.elastic,
     )
+    if task_config.log_format == "json":
+        logs.setup_json(cluster.task.name)
+    return cluster
 
 
 def _import_task(task_config: config.Config, needs_gpu: bool):

@@ -148,7 +148,7 @@ class StepCounter:
         rate = (step - last_step) / max(now_secs - last_secs, 1e-9)
         progress = reports.Progress(step, self.train_steps, float(loss), rate, rate * self._examples_per_step)
         reports.send(progress, [progress.format()])
-        _log.info(progress.format())
+        _log.info(progress.format(), extra={"fields": progress._asdict()})
 
     def save(self) -> None:
         """Saves a checkpoint of this step; each of several workers calls it."""

@@ -106,6 +106,10 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
         "beat_timeout_secs", help="Time without a sign of life of the coordinator after which a ps or worker exits "
         "with 138.")
 
+    log_format: str = fields.redeclare(
+        Config, "log_format", help="Format of a task's log: text, or a JSON object on each line.",
+        choices=("ps_train", "json"))
+
     strategy: str = _field("default", help="The tf.distribute strategy to train under.", choices=STRATEGIES)
     num_virtual_devices: Optional[int] = _field(
         None, help="Number of virtual devices into which this machine's CPU is divided (mirrored, central_storage).",

@@ -31,8 +31,8 @@ from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
 from ps_train.parts.keras.plugins import KerasPlugins, load_keras_plugins
 from ps_train.plugins.contracts import TRAIN
-from ps_train.runtime import waits
-from ps_train.runtime.reports import Evaluation
+from ps_train.runtime import logs, waits
+from ps_train.runtime.reports import Evaluation, evaluation_fields
 from ps_train.storage import checkpoints as graph_checkpoints
 from ps_train.storage import folder_record
 from ps_train.storage.folder_lock import FolderLock
@@ -134,11 +134,11 @@ def _train_and_report(context: TrainingContext) -> None:
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
     if context.is_chief:
         evaluation = _evaluate_newest(config, plugins)
-        print(evaluation.format(), flush=True)
+        logs.show(evaluation.format(), **evaluation_fields(evaluation))
         num_examples = (evaluation.global_step - first_step) * strategies.global_batch_size(strategy, config)
         if num_examples > 0:
-            print(f"Training took {secs:.2f} s, {num_examples / max(secs, 1e-9):.0f} examples per second over all "
-                  "workers", flush=True)
+            logs.show(f"Training took {secs:.2f} s, {num_examples / max(secs, 1e-9):.0f} examples per second over all "
+                      "workers")
     if config.strategy == "multi_worker_mirrored":  # no worker leaves before the chief is done
         sum_over_replicas(strategy, 0)
 

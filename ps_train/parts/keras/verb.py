@@ -17,13 +17,15 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.launch import launcher
 from ps_train.parts.keras import flags
-from ps_train.runtime import installed, signals
+from ps_train.runtime import installed, logs, signals
 from ps_train.verbs.verb import Verb
 
 
 def _run(argv: Sequence[str]) -> None:
     config = flags.parse_keras_task(argv)
     cluster = None if config.download_only else flags.resolve_cluster(config)
+    if config.log_format == "json":
+        logs.setup_json(cluster.task.name if cluster else "keras")
     if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
         check_data_dir(config)
     if config.download_only:

@@ -20,7 +20,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError, StoppedError, UserCodeError
 from ps_train.parts.selection.selector import EvalTimer, Selector
 from ps_train.runtime import threads
-from ps_train.runtime.reports import Evaluation
+from ps_train.runtime.reports import Evaluation, evaluation_fields
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
@@ -216,7 +216,7 @@ class ChiefRole(Role):
             return
         self._timer.evaluated(evaluation.global_step)
         write_summaries(evaluation, self._train_dir)
-        _log.info("evaluation at %s", evaluation_line(evaluation))
+        _log.info("evaluation at %s", evaluation_line(evaluation), extra={"fields": evaluation_fields(evaluation)})
         self._selector.consider(evaluation, path)
 
 

@@ -192,6 +192,37 @@ def test_a_cluster_trains_and_leaves_nothing(start):
     assert re.search(r"this worker (did \d+ steps|took no step)|nothing to train", log), "it may begin after the end"
 
 
+def test_a_log_of_json_has_an_object_on_each_line(start):
+    """Of every task and the launcher; the chief's progress has the loss as a number, its evaluation the metrics."""
+    run = start("--log_format=json", "--train_steps=100")
+    if run.wait() != 0:
+        run.fail("exit code")
+    lines = [json.loads(line) for line in run.output.splitlines()]
+    assert {line["task"] for line in lines} == {"launch", "ps:0", "worker:0", "worker:1"}
+    assert all({"time", "level", "message"} <= line.keys() for line in lines)
+    progress = [line for line in lines if line["task"] == "worker:0" and "steps_per_sec" in line]
+    assert all(0 < line["step"] <= 101 and isinstance(line["loss"], float) for line in progress)
+    assert [line["step"] for line in lines if line["message"].startswith("After ")] in ([100], [101])
+    ending = next(line for line in lines if line["message"].startswith("training ended at step"))
+    assert ending["step"] in (100, 101)
+
+
+@pytest.mark.parametrize(("flags", "task", "code", "cause"), [
+    (["--params=fault=model_fn"], None, "user_code_failed", "rellu"),  # in the preparation
+    (["--params=broken_shard=1,batch_secs=0.02", "--train_steps=1000000"], "worker:1", "user_code_failed",
+     "this shard is broken"),
+])
+def test_a_fault_is_a_line_of_json_with_code_and_traceback(start, flags, task, code, cause):
+    """One line of the task that failed; no line of the output is anything but JSON."""
+    run = start("--log_format=json", *flags)
+    if run.wait() != 1:
+        run.fail("exit code")
+    lines = [json.loads(line) for line in run.output.splitlines()]
+    errors = [line for line in lines if line["level"] == "error" and line["task"] != "launch"]
+    assert [(error["code"], error["exit_code"]) for error in errors] == [(code, 1)], run.output
+    assert cause in errors[0]["traceback"] and task in (None, errors[0]["task"])
+
+
 def test_a_failing_worker_ends_the_others(start):
     """Worker 1 raises: exit code 1, its name and last lines are shown, and no task stays."""
     run = start("--params=broken_shard=1,batch_secs=0.02", "--train_steps=1000000")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 
 import pytest
 
 from ps_train.launch import display
-from ps_train.launch.display import Display
+from ps_train.launch.display import Display, JsonDisplay
+from ps_train.runtime import logs
 from ps_train.runtime.reports import FINISHING, Failure, Progress, Stage
 
 NAMES = ["ps:0", "worker:0"]
@@ -176,3 +178,21 @@ def test_a_stream_that_is_gone_does_not_end_training():
     shown = Display(Gone(), NAMES, "worker:0", False, False)
     shown.write("one")
     shown.write("two")
+
+
+def test_json_shows_every_line_as_an_object():
+    """A line of JSON as it is, one that a model prints in an object of its task, and the launcher's own."""
+    stream = io.StringIO()
+    shown = JsonDisplay(stream)
+    line = logs.json_line("saved", task="worker:0", step=3)
+    shown.write("Starting 2 tasks:\n  ps_train")
+    shown.write(line)
+    shown.write_line("worker:0", line, HALF)
+    shown.write_line("worker:1", "printed by a model")
+    shown.write_line("worker:1", "")
+    shown.close(())
+    first, second, third, fourth = stream.getvalue().splitlines()
+    assert second == third == line
+    first, fourth = json.loads(first), json.loads(fourth)
+    assert (first["task"], first["message"]) == ("launch", "Starting 2 tasks:\n  ps_train")
+    assert (fourth["task"], fourth["level"], fourth["message"]) == ("worker:1", "info", "printed by a model")

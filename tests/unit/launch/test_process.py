@@ -7,7 +7,7 @@ import os
 import pytest
 
 from ps_train.launch.process import ChildReports
-from ps_train.runtime import reports
+from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Stage
 
 STAGES = [Stage(step, 9, "evaluating") for step in range(3)]
@@ -32,6 +32,13 @@ def test_a_line_is_found_after_the_time_of_day_and_only_once(child_reports):
     assert child_reports.of_line(f"x{STAGES[0].format()}") is None
     assert child_reports.of_line(f"12:00:00 {STAGES[0].format()}") == STAGES[0]
     assert child_reports.of_line(f"12:00:00 {STAGES[0].format()}") is None
+
+
+def test_a_report_is_found_in_a_line_of_json(child_reports):
+    """By its message; that of another line is no report."""
+    send(STAGES[0])
+    assert child_reports.of_line(logs.json_line("saved", task="worker:0")) is None
+    assert child_reports.of_line(logs.json_line(STAGES[0].format(), task="worker:0")) == STAGES[0]
 
 
 def test_every_line_of_a_report_gives_it(child_reports):

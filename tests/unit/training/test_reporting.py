@@ -9,12 +9,13 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import LOG_FORMATS
 from ps_train.runtime import reports
-from ps_train.runtime.reports import Progress, Stage
+from ps_train.runtime.reports import Evaluation, Progress, Stage
 from ps_train.training import reporting
 from ps_train.training.reporting import End, Outcome
 
 ADDRESSES = {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}}
 OUTCOME = Outcome(End.STEPS, 0, 201, 100, 2.5, "staleness 1")
+EVALUATION = Evaluation(201, 2000, "cross entropy", 1530.04, {"accuracy": 0.9579})
 LIFE = """\
 job name = worker
 task index = 1
@@ -61,7 +62,7 @@ def live(report):
     report.training()
     report.trained()
     report.ended(OUTCOME, 200, 100)
-    report.evaluated(201, 1530.04, "After 201 training steps\n  accuracy = 0.9579")
+    report.evaluated(EVALUATION)
     report.result("Steps of each worker")
 
 
@@ -72,7 +73,7 @@ def test_dist_mnist_has_the_scripts_lines_on_stdout_and_nothing_else(capsys, cap
     found = re.sub(r"time: \d+\.\d{6} s", "time: SECS s", capsys.readouterr().out)
     assert re.sub(r"\b\d{10}\.\d{6}\b", "TIME", found) == LIFE
     assert caplog.messages[1:] == [
-        "staleness 1", "After 201 training steps", "  accuracy = 0.9579", "Steps of each worker"]
+        "staleness 1", *EVALUATION.format().splitlines(), "Steps of each worker"]
 
 
 def test_the_elapsed_time_is_that_between_the_two_times(capsys, monkeypatch):
@@ -97,7 +98,7 @@ def test_ps_trains_own_lines_are_in_the_log_and_the_results_on_stdout(capsys, ca
     """Progress, then how it ended; the evaluation as it stands."""
     with caplog.at_level("INFO"):
         live(report_of("ps_train"))
-    assert capsys.readouterr().out == "After 201 training steps\n  accuracy = 0.9579\nSteps of each worker\n"
+    assert capsys.readouterr().out == f"{EVALUATION.format()}\nSteps of each worker\n"
     assert caplog.messages == [
         "step 12 of 200  loss 0.5  10.0 steps/s  1000 examples/s",
         "training ended at step 201: the global step reached train_steps; this worker did 100 steps in 2.50 s, "
