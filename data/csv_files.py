@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ps_train
-from ps_train.parts.readers.file_ranges import find_files
+from ps_train.parts.readers.files import find_files
 
 from .tabular import pipeline
 from .tabular.features import category_ids, log_numbers

@@ -16,7 +16,9 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.parts.readers.file_ranges import find_files, open_bytes
+from ps_train.parts.readers.file_ranges import refuse_compressed
+from ps_train.parts.readers.file_texts import records_of
+from ps_train.parts.readers.files import GZIP, find_files, open_bytes, open_stream
 from ps_train.runtime.compression import compression_of
 
 from .columns import LineForm
@@ -111,15 +113,13 @@ def first_lines(name: str) -> list[bytes]:
       DataError: the file is compressed, or cannot be read.
     """
     try:
-        with open_bytes(name) as file:
+        with open_stream(name) if name.endswith(GZIP) else open_bytes(name) as file:
             start = file.read(_CHECKED_BYTES)
             while start and b"\n" not in start[-_CHECKED_BYTES:] and (more := file.read(_CHECKED_BYTES)):
                 start += more
     except (OSError, tf.errors.OpError) as error:
         raise DataError("input_file_unreadable", f"{name}: {getattr(error, 'strerror', None) or error}") from error
-    if kind := compression_of(start):
-        raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be read; "
-                        "decompress it first")
+    refuse_compressed(name, start)
     lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1] or len(start) >= _CHECKED_BYTES:
         lines = lines[:-1]  # it may be incomplete
@@ -143,8 +143,10 @@ def check_record_files(parse: Callable[[tf.Tensor], Any], expected: str, params:
     names = [name for training in (True, False) for name in find_files(pattern(params, training))]
     for name in names:
         try:
-            first = next(tf.io.tf_record_iterator(name), None)
-        except tf.errors.DataLossError:
+            first = next(records_of(name), None)
+        except DataError as error:
+            if error.code != "bad_record_file":
+                raise
             with open_bytes(name) as file:
                 kind = compression_of(file.read(_CHECKED_BYTES))
             problem = f"is compressed ({kind}); decompress it first" if kind else "is no TFRecord file"

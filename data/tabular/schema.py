@@ -18,6 +18,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
+from ps_train.parts.readers.files import open_bytes
 
 from .columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
 
@@ -53,9 +54,9 @@ def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
       DataError: the file is missing or wrong; the error says how.
     """
     try:
-        with tf.io.gfile.GFile(path) as file:
+        with open_bytes(path) as file:
             given = json.load(file)
-    except (tf.errors.OpError, ValueError) as error:
+    except (OSError, tf.errors.OpError, ValueError) as error:
         raise DataError("schema_malformed", f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, "
                         "as data/tabular/schema.py describes it") from error
     values = _checked(path, given)

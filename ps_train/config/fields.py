@@ -154,6 +154,13 @@ def without_password(url: str) -> str:
     return re.sub(r"(://[^/:]*):(?!\d*/).*@", r"\1:***@", url, flags=re.DOTALL)
 
 
+def refuse_password(name: str, value: str) -> None:
+    """Raises ConfigError, which does not repeat it, if there is a password in a URL."""
+    if without_password(value) != value:
+        raise ConfigError("credentials_in_url", f"{name}: the URL has a password in it; leave it out, and give the "
+                          "credentials as the library of the store reads them, as from environment variables")
+
+
 def problem_of_url(name: str, value: str) -> Problem:
     """Returns the problem of a URL in place of a path; `name` is that of the flag or argument."""
     value = without_password(value)

@@ -135,8 +135,8 @@ class TrainingFlags:
     dataset: str = _field("data.mnist", DATA, "Module with input_fn, imported from the working directory.",
                           unit="dotted name", is_shared=True)
     data_dir: str = _field(
-        "/tmp/mnist-data", DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path",
-        is_path=False)  # ranges of files are read by TensorFlow, from any storage it supports
+        "/tmp/mnist-data", DATA, "Folder with the dataset's files, or its URL in a store, or Keras' mnist.npz.",
+        unit="path or URL", is_path=False, form=fields.refuse_password)
     on_bad_record: str = _field(
         "stop", DATA, "What to do with a malformed line or record of a file: end training and name it, or leave it "
         "out and count it.", choices=BAD_RECORDS)

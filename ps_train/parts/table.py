@@ -164,11 +164,12 @@ def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[li
 
 
 @contextlib.contextmanager
-def readable_words(words: Sequence[str], needs: str) -> Iterator[list[str]]:
+def readable_words(words: Sequence[str], needs: str, flag: str = "--train_dir") -> Iterator[list[str]]:
     """Yields the arguments of a verb that reads a train_dir: with a folder on this machine, for as long as it runs.
 
     Args:
       needs: what it reads besides small files: "checkpoint", "curves" for event files, or "".
+      flag: which flag has the folder, for errors; among the arguments it is --train_dir.
 
     Raises:
       PsTrainError: the train_dir cannot be read.
@@ -176,7 +177,7 @@ def readable_words(words: Sequence[str], needs: str) -> Iterator[list[str]]:
     with contextlib.ExitStack() as stack:
         for row in TABLE:
             if row.read:
-                words = stack.enter_context(_attribute(row, *row.read.split(":"))(words, needs))
+                words = stack.enter_context(_attribute(row, *row.read.split(":"))(words, needs, flag))
         yield list(words)
 
 

@@ -15,10 +15,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 _JSON_BEGINNING = '{"time": "'
+_names: dict[str, str] = {}  # folder -> how the user knows it
 
 
 class _JsonFormatter(logging.Formatter):
@@ -77,15 +78,37 @@ def open_closed_streams() -> None:
 def show(text: str, **fields: Any) -> None:
     """Prints a result, as JSON with these fields; ignores a full disk or a closed pipe, which lose only the text."""
     with contextlib.suppress(OSError):
-        print(json_line(text, **fields) if _json else text, flush=True)
+        print(with_names(json_line(text, **fields) if _json else text), flush=True)
 
 
 def complain(text: str) -> None:
     """Writes lines to stderr; ignores a full disk, as the exit code still reports the error."""
     text = f"{json_line(text.rstrip(), level='warning')}\n" if _json and not text.startswith(_JSON_BEGINNING) else text
     with contextlib.suppress(OSError):
-        sys.stderr.write(text)
+        sys.stderr.write(with_names(text))
         sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def naming(folder: str, name: str) -> Iterator[None]:
+    """Lets results, errors and the log show a name in place of a folder, while its body runs."""
+    _names[folder] = name
+    try:
+        yield
+    finally:
+        del _names[folder]
+
+
+def with_names(text: str) -> str:
+    """Returns a text with the names of `naming`."""
+    for folder, name in _names.items():
+        text = text.replace(folder, name)
+    return text
+
+
+class _Handler(logging.StreamHandler):
+    def format(self, record: logging.LogRecord) -> str:
+        return with_names(super().format(record))
 
 
 def setup() -> None:
@@ -110,7 +133,7 @@ def setup_json(task: str = "") -> None:
 
 
 def _send_ps_train_to_stderr(formatter: logging.Formatter) -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr)
     handler.setFormatter(formatter)
     logger = logging.getLogger("ps_train")
     logger.handlers[:] = [handler]

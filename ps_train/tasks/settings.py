@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,11 +51,13 @@ class TrainingIdentity(NamedTuple):
       shared_flags: name -> value of the flags that all workers must have in common.
       accepted_params: parameters that may differ from those of the training in the folder.
       command: the flags that this task was given, as on a command line.
+      train_dir: where the training is, as the user knows it.
     """
 
     shared_flags: Mapping[str, Any]
     accepted_params: Sequence[str]
     command: Sequence[str]
+    train_dir: str
 
 
 class WorkerSettings(NamedTuple):
@@ -113,7 +116,7 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         identity=TrainingIdentity(
             shared_flags=fields.shared(config),
             accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
-            command=fields.as_flags(config, config.given)),
+            command=fields.as_flags(config, config.given), train_dir=os.path.abspath(config.train_dir)),
         logs_placement=config.log_placement,
     )
 

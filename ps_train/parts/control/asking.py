@@ -41,7 +41,7 @@ def print_status(config: Any, stop: threading.Event) -> None:
         status = as_json(current)
         output = json.dumps(status) if config.json else as_text(status)
         try:
-            print(_CLEAR * (config.watch and sys.stdout.isatty()) + output, flush=True)
+            print(_CLEAR * (config.watch and sys.stdout.isatty()) + logs.with_names(output), flush=True)
         except BrokenPipeError:  # for example of `| head`, which has ended
             return
         if not config.watch or stop.wait(config.watch_secs):
@@ -194,6 +194,7 @@ def as_json(look: Look) -> dict[str, Any]:
         "ps": [{"name": task.name, "address": task.address, "answers": task not in look.problems,
                 "problem": look.problems.get(task, "")} for task in look.place.ps],
         "tables": about.get("tables", []) if snapshot is not None else [],
+        "uploads": about.get("uploads") if snapshot is not None else None,
         "dropped_gradients": look.num_unused_gradients if about.get("is_sync") else None,
         "model": about.get("model"),
         "dataset": about.get("dataset"),
@@ -245,6 +246,9 @@ def as_text(status: Mapping[str, Any]) -> str:
     lines += [_table_line(table) for table in status["tables"]]
     if status["dropped_gradients"]:
         lines.append(f"gradients in no update (too late, or waiting): {status['dropped_gradients']}")
+    if status["uploads"] and status["uploads"]["behind_steps"]:
+        reason = f": {status['uploads']['reason']}" if status["uploads"]["reason"] else ""
+        lines.append(f"the store is {status['uploads']['behind_steps']} steps behind the newest checkpoint{reason}")
     if status["checkpoint"]:
         lines.append(f"newest checkpoint: {status['checkpoint']}")
     return "\n".join(lines)

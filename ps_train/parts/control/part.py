@@ -59,7 +59,7 @@ def describe_run(settings: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
         "ps": {str(task.index): task.address for task in cluster.ps},
         "workers": {str(cluster.number_of(task)): [task.name, task.address] for task in cluster.workers},
         "is_elastic": cluster.is_elastic,
-        "train_dir": os.path.abspath(settings.train_dir),
+        "train_dir": settings.identity.train_dir,
         "train_steps": settings.loop.train_steps if settings.loop.train_steps < reports.NO_STEP_LIMIT else None,
         "heartbeat_secs": settings.timeouts.heartbeat_secs,
         "model": settings.identity.shared_flags["model"],

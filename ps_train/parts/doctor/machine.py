@@ -131,9 +131,7 @@ def folder(path: str) -> Iterator[Finding]:
         yield Finding(FAIL, "train_dir", f"{existing} is not a directory, so {path} cannot be made; give another "
                                          "--train_dir")
         return
-    free_bytes = shutil.disk_usage(existing).free
-    yield _ok_or_warning(free_bytes >= _FREE_BYTES, "disk", f"{free_bytes / 1e9:.2f} GB free in {existing}",
-                         ": checkpoints may not fit; make room, or give another --train_dir")
+    yield disk(existing, "give another --train_dir")
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ps_train-doctor-") as file:
             start_secs = time.monotonic()
@@ -144,10 +142,21 @@ def folder(path: str) -> Iterator[Finding]:
     except OSError as error:
         yield Finding(FAIL, "train_dir", f"{existing} cannot be written: {error.strerror}; give another --train_dir")
         return
-    yield _ok_or_warning(
-        speed >= _SLOW_BYTES_PER_SEC, "train_dir",
-        f"{existing} takes {speed / 1e6:.0f} MB/s, on a file system of type {_file_system(existing)}",
-        ": saving will be slow; use a faster disk, or a larger --save_model_secs")
+    yield speed_of(speed, f"{existing} takes {speed / 1e6:.0f} MB/s, on a file system of type "
+                          f"{_file_system(existing)}", "use a faster disk")
+
+
+def disk(existing: str, advice: str) -> Finding:
+    """Returns whether there is room for checkpoints in a folder."""
+    free_bytes = shutil.disk_usage(existing).free
+    return _ok_or_warning(free_bytes >= _FREE_BYTES, "disk", f"{free_bytes / 1e9:.2f} GB free in {existing}",
+                          f": checkpoints may not fit; make room, or {advice}")
+
+
+def speed_of(bytes_per_sec: float, text: str, advice: str) -> Finding:
+    """Returns whether a train_dir is written fast enough."""
+    return _ok_or_warning(bytes_per_sec >= _SLOW_BYTES_PER_SEC, "train_dir", text,
+                          f": saving will be slow; {advice}, or a larger --save_model_secs")
 
 
 def _file_system(path: str) -> str:

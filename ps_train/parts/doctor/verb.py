@@ -18,8 +18,9 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
 from ps_train.launch import supervision
 from ps_train.launch.process import killed_with_parent
-from ps_train.parts.doctor import machine, network
+from ps_train.parts.doctor import machine, network, store
 from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
+from ps_train.parts.object_store.flags import StoreFlags, protocol_of
 from ps_train.parts.ssh import hosts, preflight
 from ps_train.parts.ssh.hosts import Host, RemoteFlags, RemoteShell
 from ps_train.runtime import logs
@@ -50,7 +51,7 @@ class DoctorConfig:
     remote_dir: str = fields.redeclare(RemoteFlags, "remote_dir")
     remote_python: str = fields.redeclare(RemoteFlags, "remote_python")
     env: str = fields.redeclare(RemoteFlags, "env")
-    train_dir: str = fields.redeclare(Config, "train_dir")
+    train_dir: str = fields.redeclare(StoreFlags, "train_dir")
     data_dir: str = fields.redeclare(Config, "data_dir")
     dataset: str = fields.redeclare(Config, "dataset")
     peer_timeout_secs: float = field(30.0, "What to examine", "How long to wait for the other tasks.", unit="seconds",
@@ -110,7 +111,8 @@ def _findings(
     if is_alone:
         yield machine.free_ports(num_tasks, config.base_port)
     if config.train_dir:
-        yield from machine.folder(config.train_dir)
+        yield from store.store_folder(config.train_dir) if protocol_of(config.train_dir) else machine.folder(
+            config.train_dir)
     yield check_data(config)
     if remote is not None:
         yield from _over_ssh(*remote, config.base_port)

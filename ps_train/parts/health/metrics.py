@@ -25,6 +25,9 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "ps_train_workers_restarted": ("counter", "Workers that joined again as a new process; from the chief."),
     "ps_train_saves": ("counter", "Checkpoints that this process has saved; from the chief."),
     "ps_train_last_save_age_seconds": ("gauge", "Time since the last checkpoint of this process; from the chief."),
+    "ps_train_upload_behind_steps": ("gauge", "Steps between the newest checkpoint and that in the store; from the "
+                                     "chief."),
+    "ps_train_last_upload_age_seconds": ("gauge", "Time since the last upload of this process; from the chief."),
     "ps_train_ps_variable_bytes": ("gauge", "Bytes of the dense variables on a ps; from the chief."),
     "ps_train_table_rows": ("gauge", "Rows of an embedding table on a ps; from the chief."),
     "ps_train_table_bytes": ("gauge", "Bytes of the rows of an embedding table on a ps; from the chief."),
@@ -44,6 +47,7 @@ class TaskCounts:
       num_restarted: how many workers have joined again.
       num_saves, saved_secs: checkpoints, and when the last one was saved, by `clock.now`; None without one.
       ps_bytes: ps -> bytes of its dense variables; {} in tasks other than the chief.
+      uploads: returns "behind_steps" and "secs" of the uploads to a store; {} if --train_dir is a folder.
       tables: returns (table, ps, rows, bytes) of each share of a table.
     """
 
@@ -62,6 +66,7 @@ class TaskCounts:
     num_saves: int = 0
     saved_secs: float | None = None
     ps_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    uploads: Callable[[], Mapping[str, Any]] = dict
     tables: Callable[[], Sequence[tuple[str, str, int, int]]] = lambda: ()
 
     def samples(self) -> dict[str, list[tuple[tuple[str, ...], Any]]]:
@@ -88,6 +93,11 @@ class TaskCounts:
         yield "ps_train_saves", [((), self.num_saves)]
         if self.saved_secs is not None:
             yield "ps_train_last_save_age_seconds", [((), clock.now() - self.saved_secs)]
+        uploads = self.uploads()
+        for name, value in (("ps_train_upload_behind_steps", uploads.get("behind_steps")),
+                            ("ps_train_last_upload_age_seconds", uploads.get("secs"))):
+            if value is not None:
+                yield name, [((), value)]
         yield "ps_train_ps_variable_bytes", [((ps,), size) for ps, size in self.ps_bytes.items()]
         shares = self.tables()
         yield "ps_train_table_rows", [((table, ps), rows) for table, ps, rows, _ in shares]

@@ -65,11 +65,12 @@ class HealthPart(Part):
             self._counts.num_restarted += 1
 
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
-        """Takes the place where the rows of tables are counted."""
+        """Takes the place where the rows of tables, and the uploads to a store, are counted."""
         parts = connected.graph.parts
         self._counts.tables = lambda: [
             (table["name"], share["name"], share["rows"], share["bytes"])
             for table in parts.status().get("tables", ()) for share in table["ps"]]
+        self._counts.uploads = lambda: parts.status().get("uploads", {})
         return contextlib.nullcontext()
 
     @contextlib.contextmanager

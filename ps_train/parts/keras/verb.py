@@ -16,6 +16,7 @@ from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.launch import launcher
+from ps_train.parts import table
 from ps_train.parts.keras import flags
 from ps_train.runtime import installed, logs, signals
 from ps_train.verbs.verb import Verb
@@ -52,11 +53,12 @@ def _launch(argv: Sequence[str]) -> None:
 
 
 def _convert(argv: Sequence[str]) -> None:
-    config = flags.parse_convert(argv)
-    _import_tensorflow(config, needs_gpu=False)
-    from ps_train.parts.keras import conversion  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+    with table.readable_words(argv, "checkpoint") as words:
+        config = flags.parse_convert(words)
+        _import_tensorflow(config, needs_gpu=False)
+        from ps_train.parts.keras import conversion  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
-    conversion.convert_checkpoint(config)
+        conversion.convert_checkpoint(config)
 
 
 def _import_tensorflow(config: ModelFlags, needs_gpu: bool) -> None:

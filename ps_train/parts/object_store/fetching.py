@@ -4,27 +4,30 @@
     except its successors   what this machine saved after its last upload is newer, and stays
     damage                  a file with another size or checksum: warn, and take the checkpoint before
 
-`.store.json` in the folder says what this machine knows of the store: {"newest": unit, "manifest": SHA-256}.
+`.store.json` in the folder says what this machine knows of the store: {"newest": unit, "manifest": SHA-256, "damaged":
+{name: stamp}}; a damaged file is fetched once.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Callable
 
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
-from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of
+from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of, noticing_full_disk
 from ps_train.storage import folder_lock, run_record
 
-KNOWN = ".store.json"
+KNOWN, _DAMAGED = ".store.json", "damaged"
+_OTHER_CHECKSUM = "has another checksum than in its manifest"
 _EVENTS = "events.out.tfevents."
 _MOST_LISTINGS, _PAUSE_SECS = 5, 1.0
 _NEVER = (folder_lock.LOCK_NAME, manifests.UPLOADING, manifests.RECORD)
@@ -66,7 +69,7 @@ def describe_newest(unit: Unit | None, manifest: Manifest | None) -> dict[str, A
     return {"newest": unit.name, "manifest": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def listing_again(fetch: Callable[[], Any], url: str, stop: threading.Event) -> Any:
+def listing_again(fetch: Callable[[], Any], place: str, stop: threading.Event) -> Any:
     """Returns `fetch()`, which lists a store and reads from it; again if what it reads has been replaced meanwhile.
 
     Raises:
@@ -77,11 +80,11 @@ def listing_again(fetch: Callable[[], Any], url: str, stop: threading.Event) -> 
         try:
             return fetch()
         except RemovedError as error:
-            _log.info("%s: %s; listing it again", url, error)
+            _log.info("%s: %s; listing it again", place, error)
             reason = str(error)
         if stop.wait(_PAUSE_SECS):
-            raise StoppedError("stopped", f"stopped while fetching from {url}")
-    raise ClusterLostError("store_unreachable", f"--train_dir={url}: {reason}, {_MOST_LISTINGS} times; checkpoints are "
+            raise StoppedError("stopped", f"stopped while fetching from {place}")
+    raise ClusterLostError("store_unreachable", f"{place}: {reason}, {_MOST_LISTINGS} times; checkpoints are "
                            "removed faster than they can be read: give the training a larger --keep_checkpoint_max, "
                            "or try again")
 
@@ -92,6 +95,7 @@ class Fetcher:
     def __init__(self, store: ObjectStore, folder: str) -> None:
         """Sends nothing yet."""
         self._store, self._folder = store, folder
+        self._damaged: dict[str, str] = {}  # name -> stamp of the files that were found damaged
 
     def fetch_for_training(self) -> None:
         """Makes the folder what the training continues from.
@@ -100,6 +104,7 @@ class Fetcher:
           CheckpointError: the store has checkpoints, and all of them are damaged.
           RemovedError: what was listed has been replaced.
           StoreError: the store does not answer.
+          ConfigError: the disk here is full.
           OSError: the folder cannot be written.
         """
         names = self._store.names(is_deep=True)
@@ -107,7 +112,9 @@ class Fetcher:
         newest = units[-1] if units else None
         manifest = manifests.read_manifest(self._store, newest) if newest else None
         of_store, known = describe_newest(newest, manifest), Known(self._folder)
-        if of_store != known.read() and not (manifest and self._has(manifest)):
+        before = known.read()
+        self._damaged = dict(before.pop(_DAMAGED, {}))
+        if of_store != before and not (manifest and self._has(manifest)):
             self._remove([name for name in local_files(self._folder) if name != run_record.LAUNCH_NAME])
         here = local_files(self._folder)
         self.fetch_files([name for name in names if is_small(name) and name not in here])
@@ -117,7 +124,8 @@ class Fetcher:
                                   "damaged; restore one, or remove them to start from new parameters")
         if not manifests.recorded_unit(os.path.join(self._folder, BEST)):
             self.below(BEST).fetch_newest_of_all()
-        known.write(of_store)
+        with noticing_full_disk(self._folder):
+            known.write({**of_store, **({_DAMAGED: self._damaged} if self._damaged else {})})
 
     def below(self, folder: str) -> Fetcher:
         """Returns what fetches a folder in this one."""
@@ -153,7 +161,8 @@ class Fetcher:
                 continue
             deltas = (unit for unit in units if unit.is_delta and unit.step == checkpoint.step)
             next(filter(self.fetch_unit, sorted(deltas, reverse=True)), None)
-            with open(os.path.join(self._folder, manifests.RECORD), "w", encoding="utf-8") as file:
+            record = os.path.join(self._folder, manifests.RECORD)
+            with noticing_full_disk(self._folder), open(record, "w", encoding="utf-8") as file:
                 file.write(manifests.record_text(checkpoint, [checkpoint]))
             return checkpoint
         return None
@@ -174,22 +183,37 @@ class Fetcher:
         expected = manifest.files if manifest else {name: (names[name], "") for name in files}
         num_bytes = sum(size for size, _ in expected.values())
         _log.info("fetching %s/%s (%.3g MB)", self._store.url, unit.name, num_bytes / 1e6)
-        for name in sorted(files, key=lambda name: name.endswith(".index")):  # last: without it there is no checkpoint
-            if fault := self._fetch_checked(name, *expected[name], names):
+        files.sort(key=lambda name: name.endswith(".index"))  # last: without it there is no checkpoint
+        faults = itertools.chain(((name, self._known_fault(name, expected[name][0], names)) for name in files),
+                                 ((name, self._fetch_checked(name, *expected[name])) for name in files))
+        for name, fault in faults:
+            if fault:
                 _log.warning("%s/%s is damaged: %s %s; it is skipped", self._store.url, unit.name, name, fault)
                 self._remove(files)
                 return False
         return True
 
-    def _fetch_checked(self, name: str, size: int, digest: str, names: Collection[str]) -> str:
-        """Fetches a file; returns "" or what is wrong with it."""
+    def _known_fault(self, name: str, size: int, names: Mapping[str, int]) -> str:
+        """Returns what is wrong with a file, if that is known before it is fetched."""
         if name not in names:
             return "is missing"
+        if names[name] != size:
+            return f"has {names[name]} bytes instead of {size}"
+        is_damaged = name in self._damaged and self._damaged[name] == self._store.stamp(name)
+        return f"{_OTHER_CHECKSUM}, as at the last start" if is_damaged else ""
+
+    def _fetch_checked(self, name: str, size: int, digest: str) -> str:
+        """Fetches a file that is not here yet; returns "" or what is wrong with it."""
         path = os.path.join(self._folder, name)
+        if digest and os.path.exists(path) and digest_of(path) == digest:
+            return ""
         self._store.get(name, path)
         if os.path.getsize(path) != size:
             return f"has {os.path.getsize(path)} bytes instead of {size}"
-        return "has another checksum than in its manifest" if digest and digest_of(path) != digest else ""
+        if not digest or digest_of(path) == digest:
+            return ""
+        self._damaged[name] = self._store.stamp(name)
+        return _OTHER_CHECKSUM
 
     def _has(self, manifest: Manifest) -> bool:
         """Returns whether the folder has these files: this machine was killed before it noted that it uploaded them."""

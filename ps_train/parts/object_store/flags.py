@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-from typing import Any, Callable, Optional
+from typing import Any
 
 from ps_train.config import fields
 from ps_train.config.groups import ModelFlags
@@ -31,9 +31,7 @@ def check_location(flag: str, value: str) -> None:
     Raises:
       ConfigError: it is a URL of another form; the error names `flag`, and repeats no password.
     """
-    if fields.without_password(value) != value:
-        raise ConfigError("credentials_in_url", f"{flag}: the URL has a password in it; leave it out, and give the "
-                          "credentials as the library of the store reads them, as from environment variables")
+    fields.refuse_password(flag, value)
     match = _URL.fullmatch(value)
     if match is None:
         if "://" in value:
@@ -52,12 +50,12 @@ def check_location(flag: str, value: str) -> None:
                           f"{value.rstrip('/')}/run")
 
 
-def refuse_missing_packages(url: str) -> None:
+def refuse_missing_packages(url: str, flag: str = "--train_dir") -> None:
     """Raises ConfigError, with the command that helps, if a package that the URL needs is not installed."""
     needed = ("fsspec", *_PACKAGES.get(protocol_of(url), ()))
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         more = "".join(f" {name}" for name in needed[1:])
-        refuse([Problem("package_missing", f"--train_dir={url} needs {' and '.join(missing)}: `pip install "
+        refuse([Problem("package_missing", f"{flag}={url} needs {' and '.join(missing)}: `pip install "
                         f"'ps_train[stores]'{more}`")])
 
 
@@ -67,7 +65,7 @@ class StoreFlags:
 
     Attributes:
       train_url: the URL, in a task whose train_dir is the folder on its machine; otherwise "".
-      flush: in the chief, a function that waits for the uploads of what is there; it raises what is missing.
+      uploads: in the chief, the `part.Uploads`; otherwise None.
     """
 
     # Config has the spine's declaration as well; this rule counts there, as a part's flags are the last base. Verbs
@@ -76,7 +74,7 @@ class StoreFlags:
         ModelFlags, "train_dir", help="Folder for checkpoints and summaries, or its URL in a store; a second run "
         "continues from it.", unit="path or URL", is_path=False, form=check_location)
     train_url: str = ""
-    flush: Optional[Callable[[], None]] = None
+    uploads: Any = None
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns no problem: the URL fits all other flags."""

@@ -16,8 +16,8 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Callable
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, NamedTuple
 
 from ps_train.config.groups import local_folder
 from ps_train.errors import ConfigError, SaveError, StoppedError
@@ -34,6 +34,18 @@ _RELEASE_SECS = 5.0
 _SWEEP_SECS = 30.0
 _SHARE_OF_GRACE = 0.9  # a chief that is stopped should end by itself and say what is missing
 _log = logging.getLogger(__name__)
+
+
+class Uploads(NamedTuple):
+    """What the chief asks of its uploads.
+
+    Attributes:
+      flush: waits for the uploads of what is there; raises what is missing.
+      progress: returns how far they are behind, as `ps_train status` shows it.
+    """
+
+    flush: Callable[[], None]
+    progress: Callable[[], Mapping[str, Any]]
 
 
 @contextlib.contextmanager
@@ -68,32 +80,33 @@ def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterato
         return
     refuse_missing_packages(url)
     checkpoints.check_writable(located_config.train_dir)
-    with _mirrored(located_config, stop) as flush:
-        yield dataclasses.replace(located_config, flush=flush)
+    with _mirrored(located_config, stop) as uploads:
+        yield dataclasses.replace(located_config, uploads=uploads)
 
 
 @contextlib.contextmanager
-def _mirrored(config: Any, stop: threading.Event) -> Iterator[Callable[[], None]]:
-    """Fetches what the store has; uploads while its body runs, and after it; yields `StoreFlags.flush`."""
+def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
+    """Fetches what the store has; uploads while its body runs, and after it."""
     url, folder = config.train_url, config.train_dir
     start_secs = config.start_timeout_secs
     # A training with the same URL in a store at another address has the same folder here.
     with contextlib.suppress(OSError):  # the lock cannot be read: the chief warns when it takes it
         folder_lock.make_free(folder, config.beat_timeout_secs, stop.wait)
-    store = insist(lambda: open_store(url), url, start_secs, stop, is_first=True)
+    place = f"--train_dir={url}"
+    store = insist(lambda: open_store(url), place, start_secs, stop)
     lock = StoreLock(store, stop)
     try:
-        insist(lock.acquire, url, start_secs, stop, is_first=True)
+        insist(lock.acquire, place, start_secs, stop)
         if not store.is_conditional:
             _log.warning("%s has no conditional writes: a second training that starts in the same second would not be "
                          "noticed at once", url)
         _sweep(store)
-        listing_again(Fetcher(PatientStore(store, start_secs, stop), folder).fetch_for_training, url, stop)
+        listing_again(Fetcher(PatientStore(store, start_secs, stop), folder).fetch_for_training, place, stop)
         _log.info("checkpoints are uploaded to %s; on this machine they are in %s", url, folder)
         uploader = Uploader(store, folder, config.keep_checkpoint_max, lock.check)
         uploader.start()
         with _finishing(config, uploader, lock, _remaining(config, stop), stop) as flush:
-            yield flush
+            yield Uploads(flush, uploader.progress)
     finally:
         with contextlib.suppress(clock.AbandonedError):  # the next training waits for a sign of life
             clock.call(lock.release, "store unlock", timeout_secs=_RELEASE_SECS)
@@ -112,7 +125,7 @@ def _finishing(
     config: Any, uploader: Uploader, lock: StoreLock, remaining_secs: Callable[[], Callable[[], float]],
     stop: threading.Event,
 ) -> Iterator[Callable[[], None]]:
-    """Yields `StoreFlags.flush`; waits for the uploads after its body, however it ends, and raises what is missing."""
+    """Yields `Uploads.flush`; waits for the uploads after its body, however it ends, and raises what is missing."""
     url, folder = config.train_url, config.train_dir
 
     def missing(wait: Callable[[Callable[[], float]], str], secs: Callable[[], float]) -> str:
@@ -183,12 +196,17 @@ class StorePart(Part):
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the URL and the folder."""
         self._local, self._given = f"--train_dir={config.train_dir}", f"--train_dir={config.train_url}"
-        self._flush = config.flush
+        self._uploads = config.uploads
 
     def adjust(self, settings: Any) -> Any:
-        """Returns the settings with the URL in the command of this task, which `ps_train resume` shows."""
+        """Returns the settings with the URL where `ps_train resume` and `status` show it."""
         command = [self._given if word == self._local else word for word in settings.identity.command]
-        return settings._replace(identity=settings.identity._replace(command=command))
+        return settings._replace(identity=settings.identity._replace(
+            command=command, train_dir=self._given.partition("=")[2]))
+
+    def status(self) -> Mapping[str, Any]:
+        """Returns, in the chief, how far the uploads are behind."""
+        return {"uploads": self._uploads.progress()} if self._uploads else {}
 
     def after_evaluation(self, evaluation: Any, path: str) -> None:
         """Waits, in the chief, until the last checkpoint is in the store.
@@ -198,4 +216,4 @@ class StorePart(Part):
           StoppedError: neither, and this task was asked to stop.
           FolderLostError: another training has taken the store.
         """
-        self._flush()
+        self._uploads.flush()

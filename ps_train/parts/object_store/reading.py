@@ -2,61 +2,119 @@
 
     ps_train evaluate s3://bucket/run  -->  ps_train evaluate --train_dir=/tmp/...
 
-They fetch what training has uploaded so far, hold no lock, and write nothing to the store.
+They fetch what training has uploaded so far, hold no lock, and write nothing to the store. A verb that is killed leaves
+its folder; the next one in the same temporary folder removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import shutil
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem, PsTrainError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.fetching import Fetcher, is_event_file, is_small, listing_again
-from ps_train.parts.object_store.flags import check_location, protocol_of, refuse_missing_packages
-from ps_train.parts.object_store.store import BEST, ObjectStore, PatientStore, insist, open_store
+from ps_train.parts.object_store.flags import check_location, protocol_of
+from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, PatientStore, insist, open_store
+from ps_train.runtime import logs
 
 _FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for each listing and file: small ones, and those of a checkpoint and events
+_PREFIX, _LOCK = "ps_train-fetched-", ".lock"
 
 
 @contextlib.contextmanager
-def fetched_words(words: Sequence[str], needs: str) -> Iterator[list[str]]:
+def fetched_words(words: Sequence[str], needs: str, flag: str = TRAIN_DIR) -> Iterator[list[str]]:
     """Yields the arguments of a verb with a folder of this machine in place of a URL.
 
     Args:
       words: the arguments; if there is a folder, as --train_dir.
       needs: "checkpoint": that of --checkpoint, or the newest; "curves": event files; "": neither.
+      flag: which flag the user gave, for errors.
 
     Raises:
       ConfigError: the store cannot be used, or has no such training or checkpoint.
       ClusterLostError: it does not answer.
+      StoppedError: SIGTERM came.
     """
     url = _value(words, "train_dir")
     if "://" not in url:
         yield list(words)
         return
-    check_location("--train_dir", url)
-    refuse_missing_packages(url)
+    check_location(flag, url)
     if protocol_of(_value(words, "checkpoint")):
         raise ConfigError("path_is_url", "--checkpoint: got a URL; give its step, or best")
-    with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
+    with _raising_on_sigterm(), _temporary_folder() as folder, _named(folder, url.rstrip("/")):
         timeout_secs, never = _FETCH_SECS if needs else _FILES_SECS, threading.Event()
-        store = PatientStore(insist(lambda: open_store(url), url, timeout_secs, never, is_first=True),
-                             timeout_secs, never)
-        listing_again(lambda: _fetch(store, folder, needs, _value(words, "checkpoint")), url, never)
+        place = f"{flag}={url}"
+        store = PatientStore(insist(lambda: open_store(url, flag), place, timeout_secs, never), timeout_secs, never)
+        listing_again(lambda: _fetch(store, folder, needs, _value(words, "checkpoint")), place, never)
         rest = _without(words, "train_dir")
         if needs == "curves" and not _value(words, "output"):
             rest.append("--output=report.html")  # the folder of the training lasts no longer than the verb
         yield [f"--train_dir={folder}", *rest]
 
 
+@contextlib.contextmanager
+def _named(folder: str, url: str) -> Iterator[None]:
+    """Names the URL in place of the folder in what its body prints and raises."""
+    with logs.naming(folder, url):
+        try:
+            yield
+        except PsTrainError as error:  # it is printed later
+            error.problems = tuple(Problem(problem.code, logs.with_names(problem)) for problem in error.problems)
+            error.args = tuple(logs.with_names(value) if isinstance(value, str) else value for value in error.args)
+            raise
+
+
+@contextlib.contextmanager
+def _raising_on_sigterm() -> Iterator[None]:
+    """Raises StoppedError in its body at a SIGTERM, unless the body handles that itself: folders are then removed."""
+    def stop(number: int, frame: Any) -> None:
+        raise StoppedError("stopped", "stopped")
+
+    if threading.current_thread() is not threading.main_thread():  # of a task, which handles signals
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """Yields a new folder, which is removed at the end, or else by the next process after this one."""
+    _remove_leftovers()
+    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    try:
+        with open(os.path.join(folder, _LOCK), "wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # as long as this process lives
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # a download that nobody waits for may still write there
+
+
+def _remove_leftovers() -> None:
+    for entry in os.scandir(tempfile.gettempdir()):
+        if entry.name.startswith(_PREFIX):
+            with contextlib.suppress(OSError):  # another user's, in use, or just being made or removed
+                with open(os.path.join(entry.path, _LOCK), "rb") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
 def _fetch(store: ObjectStore, folder: str, needs: str, checkpoint: str) -> None:
     names = store.names(is_deep=True)
     if not names:
-        raise ConfigError("train_dir_missing", f"--train_dir: no training in {store.url}; give the --train_dir of one")
+        raise ConfigError("train_dir_missing", f"{store.flag}: no training in {store.url}; give the URL of one")
     fetcher = Fetcher(store, folder)
     fetcher.fetch_files([name for name in names if is_small(name) or (needs == "curves" and is_event_file(name))])
     units = fetcher.units(names)

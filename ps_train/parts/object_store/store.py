@@ -8,6 +8,7 @@ Each library behind fsspec raises errors of its own. Here they become a StoreErr
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import logging
@@ -18,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Callable
 
 from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.parts.object_store.flags import protocol_of
+from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
 from ps_train.runtime import waits
 
 # Where `create` is one conditional request, or an exclusive open. Elsewhere it looks first, and then writes.
@@ -26,6 +27,7 @@ _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "file", "local", "memory"})
 _HAS_FOLDERS = frozenset({"hdfs", "sftp", "ssh", "smb", "ftp", "webhdfs"})  # which must exist before a file in them
 _MAX_REASON = 200  # characters
 _PAUSE_SECS = 2.0  # until a request is repeated
+TRAIN_DIR = "--train_dir"
 BEST = "best"  # the folder of the best checkpoint, as in storage/checkpoints.py, which needs TensorFlow
 _log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 20
@@ -56,26 +58,34 @@ class RemovedError(Exception):
     """A checkpoint was removed while it was read, as a newer one is there: list the store again."""
 
 
-def open_store(url: str) -> ObjectStore:
-    """Returns the store of a URL; sends nothing yet.
+def open_store(url: str, flag: str = TRAIN_DIR) -> ObjectStore:
+    """Returns the store of a URL; sends nothing yet; raises as `open_files` does."""
+    files, root = open_files(url.rstrip("/"), flag)
+    return ObjectStore(files, root, url, flag)
+
+
+def open_files(url: str, place: str) -> tuple[Any, str]:
+    """Returns the file system of fsspec for a URL, and the path in it; sends nothing yet.
+
+    Args:
+      place: the flag that has the URL, for errors.
 
     Raises:
-      ConfigError: fsspec does not know the protocol.
+      ConfigError: a package is missing, or fsspec does not know the protocol.
       StoreError: the library of the store, as that of HDFS, connects at once, and has failed.
     """
+    refuse_missing_packages(url, place)
     import fsspec  # noqa: PLC0415 (an extra)
 
     protocol = protocol_of(url)
     options = {**_OPTIONS.get(protocol.removesuffix("a"), {}),
                **({"auto_mkdir": True} if protocol in ("file", "local") else {})}
     try:
-        with _translated(passing=(ValueError, ImportError)):
-            files, root = fsspec.url_to_fs(
-                url.rstrip("/"), use_listings_cache=False, skip_instance_cache=True, **options)
+        with translated(passing=(ValueError, ImportError)):
+            return fsspec.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True, **options)
     except (ValueError, ImportError) as error:
-        raise ConfigError("store_unknown", f"--train_dir={url}: fsspec cannot open it: {reason_of(error)}; give the "
+        raise ConfigError("store_unknown", f"{place}={url}: fsspec cannot open it: {reason_of(error)}; give the "
                           "URL of a store whose package is installed, such as s3://bucket/run") from None
-    return ObjectStore(files, root, url)
 
 
 class ObjectStore:
@@ -83,10 +93,11 @@ class ObjectStore:
 
     Attributes:
       url: of the folder, without a slash at its end.
+      flag: which flag has the URL.
       is_conditional: whether the store itself refuses to create a name twice.
     """
 
-    def __init__(self, files: Any, root: str, url: str) -> None:
+    def __init__(self, files: Any, root: str, url: str, flag: str = TRAIN_DIR) -> None:
         """Sends nothing yet.
 
         Args:
@@ -94,13 +105,13 @@ class ObjectStore:
           root: the folder in it.
         """
         protocol = protocol_of(url)
-        self._fs, self._root, self.url = files, root.rstrip("/"), url.rstrip("/")
+        self._fs, self._root, self.url, self.flag = files, root.rstrip("/"), url.rstrip("/"), flag
         self.is_conditional = protocol in _CONDITIONAL
         self._makes_folders = protocol in _HAS_FOLDERS
 
     def below(self, folder: str) -> ObjectStore:
         """Returns a folder in this one."""
-        return ObjectStore(self._fs, f"{self._root}/{folder}", f"{self.url}/{folder}")
+        return ObjectStore(self._fs, f"{self._root}/{folder}", f"{self.url}/{folder}", self.flag)
 
     def names(self, *, is_deep: bool = False) -> dict[str, int]:
         """Returns name -> bytes of the objects in the folder; with `is_deep` also of those in folders below."""
@@ -108,7 +119,7 @@ class ObjectStore:
         names, folders = {}, [self._root]
         while folders:
             folder = folders.pop()
-            with _translated():
+            with translated():
                 entries = {entry["name"]: entry for entry in self._list(folder)}
                 names.update({path[len(self._root):].lstrip("/"): entry["size"] for path, entry in entries.items()
                               if entry["type"] == "file"})
@@ -127,7 +138,7 @@ class ObjectStore:
     def read(self, name: str) -> bytes | None:
         """Returns the content of a small object, or None if it does not exist."""
         try:
-            with _translated():
+            with translated():
                 return self._fs.cat_file(self._path(name))
         except StoreError as error:
             if error.kind == "missing":
@@ -136,13 +147,13 @@ class ObjectStore:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a small object, in place of one of that name."""
-        with _translated():
+        with translated():
             self._make_folder(name)
             self._fs.pipe_file(self._path(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes a small object if none of that name exists; returns whether it did."""
-        with _translated():
+        with translated():
             self._make_folder(name)
             try:
                 if self.is_conditional:
@@ -158,7 +169,7 @@ class ObjectStore:
     def put(self, name: str, path: str) -> None:
         """Uploads a file, and compares the size of what has arrived."""
         size = os.path.getsize(path)  # before: a journal or an event file may grow meanwhile
-        with _translated():
+        with translated():
             self._make_folder(name)
             self._fs.put_file(path, self._path(name))
             arrived = self._fs.info(self._path(name))["size"]
@@ -170,22 +181,31 @@ class ObjectStore:
 
         Raises:
           RemovedError: it was removed since then.
+          ConfigError: the disk here is full.
           StoreError: the store fails.
         """
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            with _translated():
+            with translated(passing=(_FullDiskError,)), noticing_full_disk(os.path.dirname(path)):
                 self._fs.get_file(self._path(name), f"{path}.new")
+            os.replace(f"{path}.new", path)
         except StoreError as error:
             if error.kind == "missing":
                 raise RemovedError(f"{name} was removed in the meantime") from None
             raise
-        os.replace(f"{path}.new", path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(f"{path}.new")
+
+    def stamp(self, name: str) -> str:
+        """Returns a text that changes when the object does."""
+        with translated():
+            return str(self._fs.checksum(self._path(name)))
 
     def remove(self, names: Collection[str]) -> None:
         """Removes objects in this order; those that do not exist are passed over."""
         for name in names:
-            with _translated(), contextlib.suppress(FileNotFoundError):
+            with translated(), contextlib.suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(name))
 
     def abort_unfinished_uploads(self) -> None:
@@ -193,7 +213,7 @@ class ObjectStore:
         if not hasattr(self._fs, "list_multipart_uploads"):
             return
         bucket, _, folder = self._root.partition("/")
-        with _translated():
+        with translated():
             for upload in self._fs.list_multipart_uploads(bucket):
                 name = upload["Key"].removeprefix(f"{folder}/")
                 if name != upload["Key"] and os.path.dirname(name) in ("", BEST):  # others may train in folders below
@@ -221,7 +241,7 @@ class PatientStore(ObjectStore):
           timeout_secs: of the wait for one file or listing; then ClusterLostError is raised.
           stop: ends the wait.
         """
-        super().__init__(store._fs, store._root, store.url)  # noqa: SLF001 (of the same class)
+        super().__init__(store._fs, store._root, store.url, store.flag)  # noqa: SLF001 (of the same class)
         self._timeout_secs, self._stop = timeout_secs, stop
 
     def below(self, folder: str) -> PatientStore:
@@ -237,11 +257,27 @@ class PatientStore(ObjectStore):
         self._insist(functools.partial(super().get, name, path))
 
     def _insist(self, call: Callable[[], Any]) -> Any:
-        return insist(call, self.url, self._timeout_secs, self._stop, is_first=True)
+        return insist(call, f"{self.flag}={self.url}", self._timeout_secs, self._stop)
+
+
+class _FullDiskError(ConfigError):
+    """This machine has no room for what is fetched."""
 
 
 @contextlib.contextmanager
-def _translated(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def noticing_full_disk(folder: str) -> Iterator[None]:
+    """Raises _FullDiskError where its body cannot write to a folder of this machine, for which no store is to blame."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+            raise
+        raise _FullDiskError("disk_full", f"{folder}: {os.strerror(error.errno)}; make room there, or "
+                             "let TMPDIR name a folder with more room") from None
+
+
+@contextlib.contextmanager
+def translated(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raises StoreError for the errors of a library behind fsspec, except those that are `passing`."""
     try:
         yield
@@ -282,16 +318,28 @@ def digest_of(path: str) -> str:
     return digest.hexdigest()
 
 
-def insist(
-    call: Callable[[], Any], url: str, timeout_secs: float, stop: threading.Event, *, is_first: bool = False
-) -> Any:
+def insist(call: Callable[[], Any], place: str, timeout_secs: float, stop: threading.Event) -> Any:
     """Returns `call()`, which uses a store; calls it again as long as the store fails for a reason that may pass.
 
+    Args:
+      place: the flag and its URL, for errors.
+
     Raises:
-      ConfigError: with `is_first`, the bucket does not exist, or this process has no right to use it.
+      ConfigError: the bucket does not exist, or this process has no right to use it.
       ClusterLostError: the time is over.
       StoppedError: `stop` was set.
     """
+    try:
+        return persist(call, place, timeout_secs, stop)
+    except StoreError as error:
+        if error.kind == "missing":
+            raise ConfigError("store_missing", f"{place}: {error}; make the bucket, or give another URL") from None
+        raise ConfigError("store_denied", f"{place}: {error}; give this process credentials that may list, read, "
+                          "write and remove there, in the way of the store's library") from None
+
+
+def persist(call: Callable[[], Any], place: str, timeout_secs: float, stop: threading.Event) -> Any:
+    """Does what `insist` does, but raises StoreError as it is if the bucket or a right is missing."""
     reasons = ["no answer"]
     is_over = threading.Event()
 
@@ -300,25 +348,18 @@ def insist(
             try:
                 return call()
             except StoreError as error:
-                if is_first and error.kind:
+                if error.kind:
                     raise
                 if str(error) != reasons[-1]:
-                    _log.warning("%s: %s; trying again, for at most %g s", url, error, timeout_secs)
+                    _log.warning("%s: %s; trying again, for at most %g s", place, error, timeout_secs)
                     reasons.append(str(error))
             is_over.wait(_PAUSE_SECS)
         return None
 
     try:
-        return waits.bounded(attempt, timeout_secs, f"an answer of {url}", stop)
-    except StoreError as error:
-        if error.kind == "missing":
-            raise ConfigError("store_missing", f"--train_dir={url}: {error}; make the bucket, or give another "
-                              "URL") from None
-        raise ConfigError("store_denied", f"--train_dir={url}: {error}; give this process credentials that may "
-                          "list, read, write and remove there, in the way of the store's library") from None
+        return waits.bounded(attempt, timeout_secs, f"an answer of {place}", stop)
     except ClusterLostError:
-        raise ClusterLostError("store_unreachable", f"--train_dir={url}: no answer in {timeout_secs:g} s: "
-                               f"{reasons[-1]}; mend the store or its address, then run the same command "
-                               "again") from None
+        raise ClusterLostError("store_unreachable", f"{place}: no answer in {timeout_secs:g} s: {reasons[-1]}; mend "
+                               "the store or its address, then run the same command again") from None
     finally:
         is_over.set()

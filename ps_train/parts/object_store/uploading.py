@@ -194,6 +194,7 @@ class Uploader:
         self._wake = threading.Event()
         self._asked = self._done = 0  # the number of the newest flush, and of the newest that is done
         self._reason, self._is_over = "", False
+        self._uploaded_secs: float | None = None
         self._thread = threading.Thread(target=self._work, daemon=True, name="uploading")
 
     def start(self) -> None:
@@ -212,6 +213,18 @@ class Uploader:
         missing = [unit.name for mirror in self._mirrors for unit in mirror.waiting()]
         return f"{' and '.join(missing) or 'the last files'} ({self._reason or 'the upload is slow'})"
 
+    def progress(self) -> dict[str, Any]:
+        """Returns, for JSON: the step of the newest checkpoint there, how many steps it is behind, and why.
+
+        `secs` is the time since the last upload of this process; values are None without one.
+        """
+        newest = manifests.recorded_unit(self._folder)
+        steps = [unit.step for unit in list(self._mirrors[0].uploaded)]
+        step = max(steps, default=None)
+        behind = newest.step - (step or 0) if newest else 0
+        secs = None if self._uploaded_secs is None else time.monotonic() - self._uploaded_secs
+        return {"step": step, "behind_steps": max(0, behind), "secs": secs, "reason": self._reason}
+
     def finish(self, remaining_secs: Callable[[], float]) -> str:
         """Does what `flush` does, and ends the thread."""
         try:
@@ -221,6 +234,7 @@ class Uploader:
             self._wake.set()
 
     def _note_uploaded(self, unit: Unit, manifest: Manifest) -> None:
+        self._uploaded_secs = time.monotonic()
         self._known.write(fetching.describe_newest(unit, manifest))
 
     def _work(self) -> None:

@@ -15,9 +15,10 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError, DataError
+from ps_train.errors import ConfigError, DataError, PsTrainError
 from ps_train.graph import extensions
-from ps_train.parts.readers.file_ranges import FileRange, open_bytes
+from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.files import GZIP, open_bytes, open_stream
 
 STOP, SKIP = "stop", "skip"
 _MARK, _END = "ps_train bad record", "end of bad record"
@@ -121,7 +122,7 @@ def _line_place(file: str, position: int) -> str:
     if position <= _MOST_COUNTED_BYTES:
         try:
             return f"line {_count_lines(file, position) + 1} (byte {position})"
-        except (OSError, tf.errors.OpError):  # on the machine of a server that runs apart
+        except (OSError, tf.errors.OpError, PsTrainError):  # on the machine of a server that runs apart
             _log.debug("cannot count the lines of %s", file)
     return f"byte {position}"
 
@@ -129,7 +130,7 @@ def _line_place(file: str, position: int) -> str:
 def _count_lines(file: str, stop: int) -> int:
     """Returns the number of line breaks before a byte."""
     num_lines = 0
-    with open_bytes(file) as opened:
+    with open_stream(file) if file.endswith(GZIP) else open_bytes(file) as opened:
         while stop > 0 and (piece := opened.read(min(stop, _PIECE_BYTES))):
             num_lines += piece.count(b"\n")
             stop -= len(piece)

@@ -3,8 +3,9 @@
     file patterns --> files, sizes --plan_ranges--> [FileRange] --this worker's share--> tf.data.Dataset of FileRange
 
 A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so a line is
-in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file, such as a TFRecord
-file, is one range: its records cannot be found without reading all of it.
+in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file is one range: the
+records of a TFRecord file, and the lines of one whose name ends in .gz, cannot be found without reading all of it. The
+first byte of a .gz range is one of the decompressed text.
 
 The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
 A part may set a `RangeSource` for a graph, from which its training then gets the ranges.
@@ -12,6 +13,7 @@ A part may set a `RangeSource` for a graph, from which its training then gets th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from concurrent import futures
@@ -22,6 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
 from ps_train.graph.batches import is_single_pass, source_of_graph
+from ps_train.parts.readers.files import GZIP, find_files, is_in_store, open_bytes, open_stream, size_of
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime.compression import compression_of
 
@@ -119,7 +122,9 @@ def plan_ranges(
     Raises:
       DataError: a file does not exist, all are empty, or a text file is compressed.
     """
-    sizes = tuple((name, tf.io.gfile.stat(name).length) for name in find_files(files))
+    names = find_files(files)
+    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        sizes = tuple(zip(names, pool.map(size_of, names)))
     total = sum(size for _, size in sizes)
     if range_bytes is None:
         range_bytes = min(_MOST_BYTES, max(_LEAST_BYTES, total // _FEW_RANGES))
@@ -129,21 +134,6 @@ def plan_ranges(
         raise DataError("input_file_empty", f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} "
                         "empty")
     return list(plan)
-
-
-def find_files(files: Union[str, Sequence[str]]) -> list[str]:
-    """Returns the files that match a pattern, or patterns, in the order of their names.
-
-    Raises:
-      DataError: none matches one of the patterns.
-    """
-    names: set[str] = set()
-    for pattern in [files] if isinstance(files, str) else files:
-        matching = [name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
-        if not matching:
-            raise DataError("input_file_missing", f"{pattern}: no such file")
-        names.update(matching)
-    return sorted(names)
 
 
 @functools.lru_cache(maxsize=8)  # a chief makes the same plan for several graphs
@@ -164,21 +154,30 @@ def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ..
 
 def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]:
     """Returns the first bytes of the ranges of a file, and its end: [0, ..., size]; [size] without ranges."""
-    num_ranges = -(-size // range_bytes)
-    with open_bytes(name) as file:
+    is_gzip = name.endswith(GZIP)
+    num_ranges = 1 if is_gzip else -(-size // range_bytes)
+    with open_stream(name) if is_gzip else open_bytes(name, size) as file:
         start = file.read(_LOOK_BYTES)
-        if kind := compression_of(start):
-            raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be "
-                            "read; decompress it first")
+        refuse_compressed(name, start)
         first = _next_line(file, 1) if has_header else len(_BYTE_ORDER_MARK) * start.startswith(_BYTE_ORDER_MARK)
-        cuts = {first, size, *(_next_line(file, size * part // num_ranges) for part in range(1, num_ranges))}
-    return sorted(cut for cut in cuts if cut >= first)
+    positions = [size * part // num_ranges for part in range(1, num_ranges)]
+    with contextlib.ExitStack() as stack:
+        if is_in_store(name):  # each request takes long
+            pool = stack.enter_context(futures.ThreadPoolExecutor(_NUM_THREADS))
+            places = list(pool.map(lambda position: _next_line(open_bytes(name, size), position), positions))
+        else:
+            file = stack.enter_context(open_bytes(name))
+            places = [_next_line(file, position) for position in positions]
+    end = max(size, first + 1) if is_gzip else size  # the decompressed text is longer
+    return sorted(cut for cut in {first, end, *places} if cut >= first)
 
 
-def open_bytes(name: str) -> IO[bytes]:
-    """Opens a file for reading; not through TensorFlow if it is on this machine."""
-    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
-    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)
+def refuse_compressed(name: str, start: bytes) -> None:
+    """Raises DataError if a text file that begins like this, where gzip was undone, is compressed."""
+    if kind := compression_of(start):
+        advice = f"decompress it first, or let its name end in {GZIP}" if kind == "gzip" else "decompress it first"
+        raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be read; "
+                        f"{advice}")
 
 
 def _next_line(file: IO[bytes], position: int) -> int:

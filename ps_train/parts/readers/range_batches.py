@@ -13,12 +13,11 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.readers import file_ranges
+from ps_train.parts.readers import file_ranges, file_texts
 from ps_train.parts.readers.bad_records import BadRecords
 from ps_train.parts.readers.file_ranges import FileRange
 
 _CHUNK_RECORDS = 4096
-_BUFFER_BYTES = 1 << 20
 
 Parse = Callable[[tf.Tensor], Any]
 
@@ -37,26 +36,22 @@ class LineReader:
         """
         self._parse = parse
         self._find_faults = find_faults
-        self._bad = BadRecords(on_bad_record, "line")
+        self._bad, self._errors = BadRecords(on_bad_record, "line"), file_texts.CarriedErrors()
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
-        """Returns a dataset of one chunk."""
-        whole = tf.data.FixedLengthRecordDataset(
-            file_range.file, record_bytes=file_range.stop - file_range.start, header_bytes=file_range.start,
-            footer_bytes=file_range.file_bytes - file_range.stop)
-
+        """Returns a dataset of one chunk; of several for a file that is read as a stream."""
         @tf.autograph.experimental.do_not_convert
-        def parsed(text: tf.Tensor) -> tf.data.Dataset:
+        def parsed(text: tf.Tensor, start: tf.Tensor) -> tf.data.Dataset:
             pieces = _split(text)
 
             def locate(index: tf.Tensor) -> tf.Tensor:
                 lengths = tf.cast(tf.strings.length(pieces), tf.int64) + 1
-                return file_range.start + tf.reduce_sum(lengths[:index])
+                return start + tf.reduce_sum(lengths[:index])
 
             return self._bad.parsed(_without_carriage_returns(pieces), self._parse, self._find_faults, file_range,
                                     locate)
 
-        return whole.flat_map(parsed)
+        return file_texts.texts(file_range, self._errors).flat_map(parsed)
 
 
 def _split(text: tf.Tensor) -> tf.Tensor:
@@ -87,11 +82,11 @@ class RecordReader:
         """
         self._parse = parse
         self._fault = f"not {expected}"
-        self._bad = BadRecords(on_bad_record, "record")
+        self._bad, self._errors = BadRecords(on_bad_record, "record"), file_texts.CarriedErrors()
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
         """Returns a dataset of chunks; `file_range` is a whole file."""
-        chunks = tf.data.TFRecordDataset(file_range.file, buffer_size=_BUFFER_BYTES).batch(_CHUNK_RECORDS)
+        chunks = file_texts.record_chunks(file_range, _CHUNK_RECORDS, self._errors)
 
         @tf.autograph.experimental.do_not_convert
         def parsed(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:

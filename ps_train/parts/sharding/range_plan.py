@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ps_train.errors import ConfigError
-from ps_train.parts.readers.file_ranges import FileRange, open_bytes
+from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.files import open_bytes
 
 
 class Extension(NamedTuple):

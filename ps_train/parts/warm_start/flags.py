@@ -34,7 +34,7 @@ class WarmStartFlags:
 
     init_checkpoint: str = fields.field(
         "", OPTIMIZER, "Checkpoint, or its folder, from which a new training takes the values of variables.",
-        unit="path", unset="none", is_path=False)  # TensorFlow reads it
+        unit="path or URL", unset="none", is_path=False, form=fields.refuse_password)
     init_map: str = fields.field(
         "", OPTIMIZER, "Names in that checkpoint and in the model; a scope ends in /.", unit="there:here,...",
         form=parse_init_map, unset="each variable that has the same name there")

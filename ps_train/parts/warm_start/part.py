@@ -7,15 +7,18 @@ Optimizer slots and the global step are taken only if --init_map names them; row
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
 from ps_train.part import Part
+from ps_train.parts import table
 from ps_train.parts.warm_start.flags import parse_init_map
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
@@ -38,6 +41,7 @@ class WarmStartPart(Part):
         """Takes the flags; the variables are known once the model is built."""
         self._path, self._pairs = config.init_checkpoint, parse_init_map("--init_map", config.init_map)
         self._variables: list[tf.Variable] = []
+        self._fetched = contextlib.ExitStack()
         self._warm_start: WarmStart | None = None
 
     def update(self, update: Update) -> Update:
@@ -45,10 +49,18 @@ class WarmStartPart(Part):
         self._variables = tf.global_variables()
         return update
 
+    @contextlib.contextmanager
+    def around_task(self) -> Iterator[None]:
+        """Keeps what is fetched from a store while the task runs."""
+        with self._fetched:
+            yield
+
     def check_origin(self, path: str | None) -> None:
         """Finds the variables in the checkpoint, if the parameters will be new; raises as `WarmStart` does."""
         if path is None and self._warm_start is None:
-            self._warm_start = WarmStart(self._path, self._pairs, self._variables)
+            atexit.register(self._fetched.close)  # where no task runs: the launcher only checks the graph
+            path = self._fetched.enter_context(_on_this_machine(self._path))
+            self._warm_start = WarmStart(path, self._pairs, self._variables)
 
     def before_server(self, task: PreparedWorker) -> None:
         """Logs that the flag has no effect if the training continues from a checkpoint."""
@@ -59,6 +71,22 @@ class WarmStartPart(Part):
         """Sets the variables."""
         self._warm_start.log()
         self._warm_start.load(session)
+
+
+@contextlib.contextmanager
+def _on_this_machine(path: str) -> Iterator[str]:
+    """Yields the path of a checkpoint or folder that TensorFlow can read; of one in a store while its body runs."""
+    scheme, is_url, _ = path.partition("://")
+    if not is_url or scheme in tf.io.gfile.get_registered_schemes():
+        yield path
+        return
+    folder, _, name = path.rstrip("/").rpartition("/")
+    step = name.removeprefix("model.ckpt-")
+    words = [f"--train_dir={folder}", f"--checkpoint={step}"] if step.isdecimal() and step != name else [
+        f"--train_dir={path}"]
+    with table.readable_words(words, "checkpoint", "--init_checkpoint") as (word, *_):
+        fetched = word.partition("=")[2]
+        yield fetched if len(words) == 1 else os.path.join(fetched, name)
 
 
 class WarmStart:

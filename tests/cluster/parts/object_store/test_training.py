@@ -17,6 +17,7 @@ from ps_train import testing
 from ps_train.__main__ import main
 from ps_train.config.groups import local_folder
 from ps_train.errors import SaveError
+from ps_train.parts.doctor import store as doctor_store
 from ps_train.parts.object_store import store as stores
 from ps_train.parts.object_store.store import StoreError
 from ps_train.storage import checkpoints, run_record
@@ -120,7 +121,39 @@ def test_verbs_read_a_train_dir_by_its_url(url, tmp_path, monkeypatch, capsys):
     assert "loss" in shown["evaluate"].out and os.listdir("exported") == ["20"]
     assert os.path.getsize("report.html") > 1000
     assert "finished" in shown["status"].out + shown["status"].err
+    assert f"in {url}\n" in shown["status"].out and f"newest checkpoint: {url}/model.ckpt-20" in shown["status"].out
     assert f"'--train_dir={url}'" in shown["resume"].out
     assert main(["evaluate", url, "--checkpoint=19"]) == 2 and "[no_checkpoint]" in capsys.readouterr().err
     assert main(["evaluate", f"{url}/other"]) == 2 and "[train_dir_missing]" in capsys.readouterr().err
     assert not list(tmp_path.glob("ps_train-*"))
+
+
+@pytest.mark.parametrize("name", ["", "/model.ckpt-20"])
+def test_a_warm_start_takes_the_checkpoint_of_a_store(url, tmp_path, caplog, name):
+    """By its folder or its own name; the log and errors have the URL."""
+    train(url, 20)
+    caplog.set_level(logging.INFO)
+    train(str(tmp_path / "new"), 1, init_checkpoint=f"{url}{name}")
+    assert "begin with the values in" in caplog.text
+    with raises("train_dir_missing") as caught:
+        train(str(tmp_path / "other"), 1, init_checkpoint=f"{url}/none")
+    assert f"--init_checkpoint: no training in {url}/none" in str(caught.value)
+
+
+def test_doctor_examines_a_store(url, capsys, monkeypatch):
+    """It writes, reads and removes an object; what fails is a line."""
+    def lines():
+        findings = list(doctor_store.store_folder(url))
+        return {finding.subject: (finding.verdict, finding.text) for finding in findings}
+
+    found = lines()
+    assert url in found["train_dir"][1] and found["lock"] == ("ok", "no training has this folder")
+    assert not stores.open_store(url).names()
+    stores.open_store(url).create("training.lock", b"{}")
+    assert lines()["lock"] == ("ok", "a training has this folder now")
+
+    def fail(store, name, path):
+        raise StoreError("Forbidden", "denied")
+
+    monkeypatch.setattr(stores.ObjectStore, "put", fail)
+    assert lines()["train_dir"][0] == "fail" and "Forbidden" in lines()["train_dir"][1]

@@ -76,6 +76,7 @@ def counts(**values):
     return TaskCounts(is_worker=True, is_chief=True, global_step=12, target_step=100, local_steps=7, batch_size=16,
                       loss=0.5, num_updates=7, sum_staleness=3, num_sessions=3, num_restarted=1, num_saves=2,
                       saved_secs=90.0, ps_bytes={"ps:0": 40, "ps:1": 8}, tables=lambda: [("ids", "ps:1", 5, 200)],
+                      uploads=lambda: {"behind_steps": 30, "secs": 4.0},
                       **values)
 
 
@@ -95,7 +96,9 @@ def test_the_metrics_of_a_chief_are_its_counts(monkeypatch):
         ("ready",): 1, ("global_step",): 12, ("target_step",): 100, ("local_steps_total",): 7,
         ("examples_total",): 112, ("loss",): 0.5, ("staleness_steps_count",): 7, ("staleness_steps_sum",): 3,
         ("sessions_lost_total",): 2, ("workers_restarted_total",): 1, ("saves_total",): 2,
-        ("last_save_age_seconds",): 10, ("ps_variable_bytes", "ps:0"): 40, ("ps_variable_bytes", "ps:1"): 8,
+        ("last_save_age_seconds",): 10,
+        ("upload_behind_steps",): 30, ("last_upload_age_seconds",): 4,
+        ("ps_variable_bytes", "ps:0"): 40, ("ps_variable_bytes", "ps:1"): 8,
         ("table_rows", "ids", "ps:1"): 5, ("table_bytes", "ids", "ps:1"): 200}
     assert any(family.name == "process_resident_memory_bytes" for family in families)
 
@@ -105,6 +108,8 @@ def test_other_tasks_have_fewer_metrics():
     assert TaskCounts(waits_for="its server").samples() == {"ps_train_ready": [((), 0)]}
     of_worker = TaskCounts(is_worker=True).samples()
     assert "ps_train_local_steps" in of_worker and not {"ps_train_loss", "ps_train_saves"} & of_worker.keys()
+    of_chief = TaskCounts(is_chief=True).samples()
+    assert "ps_train_saves" in of_chief and "ps_train_upload_behind_steps" not in of_chief  # --train_dir is a folder
 
 
 def test_without_prometheus_client_it_is_one_line(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -171,6 +172,60 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog
         store.write(name, content[:-1] + (b"?" if damage == "content" else b""))
     assert fetched(store, tmp_path / "there") == ["5"]
     assert f"model.ckpt-9 is damaged: {name}" in caplog.text
+
+
+def test_a_damaged_checkpoint_is_fetched_once(tmp_path, caplog, monkeypatch):
+    """The next starts here see what they have found, and fetch nothing; one that is mended counts again."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    for step in (5, 9):
+        save(here, step)
+        mirror(store, here).upload()
+    sound = store.read("model.ckpt-9.index")
+    store.write("model.ckpt-9.index", sound[:-1] + b"?")
+    fetched(store, there)
+    real, got = ObjectStore.get, []
+    monkeypatch.setattr(ObjectStore, "get", lambda self, name, path: (got.append(name), real(self, name, path)))
+    for _ in range(2):
+        caplog.clear()
+        assert fetched(store, there) == ["5"]
+        assert "model.ckpt-9 is damaged: model.ckpt-9.index has another checksum" in caplog.text
+        assert not [name for name in got if "ckpt" in name]
+    store.write("model.ckpt-9.index", sound)
+    assert fetched(store, there) == ["5", "9"]
+
+
+def test_a_full_disk_here_is_no_fault_of_the_store(tmp_path, monkeypatch):
+    """It is not asked again; one line names the folder, and what was begun is removed."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    save(here, 5)
+    mirror(store, here).upload()
+
+    def fail(path, here):
+        with open(here, "w", encoding="utf-8") as file:
+            file.write("a part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store._fs, "get_file", fail)
+    with raises("disk_full") as caught:
+        fetched(PatientStore(store, 30.0, threading.Event()), there)
+    assert str(there) in str(caught.value) and "No space left on device" in str(caught.value)
+    assert not list(there.glob("*.new"))
+
+
+def test_how_far_the_uploads_are_behind_is_known(tmp_path):
+    """Before, after and without an upload, and with the reason of a store that fails."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    here.mkdir()
+    uploader = uploading.Uploader(FaultyStore(store, StoreError("503 Slow Down"), 0), str(here), 5, lambda: None)
+    assert uploader.progress() == {"step": None, "behind_steps": 0, "secs": None, "reason": ""}
+    save(here, 5)
+    assert uploader.progress()["behind_steps"] == 5
+    with pytest.raises(StoreError):
+        uploader._upload(is_last=False)
+    uploader._upload(is_last=False)
+    save(here, 9)
+    progress = uploader.progress()
+    assert (progress["step"], progress["behind_steps"]) == (5, 4) and progress["secs"] >= 0
 
 
 def test_a_training_that_continues_below_a_damaged_checkpoint_replaces_it(tmp_path):

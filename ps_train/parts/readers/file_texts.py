@@ -1,0 +1,182 @@
+"""The text of a range, and the records of a file, as datasets: from this machine, from a store, or decompressed.
+
+    file of this machine      --TensorFlow's own datasets-->  text, records
+    file in a store           --one request for a range-->    text
+                              --a stream-->                   records
+    file.gz, wherever it is   --a stream, decompressed-->     texts of whole lines, records
+
+A stream and a request run in functions of Python, in the process of the worker: --existing_servers cannot read these.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import DataError, PsTrainError
+from ps_train.graph import extensions
+from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.files import GZIP, open_stream, read_range
+
+_BUFFER_BYTES = 1 << 20
+_TEXT_BYTES = 4 << 20  # of a stream, parsed at once
+_HEADER, _FOOTER_BYTES = struct.Struct("<QI"), 4  # of a record: its length and the checksum of that; that of its data
+_MOST_RECORD_BYTES = 1 << 31
+_MARK = "ps_train cannot read"
+
+
+class CarriedErrors(extensions.Watcher):
+    """Carries errors out of functions that TensorFlow calls, which passes on no more than a text."""
+
+    def __init__(self) -> None:
+        """Adds this to the current graph."""
+        self._errors: list[PsTrainError] = []
+        extensions.add_watcher(self)
+
+    def carry(self, error: PsTrainError) -> ValueError:
+        """Returns what to raise in place of an error; TensorFlow turns it into an InvalidArgumentError."""
+        self._errors.append(error)
+        return ValueError(f"[{_MARK}] [{len(self._errors) - 1}] {error}")
+
+    def explain(self, error: tf.errors.InvalidArgumentError, where: str) -> None:
+        """Raises the error that was carried."""
+        if match := re.search(rf"\[{_MARK}\] \[(\d+)\]", error.message):
+            raise self._errors[int(match[1])] from error
+
+
+def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
+    """Returns a dataset of (text of whole lines, its first byte in the file), string and int64 scalars."""
+    is_stream, is_stored = _is_gzip(file_range.file), _is_stored(file_range.file)
+    start, stop, file_bytes = (tf.cast(value, tf.int64) for value in file_range[2:])
+    zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
+
+    def fetch(name: bytes, first: np.int64, last: np.int64) -> bytes:
+        try:
+            return read_range(name.decode(), int(first), int(last))
+        except PsTrainError as error:
+            raise errors.carry(error) from None
+
+    def fetched(name: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.ensure_shape(tf.numpy_function(fetch, [name, first, last], tf.string), []), first
+
+    local = tf.data.FixedLengthRecordDataset(
+        tf.boolean_mask([file_range.file], [~(is_stream | is_stored)]), record_bytes=tf.maximum(one, stop - start),
+        header_bytes=start, footer_bytes=tf.maximum(zero, file_bytes - stop))
+    stored = tf.data.Dataset.from_tensors((file_range.file, start, stop)).filter(
+        _traced(lambda *_: is_stored & ~is_stream)).map(_traced(fetched))
+    streamed = _from_stream(
+        file_range.file, is_stream, lambda name, first: _line_texts(name, int(first)), errors,
+        (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)), start)
+    return local.map(_traced(lambda text: (text, start))).concatenate(stored).concatenate(streamed)
+
+
+def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErrors) -> tf.data.Dataset:
+    """Returns a dataset of the records of a file, string [n] with n <= `chunk_records`."""
+    is_stream = _is_gzip(file_range.file) | _is_stored(file_range.file)
+    local = tf.data.TFRecordDataset(tf.boolean_mask([file_range.file], [~is_stream]), buffer_size=_BUFFER_BYTES)
+
+    def chunks(name: str) -> Iterator[np.ndarray]:
+        chunk = []
+        for record in records_of(name):
+            chunk.append(record)
+            if len(chunk) == chunk_records:
+                yield np.array(chunk, object)
+                chunk = []
+        if chunk:
+            yield np.array(chunk, object)
+
+    return local.batch(chunk_records).concatenate(
+        _from_stream(file_range.file, is_stream, chunks, errors, tf.TensorSpec([None], tf.string)))
+
+
+def records_of(name: str) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file; checks the checksum of each length, not that of the data.
+
+    Raises:
+      DataError: it is no TFRecord file, or is damaged.
+    """
+    with open_stream(name) as file:
+        position = 0
+        while header := file.read(_HEADER.size):
+            length, checksum = _HEADER.unpack(header) if len(header) == _HEADER.size else (0, -1)
+            is_sound = checksum == _masked_crc(header[:8]) and length < _MOST_RECORD_BYTES
+            content = file.read(length + _FOOTER_BYTES) if is_sound else b""
+            if not is_sound or len(content) < length + _FOOTER_BYTES:
+                raise DataError("bad_record_file", f"{name}: no TFRecord file, or damaged at byte {position}; copy it "
+                                "again")
+            yield content[:length]
+            position += _HEADER.size + len(content)
+
+
+def _line_texts(name: str, start: int) -> Iterator[tuple[bytes, int]]:
+    """Yields (text of whole lines, its first byte) of a stream, from a byte of its decompressed text on."""
+    with open_stream(name) as file:
+        file.read(start)
+        rest = b""
+        while piece := file.read(_TEXT_BYTES):
+            text, line_break, rest_of_piece = (rest + piece).rpartition(b"\n")
+            if line_break:
+                yield text + line_break, start
+                start += len(text) + 1
+            rest = rest_of_piece
+        if rest:
+            yield rest, start
+
+
+def _from_stream(
+    file: tf.Tensor, is_wanted: tf.Tensor, generate: Callable[..., Iterator[Any]], errors: CarriedErrors, spec: Any,
+    *arguments: tf.Tensor
+) -> tf.data.Dataset:
+    """Returns a dataset of what `generate(name, *arguments)` yields; an empty one if it is not wanted."""
+    def carrying(name: bytes, *values: Any) -> Iterator[Any]:
+        try:
+            yield from generate(name.decode(), *values)
+        except PsTrainError as error:
+            raise errors.carry(error) from None
+
+    wanted = tf.data.Dataset.from_tensors((file, *arguments)).filter(_traced(lambda *_: is_wanted))
+    return wanted.flat_map(_traced(lambda *values: tf.data.Dataset.from_generator(
+        carrying, output_signature=spec, args=values)))
+
+
+def _is_gzip(file: tf.Tensor) -> tf.Tensor:
+    return tf.strings.regex_full_match(file, f"(?s).*{re.escape(GZIP)}")
+
+
+def _is_stored(file: tf.Tensor) -> tf.Tensor:
+    """Returns whether a file is in a store, as `files.is_in_store` does."""
+    own = "|".join(re.escape(scheme) for scheme in tf.io.gfile.get_registered_schemes())
+    return tf.strings.regex_full_match(file, r"(?s)[a-z][a-z0-9+.-]*://.*") & ~tf.strings.regex_full_match(
+        file, f"(?s)(?:{own})://.*")
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    # AutoGraph would write the function, which has no control flow to convert, to a temporary file.
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+def _crc_table() -> list[int]:
+    """Returns the table of CRC-32C (RFC 3720, appendix B.4), by byte."""
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_CRC_TABLE = _crc_table()
+
+
+def _masked_crc(content: bytes) -> int:
+    """Returns the checksum that TFRecord files have of it (tensorflow/core/lib/hash/crc32c.h)."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

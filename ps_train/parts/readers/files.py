@@ -1,0 +1,180 @@
+"""Files that a dataset reads: of this machine, of a file system that TensorFlow knows, or of a store.
+
+    s3://bucket/clicks/train*   --find_files-->   s3://bucket/clicks/train-0 ...   --read_range, open_bytes-->   bytes
+
+A store is read through fsspec (part object_store), which reads ahead while a file is read from its beginning to its
+end. A request that fails for a reason that may pass is repeated for a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import io
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO, Any, Callable, Union
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError, DataError
+from ps_train.parts.object_store.flags import protocol_of
+from ps_train.parts.object_store.store import StoreError, open_files, persist, translated
+from ps_train.runtime.compression import compression_of
+
+_READ_SECS = 60.0  # less than --step_timeout_secs, in which a step waits for its batch
+_BLOCK_BYTES, _MOST_BLOCKS = 4 << 20, 4  # of a file that is read ahead
+_MARK_BYTES = 10
+_FLAG = "--data_dir"
+GZIP = ".gz"  # by its name a file is read as a stream, whether or not it is compressed
+
+
+def is_in_store(name: str) -> bool:
+    """Returns whether fsspec reads a file: TensorFlow does not know the protocol of its URL."""
+    protocol = protocol_of(name)
+    return bool(protocol) and protocol not in tf.io.gfile.get_registered_schemes()
+
+
+def find_files(files: Union[str, Sequence[str]]) -> list[str]:
+    """Returns the files that match a pattern, or patterns, in the order of their names.
+
+    Raises:
+      DataError: none matches one of the patterns.
+      PsTrainError: the store cannot be used.
+    """
+    names: set[str] = set()
+    for pattern in [files] if isinstance(files, str) else files:
+        matching = list(_store_files(pattern)) if is_in_store(pattern) else [
+            name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
+        if not matching:
+            raise DataError("input_file_missing", f"{pattern}: no such file")
+        names.update(matching)
+    return sorted(names)
+
+
+def size_of(name: str) -> int:
+    """Returns the bytes of a file; raises as `find_files` does."""
+    if not is_in_store(name):
+        return tf.io.gfile.stat(name).length
+    return _asked(name, lambda files, path: files.info(path)["size"])
+
+
+def open_bytes(name: str, size: int | None = None) -> IO[bytes]:
+    """Opens a file for reading in some places; not through TensorFlow if it is on this machine.
+
+    Args:
+      size: of the file, if it is known.
+    """
+    if is_in_store(name):
+        return _StoreFile(name, size_of(name) if size is None else size)  # type: ignore[return-value]
+    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
+    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)
+
+
+@contextlib.contextmanager
+def open_stream(name: str) -> Iterator[IO[bytes]]:
+    """Opens a file for reading from its beginning on, with read-ahead; decompresses it if its name ends in .gz.
+
+    Raises:
+      DataError: it is damaged.
+    """
+    opened = _StoreFile(name, size_of(name), is_stream=True) if is_in_store(name) else open_bytes(name)
+    with opened, io.BufferedReader(opened, _BLOCK_BYTES) as file:  # type: ignore[type-var]
+        if not name.endswith(GZIP) or compression_of(file.peek(_MARK_BYTES)[:_MARK_BYTES]) != "gzip":
+            yield file
+            return
+        try:
+            with gzip.GzipFile(fileobj=file) as decompressed:
+                yield io.BufferedReader(decompressed, _BLOCK_BYTES)  # type: ignore[misc]
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError("input_file_damaged", f"{name}: damaged gzip file: {error}; copy it again") from None
+
+
+def read_range(name: str, start: int, stop: int) -> bytes:
+    """Returns bytes of a file in a store, in one request; raises as `find_files` does."""
+    content = _asked(name, lambda files, path: files.cat_file(path, start=start, end=stop))
+    if len(content) != stop - start:
+        raise DataError("input_file_changed", f"{name}: got {len(content)} of the bytes {start} to {stop}; the file "
+                        "has changed since training began, start again")
+    return content
+
+
+def _store_files(pattern: str) -> Iterator[str]:
+    path, found = _asked(pattern, lambda files, path: (path, files.glob(path, detail=True)))
+    protocol = pattern.removesuffix(path)
+    for name, entry in found.items():
+        if entry["type"] == "file":
+            yield protocol + name
+
+
+@functools.lru_cache(maxsize=8)
+def _files_of(root: str) -> Any:
+    """Returns the file system of a URL's protocol and host."""
+    return open_files(root, _FLAG)[0]
+
+
+def _asked(name: str, ask: Callable[[Any, str], Any]) -> Any:
+    """Returns what `ask` returns for the file system and the path of a URL; asks again while the store fails."""
+    def attempt() -> Any:
+        with translated(passing=(ConfigError,)):
+            protocol, _, path = name.partition("://")
+            files = _files_of(f"{protocol}://{path.partition('/')[0]}")
+            return ask(files, files._strip_protocol(name))  # noqa: SLF001 (fsspec's name for it)
+
+    try:
+        return persist(attempt, name, _READ_SECS, threading.Event())
+    except StoreError as error:
+        if error.kind == "missing":
+            raise DataError("input_file_missing", f"{name}: no such file") from None
+        raise ConfigError("store_denied", f"{name}: {error}; give this process credentials that may list and read "
+                          "there, in the way of the store's library") from None
+
+
+class _StoreFile(io.RawIOBase):
+    """A file in a store, which is opened again after a failure."""
+
+    def __init__(self, name: str, size: int, *, is_stream: bool = False) -> None:
+        """Sends nothing yet; `is_stream`: whether to read ahead."""
+        self._name, self._size, self._is_stream = name, size, is_stream
+        self._position = 0
+        self._opened: Any = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        stop = min(self._position + len(buffer), self._size)
+        if stop <= self._position:
+            return 0
+        content = _asked(self._name, functools.partial(self._read, stop)) if self._is_stream else read_range(
+            self._name, self._position, stop)
+        buffer[:len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+    def _read(self, stop: int, files: Any, path: str) -> bytes:
+        opened, self._opened = self._opened, None
+        if opened is None:
+            opened = files.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="background",
+                                cache_options={"maxblocks": _MOST_BLOCKS})
+        opened.seek(self._position)
+        content = opened.read(stop - self._position)
+        self._opened = opened  # not after a failure
+        return content
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        super().close()

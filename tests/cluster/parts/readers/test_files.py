@@ -1,0 +1,198 @@
+"""Files of a store, and compressed ones, give the same examples as those of this machine."""
+
+from __future__ import annotations
+
+import gzip
+import uuid
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.graph import extensions
+from ps_train.parts.readers import file_texts, files
+from ps_train.parts.readers.file_ranges import plan_ranges
+from tests.errors import raises
+from tests.tensorflow_mode import tf
+
+fsspec = pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
+LINES = [b"%d" % number for number in range(0, 3000, 3)]
+
+
+@pytest.fixture(params=["memory", "local"])
+def folder(request, tmp_path):
+    """A new folder whose name has a space: in a store, or on this machine."""
+    return f"memory://{uuid.uuid4().hex}/my data" if request.param == "memory" else f"{tmp_path}/my data"
+
+
+def write(name, content):
+    files_of, path = fsspec.url_to_fs(name)
+    files_of.makedirs(path.rpartition("/")[0], exist_ok=True)
+    files_of.pipe_file(path, content)
+
+
+def values(make_reader, pattern, shard=(0, 1), **options):
+    """Returns all numbers, in order; raises what stops the reading, as a worker does."""
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        dataset = ps_train.range_batches(
+            ps_train.file_ranges(pattern, shard, "eval", **options), make_reader().read, 100)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        batch = iterator.get_next()
+        session.run(iterator.initializer)
+        found = []
+        while True:
+            try:
+                found += session.run(batch).tolist()
+            except tf.errors.OutOfRangeError:
+                return found
+            except tf.errors.InvalidArgumentError as error:
+                extensions.explain_error(graph, error, "worker:0")
+                raise
+
+
+def line_reader():
+    def find_faults(lines):
+        is_sound = tf.strings.regex_full_match(lines, "[0-9]+")
+        return tf.where(is_sound, tf.zeros_like(lines), tf.fill(tf.shape(lines), "expected a number"))
+
+    return ps_train.LineReader(lambda lines: tf.strings.to_number(lines, tf.int64), find_faults, "stop")
+
+
+def record_reader():
+    return ps_train.RecordReader(lambda records: tf.strings.to_number(records, tf.int64), "a number", "stop")
+
+
+def write_records(tmp_path, name, compress=bytes):
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        for line in LINES:
+            writer.write(line)
+    write(name, compress((tmp_path / "records").read_bytes()))
+
+
+@pytest.mark.parametrize("header", [b"", b"number\n"])
+@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".gz", bytes)])
+def test_lines_are_the_same_from_everywhere(folder, monkeypatch, suffix, compress, header):
+    """In ranges, or as a stream in pieces; with and without a header, and a line break at the end."""
+    monkeypatch.setattr(file_texts, "_TEXT_BYTES", 100)
+    for number, end in enumerate((b"\n", b"")):
+        half = LINES[number * 500:(number + 1) * 500]
+        write(f"{folder}/part{number}{suffix}", compress(header + b"\n".join(half) + end))
+    write(f"{folder}/other", b"7\n")
+    options = {"has_header": bool(header), "range_bytes": 300}
+    assert values(line_reader, f"{folder}/part*", **options) == [*map(int, LINES)]
+    plan = plan_ranges(f"{folder}/part*", **options)
+    assert len(plan) == 2 if suffix else len(plan) > 5
+    assert {one.file for one in plan} == {f"{folder}/part{number}{suffix}" for number in (0, 1)}
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress)])
+def test_records_are_the_same_from_everywhere(folder, tmp_path, suffix, compress):
+    """Each file is one range."""
+    write_records(tmp_path, f"{folder}/part{suffix}", compress)
+    assert values(record_reader, f"{folder}/part*", is_text=False) == [*map(int, LINES)]
+    assert [*file_texts.records_of(f"{folder}/part{suffix}")] == LINES
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_malformed_line_is_named(folder, suffix):
+    """By its number and byte in the text; that of a .gz file is the decompressed one."""
+    write(f"{folder}/part{suffix}", (gzip.compress if suffix else bytes)(b"1\n22\nx\n"))
+    with raises("bad_record") as caught:
+        values(line_reader, f"{folder}/part*")
+    assert f"{folder}/part{suffix}, line 3 (byte 5): expected a number" in str(caught.value)
+
+
+@pytest.mark.parametrize("is_text", [True, False], ids=["lines", "records"])
+def test_a_missing_object_is_one_line(tmp_path, is_text):
+    """Before training, and when it is removed after the plan was made."""
+    name = f"memory://{uuid.uuid4().hex}/part"
+    with raises("input_file_missing"):
+        plan_ranges(name)
+    write_records(tmp_path, name)
+
+    def read():  # called when the plan is made
+        fsspec.url_to_fs(name)[0].rm_file(fsspec.url_to_fs(name)[1])
+        return line_reader() if is_text else record_reader()
+
+    with raises("input_file_missing") as caught:
+        values(read, name, is_text=is_text)
+    assert str(caught.value) == f"{name}: no such file"
+
+
+def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
+    """A step waits for its batch; the log says why. What stays is one line, without credentials."""
+    name = f"memory://{uuid.uuid4().hex}/part"
+    write(name, b"\n".join(LINES))
+    monkeypatch.setenv("STORE_SECRET_KEY", "AbCdEf0123456789")
+    faults = [OSError("503 Slow Down AbCdEf0123456789")] * 2
+    memory = type(fsspec.filesystem("memory"))
+    real = memory.cat_file
+
+    def fail(self, path, *arguments, **options):
+        if faults:
+            raise faults.pop()
+        return real(self, path, *arguments, **options)
+
+    monkeypatch.setattr(memory, "cat_file", fail)
+    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    assert values(line_reader, name) == [*map(int, LINES)]
+    assert "503 Slow Down ***" in caplog.text and "AbCdEf" not in caplog.text
+    faults[:] = [PermissionError("Forbidden AbCdEf0123456789")]
+    with raises("store_denied") as caught:
+        values(line_reader, name)
+    assert "AbCdEf" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"no records at all", None])
+def test_a_damaged_file_of_records_is_one_line(tmp_path, content):
+    """One that never was such a file, and one that ends in the middle of a record."""
+    name = f"memory://{uuid.uuid4().hex}/part"
+    write_records(tmp_path, name)
+    write(name, content or (tmp_path / "records").read_bytes()[:-1])
+    with raises("bad_record_file") as caught:
+        values(record_reader, name, is_text=False)
+    assert name in str(caught.value)
+
+
+def test_a_damaged_gzip_file_is_one_line(folder):
+    """It ends in the middle."""
+    write(f"{folder}/part.gz", gzip.compress(b"\n".join(LINES))[:-100])
+    with raises("input_file_damaged"):
+        values(line_reader, f"{folder}/part.gz")
+
+
+def test_the_checksum_is_that_of_tensorflow(tmp_path):
+    """Of lengths of one and of several bytes."""
+    for length in (0, 1, 300, 70_000):
+        path = str(tmp_path / "records")
+        with tf.io.TFRecordWriter(path) as writer:
+            writer.write(b"x" * length)
+        assert [*map(len, file_texts.records_of(path))] == [length]
+
+
+def test_a_stream_goes_on_after_a_failure(monkeypatch):
+    """From the byte at which it stood."""
+    name, content = f"memory://{uuid.uuid4().hex}/part", np.random.default_rng(1).bytes(1000)
+    write(name, content)
+    memory = type(fsspec.filesystem("memory"))
+    real, opened = memory.open, []
+
+    class Failing:
+        def __init__(self, file):
+            self._file = file
+
+        def __getattr__(self, attribute):
+            return getattr(self._file, attribute)
+
+        def read(self, size):
+            opened.append(size)
+            if len(opened) == 2:
+                raise OSError("connection reset")
+            return self._file.read(size)
+
+    monkeypatch.setattr(memory, "open", lambda self, *given, **options: Failing(real(self, *given, **options)))
+    monkeypatch.setattr(files, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    with files.open_stream(name) as file:
+        assert b"".join(iter(lambda: file.read(300), b"")) == content
+    assert len(opened) == 5  # of which one has failed

@@ -1,0 +1,90 @@
+"""What verbs fetch from a store lies in a temporary folder, of which nothing stays and nobody reads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from ps_train.errors import CheckpointError, StoppedError
+from ps_train.parts.object_store import reading
+from ps_train.parts.object_store.store import ObjectStore
+from ps_train.runtime import logs
+from tests.errors import raises
+from tests.unit.parts.object_store.stores import mirror, new_store, save
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A store with a checkpoint; the temporary folder is an empty one."""
+    made = new_store("memory", tmp_path)
+    save(tmp_path / "here", 5)
+    mirror(made, tmp_path / "here").upload()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return made
+
+
+def folders():
+    return os.listdir(tempfile.gettempdir())
+
+
+def test_results_errors_and_the_log_name_the_url(store, capsys):
+    """In place of the folder, as long as the verb runs."""
+    logs.setup()
+    with (raises("no_checkpoint", kind=CheckpointError) as caught,
+          reading.fetched_words(["--train_dir", store.url, "--json"], "checkpoint") as words):
+        folder = words[0].removeprefix("--train_dir=")
+        assert words[1:] == ["--json"] and os.path.exists(f"{folder}/model.ckpt-5.index")
+        logs.show(f"{folder}/model.ckpt-5")
+        logging.getLogger("ps_train").info("read %s/model.ckpt-5", folder)
+        raise CheckpointError("no_checkpoint", f"{folder}/model.ckpt-5 is another one")
+    printed = capsys.readouterr()
+    assert printed.out == f"{store.url}/model.ckpt-5\n"
+    assert f"read {store.url}/model.ckpt-5" in printed.err
+    assert caught.value.lines() == [f"{store.url}/model.ckpt-5 is another one [no_checkpoint]"]
+    assert logs.with_names(folder) == folder
+    assert not folders()
+
+
+@pytest.mark.parametrize("place", ["in the download", "in the verb"])
+def test_a_verb_that_is_stopped_leaves_nothing(store, monkeypatch, place):
+    """SIGTERM while the checkpoint is fetched, and before the verb itself handles signals."""
+    if place == "in the download":
+        real = ObjectStore.get
+
+        def get(self, name, path):
+            real(self, name, path)
+            if name.endswith(".meta"):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(ObjectStore, "get", get)
+    handler = signal.getsignal(signal.SIGTERM)
+    with raises("stopped", kind=StoppedError), reading.fetched_words([f"--train_dir={store.url}"], "checkpoint"):
+        assert place == "in the verb" and folders()
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert not folders() and signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_what_a_killed_verb_has_left_is_removed_by_the_next_one(store):
+    """What a living one has is not."""
+    code = ("import os, sys, time; from ps_train.parts.object_store import reading\n"
+            "with reading._temporary_folder() as folder:\n    print(folder, flush=True); time.sleep(1000)")
+    processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "TMPDIR": tempfile.gettempdir()}) for _ in range(2)]
+    try:
+        (killed, kept) = [process.stdout.readline().strip() for process in processes]
+        processes[0].kill()
+        processes[0].wait()
+        with reading.fetched_words([f"--train_dir={store.url}"], "checkpoint"):
+            assert not os.path.exists(killed) and os.path.exists(kept)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
