@@ -81,6 +81,9 @@ TABLE = (
     # Its flag --train_dir replaces that of the spine; the folder of a task is there before any part is made.
     PartRow("object_store", flags="StoreFlags", part="StorePart", located="part:mirrored_config",
             read="reading:fetched_words"),
+    # Before control, whose note of the start is an event; a step that fails or waits is not a step of the parts below.
+    PartRow("callbacks", flags="CallbackFlags", part="CallbacksPart", names={
+        "CallbackEvent": "thread", "RunningTraining": "thread"}),
     # A part whose `before_server` may refuse stands before this one, which notes the start in the journal.
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),

@@ -17,7 +17,7 @@ from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, Stop
 from ps_train.graph import extensions, placement
 from ps_train.part import NO_PARTS, Parts
 from ps_train.runtime import reports
-from ps_train.runtime.reports import Evaluation, Stage
+from ps_train.runtime.reports import Evaluation, Stage, evaluation_fields
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
@@ -274,6 +274,7 @@ class WorkerTask:
         evaluation = final.evaluate(connected, path)
         self._parts.after_evaluation(evaluation, path)
         write_summaries(evaluation, settings.train_dir)
+        self._journal.note("evaluation", **evaluation_fields(evaluation))
         self._report.evaluated(evaluation)
         steps = evaluation.global_step - outcome.first_step
         if steps:

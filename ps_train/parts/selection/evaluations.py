@@ -23,6 +23,7 @@ from ps_train.runtime import threads
 from ps_train.runtime.reports import Evaluation, evaluation_fields
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
+from ps_train.storage.journal import Journal
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 
 _POLL_SECS = 0.5  # between two checks of the chief
@@ -132,16 +133,17 @@ class ChiefRole(Role):
 
     def __init__(
         self, selector: Selector, evaluator: Evaluator | None, cluster: Cluster, train_dir: str, timeouts: Timeouts,
-        stop: threading.Event,
+        stop: threading.Event, journal: Journal,
     ) -> None:
         """Prepares it; nothing is sent yet.
 
         Args:
           evaluator: None only if nothing is evaluated during training.
+          journal: gets a note of each evaluation.
         """
         super().__init__(selector)
         self._evaluator, self._cluster = evaluator, cluster
-        self._train_dir, self._timeouts, self._stop = train_dir, timeouts, stop
+        self._train_dir, self._timeouts, self._stop, self._journal = train_dir, timeouts, stop, journal
         self._timer = EvalTimer(selector.settings)
         self._evaluated_step = -1
         self._has_failed = False
@@ -216,6 +218,7 @@ class ChiefRole(Role):
             return
         self._timer.evaluated(evaluation.global_step)
         write_summaries(evaluation, self._train_dir)
+        self._journal.note("evaluation", **evaluation_fields(evaluation))
         _log.info("evaluation at %s", evaluation_line(evaluation), extra={"fields": evaluation_fields(evaluation)})
         self._selector.consider(evaluation, path)
 

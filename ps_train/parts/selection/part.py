@@ -13,6 +13,7 @@ from ps_train.parts.selection.record import forget_selection
 from ps_train.parts.selection.selector import Selector, selection_settings
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
+from ps_train.storage.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training.evaluation import Evaluator
@@ -26,6 +27,7 @@ class SelectionPart(Part):
         self._settings, self._cluster = selection_settings(config), cluster
         self._train_dir, self._timeouts = config.train_dir, config.timeouts
         self._role: Role | None = None
+        self._journal = Journal("")
 
     def adjust(self, settings: WorkerSettings) -> WorkerSettings:
         """Returns the settings of a worker that saves at least as often as checkpoints are evaluated."""
@@ -36,6 +38,7 @@ class SelectionPart(Part):
 
     def before_server(self, task: Any) -> None:
         """Forgets the evaluations of checkpoints that were removed."""
+        self._journal = task.journal
         if self._cluster.is_chief and checkpoints.newest_sound(self._train_dir) is None:
             forget_selection(self._train_dir)
 
@@ -52,7 +55,8 @@ class SelectionPart(Part):
         selector = Selector(self._settings, self._train_dir, plugins)
         selector.check(evaluator.metric_names if evaluator else ())
         if self._cluster.job != "evaluator":
-            self._role = ChiefRole(selector, evaluator, self._cluster, self._train_dir, self._timeouts, stop)
+            self._role = ChiefRole(selector, evaluator, self._cluster, self._train_dir, self._timeouts, stop,
+                                   self._journal)
             yield
             return
         with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:

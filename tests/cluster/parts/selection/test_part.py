@@ -20,6 +20,7 @@ from tests.errors import raises
 from tests.tensorflow_mode import tf  # noqa: F401 (in the mode that a task uses)
 
 CHIEF = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
+TASK = types.SimpleNamespace(journal=None)
 WITH_METRICS = types.SimpleNamespace(metric_names=["error"])
 
 
@@ -61,11 +62,11 @@ def test_the_record_of_removed_checkpoints_is_forgotten_by_the_chief_alone(tmp_p
     """It stays where there is a checkpoint."""
     record, config = tmp_path / "selection.json", Config(train_dir=str(tmp_path))
     record.write_text("{}")
-    SelectionPart(config, Cluster("worker", 1, {**CHIEF.addresses, "worker": {0: "b:1", 1: "c:1"}})).before_server(None)
+    SelectionPart(config, Cluster("worker", 1, {**CHIEF.addresses, "worker": {0: "b:1", 1: "c:1"}})).before_server(TASK)
     save_linear(tmp_path, 5)
-    SelectionPart(config, CHIEF).before_server(None)
+    SelectionPart(config, CHIEF).before_server(TASK)
     assert record.exists()
     for path in tmp_path.glob("model.ckpt-*"):
         path.unlink()
-    SelectionPart(config, CHIEF).before_server(None)
+    SelectionPart(config, CHIEF).before_server(TASK)
     assert not record.exists()

@@ -1,0 +1,170 @@
+"""The callbacks of a training, in its chief: what happens there becomes events for them.
+
+    journal (start, checkpoint, worker, lost, sample, evaluation, end) --+--> CallbackThread --> callback(event)
+    steps of the chief (progress) ---------------------------------------+
+
+An error of a callback ends the training, as one of the model does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
+
+from ps_train.errors import ConfigError
+from ps_train.part import Part
+from ps_train.parts.callbacks.flags import parse_callbacks
+from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
+from ps_train.plugins.loader import checked_function
+from ps_train.runtime import clock
+from ps_train.training.loop import Periodic
+from ps_train.training.replica_graph import StepStatus
+
+_log = logging.getLogger(__name__)
+
+
+class CallbacksPart(Part):
+    """Lets the callbacks of --callbacks and of the model know what happens."""
+
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether this is the chief, whose model may have callbacks without the flag."""
+        return cluster.is_chief
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Has no callbacks yet."""
+        self._config = config
+        self._thread: CallbackThread | None = None
+        self._training: RunningTraining | None = None
+        self._announce: Callable[[str], None] = lambda reason: None
+        self._has_announced = False
+        self._logs = Periodic(config.log_steps)
+        self._local_steps, self._num_updates, self._sum_staleness = 0, 0, 0
+        self._last = (clock.now(), 0)
+
+    @contextlib.contextmanager
+    def around_task(self) -> Iterator[None]:
+        """Waits at the end until all events have reached the callbacks.
+
+        Raises:
+          Exception: of a callback; if the task itself has failed, the error is only logged.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if (thread := self._closed_thread()) and thread.error not in (None, error):
+                _log.warning("a callback failed, too: %s: %s", type(thread.error).__name__, thread.error)
+            raise
+        if thread := self._closed_thread():
+            thread.check()
+
+    def _closed_thread(self) -> CallbackThread | None:
+        if self._thread is not None:
+            self._thread.close()
+        return self._thread
+
+    def before_server(self, task: Any) -> None:
+        """Makes the callbacks; from now on the journal tells them what happens.
+
+        Raises:
+          ConfigError: a function does not exist, or has the wrong signature.
+          Exception: of the user's code.
+        """
+        config, plugins = self._config, task.plugins
+        makers = _makers_of(config.callbacks, plugins.model.name)
+        if not makers:
+            return
+        self._training = RunningTraining(
+            config.train_dir, config.model, config.dataset, {**plugins.dataset_params, **plugins.model_params},
+            {name: getattr(config, name) for name in config.given})
+        self._thread = CallbackThread(makers, self._training)
+        self._thread.start(config.start_timeout_secs)
+        task.journal.listen(self._noted)
+
+    def _noted(self, name: str, values: Mapping[str, Any]) -> None:
+        if self._thread is not None and (event := event_of(name, values)) is not None:
+            self._thread.put(event)
+
+    def training(self, connected: Any) -> contextlib.AbstractContextManager:
+        """Takes the way to end the training."""
+        self._announce = connected.board.announce_stopping
+        return contextlib.nullcontext()
+
+    def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
+        """Returns `run_step`, before which an error of a callback is raised, and after which there may be progress."""
+        if self._thread is None:
+            return run_step
+
+        def run(step: int, held_secs: float, fetches: Any, options: Any) -> Any:
+            self._follow_callbacks()
+            values = run_step(step, held_secs, fetches, options)
+            self._count([StepStatus(*map(int, row)) for row in values[0]], float(values[1]))
+            return values
+
+        return run
+
+    def _follow_callbacks(self) -> None:
+        """Raises what a callback has raised, and ends the training if one has asked for it."""
+        assert self._thread is not None and self._training is not None
+        self._thread.check()
+        if self._training.stop_reason and not self._has_announced:
+            self._has_announced = True
+            self._announce(self._training.stop_reason)
+
+    def _count(self, statuses: list[StepStatus], loss: float) -> None:
+        for status in statuses:
+            if status.num_taken:  # 0 in a round that began after the end
+                self._local_steps += status.num_taken
+                self._num_updates += 1
+                self._sum_staleness += status.staleness
+        if not self._logs.is_due(self._local_steps):
+            return
+        (last_secs, last_step), now_secs, step = self._last, clock.now(), statuses[-1].step
+        self._last = (now_secs, step)
+        assert self._thread is not None
+        self._thread.put(CallbackEvent("progress", step, {
+            "loss": loss, "local_steps": self._local_steps, "train_steps": self._config.train_steps,
+            "steps_per_sec": (step - last_step) / max(now_secs - last_secs, 1e-9),
+            "staleness": self._sum_staleness / max(1, self._num_updates)}))
+
+
+def event_of(name: str, values: Mapping[str, Any]) -> CallbackEvent | None:
+    """Returns the event for the callbacks of an event of the journal, None if it is not one for them."""
+    rest = {key: value for key, value in values.items() if key != "step"}
+    step = values.get("step")
+    if name == "start":
+        run = values["run"]
+        return CallbackEvent("start", step, {
+            "num_ps": len(run["ps"]), "num_workers": len(run["workers"]), "train_steps": run["train_steps"]})
+    if name == "sample":
+        return CallbackEvent("workers", step, values["workers"])
+    if name == "end":
+        rest["is_error"] = step is None  # of a training that took its last step, the journal has it
+    kind = {"worker": "task", "checkpoint": "checkpoint", "lost": "lost", "evaluation": "evaluation", "end": "end"}
+    return CallbackEvent(kind[name], step, rest) if name in kind else None
+
+
+def _makers_of(text: str, model: str) -> list[MakeCallbacks]:
+    """Returns the functions that make callbacks: that of the model's module, if it has one, and those of the flag."""
+    module = sys.modules[model]
+    makers = [checked_function("--model", module, "callbacks", ("training",))] if callable(
+        getattr(module, "callbacks", None)) else []
+    return makers + [_find("--callbacks", *place) for place in parse_callbacks("--callbacks", text)]
+
+
+def _find(flag: str, module: str, function: str) -> MakeCallbacks:
+    try:
+        is_there = importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        if not (error.name and f"{module}.".startswith(f"{error.name}.")):
+            raise
+        is_there = False
+    if not is_there:
+        raise ConfigError("plugin_not_found", f"{flag}: no module {module!r} in the working directory or among the "
+                          f"installed ones; give one with a function {function}(training)")
+    return checked_function(flag, importlib.import_module(module), function, ("training",))
