@@ -29,6 +29,7 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import JSON_NAME, Display, JsonDisplay, on_stream
 from ps_train.launch.machines import machines_of
 from ps_train.launch.process import Process
+from ps_train.launch.spare import Spares
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, ClusterProcesses, Restarts
 from ps_train.parts import table
 from ps_train.runtime import logs
@@ -68,9 +69,10 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
         display.write(machines.announcement(lines, log_dir))
         commands = [TaskCommand(name, machines.command(name, line), os.environ)
                     for name, line in zip(tasks.names, lines)]
-        with started(commands, holders, log_dir, display) as cluster:
-            failures = run_to_end(cluster, display, signals, Restarts(launch_config.max_restarts, display.write),
-                                  grace_secs)
+        with started(commands, holders, log_dir, display) as cluster, contextlib.closing(Spares(os.environ)) as spares:
+            restarts = Restarts(launch_config.max_restarts, display.write,
+                                spares=spares if launch_config.max_restarts and not config.tf_log else None)
+            failures = run_to_end(cluster, display, signals, restarts, grace_secs)
         display.close(signals)
         display.write(_summary(cluster, config, log_dir))
         code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in cluster.all)])

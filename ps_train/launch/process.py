@@ -32,6 +32,8 @@ _LAST_LINES = 10
 _READ_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
+Become = Callable[[Sequence[str], Mapping[str, str], int, Mapping[str, int]], "subprocess.Popen | None"]
+
 
 class ChildReports:
     """A file that takes the reports of a child, also after its restarts.
@@ -122,23 +124,31 @@ class Process:
         """Whether it has reported that it has joined a cluster, as a script does that makes its own server."""
         return self._reports.has_joined()
 
-    def restart(self) -> None:
-        """Starts it again after it has ended, with the same command and port; its output is appended to the log."""
+    def restart(self, become: Become | None = None) -> None:
+        """Starts it again after it has ended, with the same command and port; its output is appended to the log.
+
+        Args:
+          become: makes a process that runs already this one; see `Spare.become`.
+        """
         self.restarts += 1
         self.exit_code = None
-        self._start()
+        self._start(become)
 
-    def _start(self) -> None:
+    def _start(self, become: Become | None = None) -> None:
         inherited = {reports.DESCRIPTOR_VARIABLE: self._reports.descriptor}
         if self._held_port is not None and self._held_port.fileno() >= 0:
             inherited[ports.HELD_PORT_VARIABLE] = self._held_port.fileno()
-        environ = {**self._environ, **{name: str(descriptor) for name, descriptor in inherited.items()}}
-        # In its own session: Ctrl-C in the terminal reaches only the launcher, which then decides.
-        self._popen = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
-            pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=killed_with_parent())
+        spare = become and become(self._command, self._environ, self._log.fileno(), inherited)
+        self._popen = spare or self._popen_with(inherited)
         if self._held_port is not None and not ports.CAN_SHARE_PORT:
             self._held_port.close()
+
+    def _popen_with(self, inherited: Mapping[str, int]) -> subprocess.Popen:
+        environ = {**self._environ, **{name: str(descriptor) for name, descriptor in inherited.items()}}
+        # In its own session: Ctrl-C in the terminal reaches only the launcher, which then decides.
+        return subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
+            pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=killed_with_parent())
 
     def poll(self) -> int | None:
         """Returns the exit code, 128 + n for signal n, or None while it runs."""

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Callable, NamedTuple
 
 from ps_train.launch.process import POLL_SECS, Process
+from ps_train.launch.spare import Spares
 
 GRACE_SECS = 10.0  # for the ps to end after the workers; and, by default, between SIGTERM and SIGKILL
 _CAUSE_SECS = 2.0  # a task that ends because another one fails may end before it
@@ -132,7 +133,8 @@ class Restarts:
     """Restarts tasks that were lost or killed, each a limited number of times."""
 
     def __init__(
-        self, max_restarts: int, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self, max_restarts: int, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic,
+        spares: Spares | None = None,
     ) -> None:
         """Creates it.
 
@@ -140,10 +142,12 @@ class Restarts:
           max_restarts: of each task.
           write: shows a line about each planned restart.
           clock: returns seconds.
+          spares: of whose processes the restarted tasks are made.
         """
         self._max_restarts = max_restarts
         self._write = write
         self._clock = clock
+        self._spares = spares
         self._due_secs: dict[Process, float] = {}
         self._begin_secs = clock()
         self._restart_secs: dict[Process, float] = {}  # the last one of each task
@@ -163,9 +167,11 @@ class Restarts:
                 if self._clock() >= self._due_secs[process]:
                     del self._due_secs[process]
                     self._restart_secs[process] = self._clock()
-                    process.restart()
+                    process.restart(self._spares.become if self._spares else None)
             elif (process.exit_code or 0) >= FIRST_RETRYABLE_CODE and process.restarts < self._max_restarts:
                 self._plan(process)
+        if self._spares and not self._due_secs and all(process.exit_code is None for process in cluster.all):
+            self._spares.keep_ready()
         return self._due_secs.keys()
 
     def _plan(self, process: Process) -> None:

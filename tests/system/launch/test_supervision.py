@@ -22,7 +22,7 @@ class Ended:
         self.is_stopped_on_request = False
         self._then = code if then is None else then
 
-    def restart(self):
+    def restart(self, become=None):
         self.restarts += 1
         self.exit_code = self._then
 
