@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import pathlib
 import re
 import time
@@ -18,15 +19,17 @@ class Sharded:
     """A cluster of some ps and 2 workers that trains on files of numbered lines until all epochs are done."""
 
     def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05, held=(),
-                 num_ps=1, params="", has_own_folders=False):
+                 num_ps=1, params="", has_own_folders=False, url=""):
         """Starts it; the workers with an index in `held` take HOLD_BATCH batches, then wait until `release`.
 
         Args:
           params: further parameters of the plug-in `ledger`, each with a comma in front.
           has_own_folders: whether no task can reach the --train_dir of another one.
+          url: the --train_dir, if it is in a store.
         """
         self.folder, self.group, self.has_own_folders = folder, group, has_own_folders
         self.train_dir = folder / "worker-0" / "train" if has_own_folders else folder / "train"
+        self.url = url
         for index in held:
             (folder / f"hold.{index}").touch()
         for name, first, last in (("a", 0, 700), ("b", 700, NUM_LINES)):
@@ -35,7 +38,7 @@ class Sharded:
         self.cluster = TaskCluster(num_ps, 2)
         plugin = "tests.plugins.ledger"
         self.flags = [f"--model={plugin}", f"--dataset={plugin}", "--batch_size=16", "--optimizer=sgd",
-                      "--learning_rate=1", f"--train_dir={'train' if has_own_folders else self.train_dir}",
+                      "--learning_rate=1", f"--train_dir={url or ('train' if has_own_folders else self.train_dir)}",
                       "--dynamic_sharding", f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}",
                       "--log_steps=10",
                       f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
@@ -132,13 +135,24 @@ class Sharded:
         """Returns how often the parameters of the last checkpoint were trained on each line."""
         from ps_train import testing  # noqa: PLC0415 (as above)
 
-        return collections.Counter(dict(enumerate(testing.read_checkpoint(self.train_dir)["counts"].tolist())))
+        with self.saved_folder() as folder:
+            return collections.Counter(dict(enumerate(testing.read_checkpoint(folder)["counts"].tolist())))
+
+    @contextlib.contextmanager
+    def saved_folder(self):
+        """Yields a folder of this machine with the last checkpoint; of a store, what that has."""
+        from ps_train.parts import table  # noqa: PLC0415 (as above)
+
+        with table.readable_words([f"--train_dir={self.url or self.train_dir}"], "checkpoint") as (word,):
+            yield pathlib.Path(word.partition("=")[2])
 
     def saved_rows(self):
         """Returns the same of the rows of the table."""
         import ps_train  # noqa: PLC0415 (as above)
         from ps_train.storage import checkpoints  # noqa: PLC0415 (as above)
 
-        path = checkpoints.newest_sound(str(self.train_dir))
-        return collections.Counter({int(one): float(value[0]) for ids, values in ps_train.read_table(path, "counts")
-                                    for one, value in zip(ids, values)})
+        with self.saved_folder() as folder:
+            path = checkpoints.newest_sound(str(folder))
+            return collections.Counter({int(one): float(value[0])
+                                        for ids, values in ps_train.read_table(path, "counts")
+                                        for one, value in zip(ids, values)})

@@ -1,12 +1,13 @@
 """Kills workers, chief and ps at random while ps 0 hands out ranges of the input, and checks what was trained on.
 
     python -m tests.soak_ranges --kills=20 --seed=1 [--mode=sync] [--without_ps] [--rows_per_line=1000]
+        [--train_dir=s3://bucket/run]
 
 Each killed task is started again after up to 5 s; the heartbeat time-out is 3 s. At the end all tasks
 must have ended with 0, and each line must count once an epoch, and beside that at most as often as its range was
 reassigned. The counts are those of the parameters, which go back to a checkpoint when a ps is killed. With
 --rows_per_line, rows of a table on two ps count as well, beside a table that takes a while to save, and there are
-deltas.
+deltas. With the URL of a new folder in a store, a chief that is killed may lose its folder on this machine, too.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from __future__ import annotations
 import argparse
 import pathlib
 import random
+import shutil
 import sys
 import tempfile
 import time
 
+from ps_train.config.groups import local_folder
 from tests.processes import ProcessGroup
 from tests.sharded import NUM_EPOCHS, NUM_LINES, Sharded
 
@@ -26,7 +29,7 @@ _RETRYABLE = 128
 
 
 def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool, rows_per_line: int = 0,
-        say=print) -> None:
+        url: str = "", say=print) -> None:
     """Trains once with so many kills; raises AssertionError if it does not end well."""
     rng = random.Random(seed)
     with ProcessGroup(folder / "logs") as group:
@@ -34,19 +37,22 @@ def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool,
         own = ["--save_model_secs=15", "--save_delta_secs=2"] if rows_per_line else ["--save_model_steps=20"]
         training = Sharded(folder, group, [*_MODES[mode], *own, "--start_timeout_secs=60"],
                            batch_secs=0.05 + 0.02 * kills, num_ps=2 if rows_per_line else 1,
-                           params=f",rows_per_line={rows_per_line}")
+                           params=f",rows_per_line={rows_per_line}", url=url)
         ps = [f"ps-{index}" for index in range(2 if rows_per_line else 1)] if has_ps else []
         for number in range(kills):
             task = rng.choice(["worker-0", "worker-1", *ps])
-            _wait_for_progress(training, rng.randrange(1, 100))
+            wait_for_progress(training, rng.randrange(1, 100))
             if not _is_up(training, task):
                 continue
             training.kill(task)
             pause_secs = rng.uniform(0.0, 5.0)
             say(f"kill {number + 1}: {task}, at {training.seen().total()} examples, for {pause_secs:.1f} s")
+            if url and task == "worker-0" and rng.random() < 0.5:
+                shutil.rmtree(local_folder(url), ignore_errors=True)
+                say("    its folder is lost, too")
             time.sleep(pause_secs)
             training.start(task)
-        _see_through(training)
+        see_through(training)
         counts = training.saved_counts()
         num_restores = sum(group.log(name).count("continuing in epoch") for name in group.names)
         training.assert_counts_fit(counts)
@@ -57,7 +63,8 @@ def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool,
             f"{training.reassigned().total()}")
 
 
-def _wait_for_progress(training: Sharded, count: int) -> None:
+def wait_for_progress(training: Sharded, count: int) -> None:
+    """Returns when so many more examples were trained on; starts again what asks for it."""
     begun = training.seen().total()
     end_secs = time.monotonic() + 120
     while training.seen().total() < begun + count and _is_up(training, "worker-0"):
@@ -78,7 +85,8 @@ def _restart(training: Sharded) -> None:
             training.start(task)
 
 
-def _see_through(training: Sharded) -> None:
+def see_through(training: Sharded) -> None:
+    """Returns when all have ended well; starts again what asks for it."""
     end_secs = time.monotonic() + 300
     while any(_is_up(training, task) for task in training.lives):
         assert time.monotonic() < end_secs, f"no end\n{training.group.logs()}"
@@ -95,11 +103,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--mode", choices=sorted(_MODES), default="async")
     parser.add_argument("--without_ps", action="store_true")
     parser.add_argument("--rows_per_line", type=int, default=0)
+    parser.add_argument("--train_dir", default="", help="URL of a new folder in a store")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         try:
             run(pathlib.Path(folder), options.kills, options.seed, options.mode, has_ps=not options.without_ps,
-                rows_per_line=options.rows_per_line, say=lambda line: print(line, flush=True))
+                rows_per_line=options.rows_per_line, url=options.train_dir, say=lambda line: print(line, flush=True))
         except AssertionError as error:
             print(error)
             return 1

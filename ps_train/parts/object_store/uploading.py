@@ -116,16 +116,18 @@ class CheckpointMirror:
         state = self._state(files)
         manifest = manifests.make_manifest(self._links, files)
         names = self._store.names()
-        if unit.manifest not in names or manifests.read_manifest(self._store, unit) != manifest:
+        is_new = unit.manifest not in names or manifests.read_manifest(self._store, unit) != manifest
+        if is_new:
             self._send(unit, manifest, names)
         # Again if it was there already: an attempt before this one may have failed in the midst of these.
         self._note_uploaded(unit, manifest)
         self._check_lock()
         self._record_and_prune(unit)
         self.uploaded[unit] = state
-        _log.info("uploaded %s/%s, %.3g MB in %.3g s%s", self._store.url, unit.name,
-                  sum(size for size, _ in manifest.files.values()) / 1e6, time.monotonic() - start_secs,
-                  self._behind(unit))
+        if is_new:
+            _log.info("uploaded %s/%s, %.3g MB in %.3g s%s", self._store.url, unit.name,
+                      sum(size for size, _ in manifest.files.values()) / 1e6, time.monotonic() - start_secs,
+                      self._behind(unit))
 
     def _send(self, unit: Unit, manifest: Manifest, names: Collection[str]) -> None:
         self._check_lock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import threading
 import unittest.mock
@@ -210,6 +211,18 @@ def test_a_full_disk_here_is_no_fault_of_the_store(tmp_path, monkeypatch):
         fetched(PatientStore(store, 30.0, threading.Event()), there)
     assert str(there) in str(caught.value) and "No space left on device" in str(caught.value)
     assert not list(there.glob("*.new"))
+
+
+def test_what_is_there_already_is_not_sent_again(tmp_path, caplog):
+    """By a training that continues on this machine; nor does the log say so."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        faulty = FaultyStore(store)
+        assert mirror(faulty, here).upload()
+    assert not [request for request in faulty.requests if request[0] == "put"]
+    assert caplog.text.count("uploaded ") == 1
 
 
 def test_how_far_the_uploads_are_behind_is_known(tmp_path):
