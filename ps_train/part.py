@@ -13,7 +13,7 @@ A part is a folder in `parts/`. What it has of these is named in its row of the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 
@@ -50,7 +50,7 @@ class Part:
         """Takes the part's settings from the flags."""
 
     def adjust(self, settings: Any) -> Any:
-        """Returns the `tasks.settings.WorkerSettings` of this worker, with what the part needs changed in them."""
+        """Returns the `tasks.setup.WorkerSettings` of this worker, with what the part needs changed in them."""
         return settings
 
     def around_task(self) -> contextlib.AbstractContextManager:
@@ -141,7 +141,7 @@ class Part:
         """Returns a context around all that this worker does at its server: training and the final evaluation.
 
         Args:
-          connected: the `tasks.connected_worker.ConnectedWorker`.
+          connected: the `tasks.worker.ConnectedWorker`.
         """
         return contextlib.nullcontext()
 
@@ -239,23 +239,50 @@ class LaunchPart:
         return None
 
 
+def _each(method: str) -> Any:
+    """Returns a method of `Parts` that calls the method of that name of each part."""
+    def call(self: Parts, *args: Any) -> None:
+        for part in self._parts:
+            getattr(part, method)(*args)
+
+    return call
+
+
+def _within_each(method: str) -> Any:
+    """Returns a method of `Parts` that enters the contexts which the method of that name of each part returns."""
+    @contextlib.contextmanager
+    def call(self: Parts, *args: Any) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for part in self._parts:
+                stack.enter_context(getattr(part, method)(*args))
+            yield
+
+    return call
+
+
 class Parts(Part):
     """All parts of a worker, in the order of the table: contexts are left in reverse."""
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self._parts = list(parts)
 
+    begin_graph = _each("begin_graph")
+    before_server = _each("before_server")
+    after_evaluation = _each("after_evaluation")
+    check_origin = _each("check_origin")
+    after_init = _each("after_init")
+    after_restore = _each("after_restore")
+    ended_loop = _each("ended_loop")
+    around_task = _within_each("around_task")
+    around_evaluations = _within_each("around_evaluations")
+    at_server = _within_each("at_server")
+    training = _within_each("training")
+    running = _within_each("running")
+
     def adjust(self, settings: Any) -> Any:
         for part in self._parts:
             settings = part.adjust(settings)
         return settings
-
-    def around_task(self) -> contextlib.AbstractContextManager:
-        return self._entered(lambda part: part.around_task())
-
-    def begin_graph(self) -> None:
-        for part in self._parts:
-            part.begin_graph()
 
     def update(self, update: Any) -> Any:
         for part in self._parts:
@@ -266,44 +293,12 @@ class Parts(Part):
         """Returns the `saved_part` of each part that has one."""
         return [saved for part in self._parts if (saved := part.saved_part()) is not None]
 
-    def before_server(self, task: Any) -> None:
-        for part in self._parts:
-            part.before_server(task)
-
     def final_evaluation(self, task: Any) -> Any | None:
         replacements = (part.final_evaluation(task) for part in self._parts)
         return next((replacement for replacement in replacements if replacement is not None), None)
 
-    def around_evaluations(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
-        return self._entered(lambda part: part.around_evaluations(plugins, evaluator, stop))
-
     def is_due(self, path: str) -> bool:
         return all(part.is_due(path) for part in self._parts)
-
-    def after_evaluation(self, evaluation: Any, path: str) -> None:
-        for part in self._parts:
-            part.after_evaluation(evaluation, path)
-
-    def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
-        return self._entered(lambda part: part.at_server(connected))
-
-    def training(self, connected: Any) -> contextlib.AbstractContextManager:
-        return self._entered(lambda part: part.training(connected))
-
-    def check_origin(self, path: str | None) -> None:
-        for part in self._parts:
-            part.check_origin(path)
-
-    def after_init(self, session: Any) -> None:
-        for part in self._parts:
-            part.after_init(session)
-
-    def after_restore(self, session: Any, path: str) -> None:
-        for part in self._parts:
-            part.after_restore(session, path)
-
-    def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
-        return self._entered(lambda part: part.running(session, is_live))
 
     def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
         for part in reversed(self._parts):  # the last one of the table is next to the step
@@ -315,19 +310,8 @@ class Parts(Part):
             loop = part.around_loop(loop, session)
         return loop
 
-    def ended_loop(self) -> None:
-        for part in self._parts:
-            part.ended_loop()
-
     def status(self) -> Mapping[str, Any]:
         return {name: value for part in self._parts for name, value in part.status().items()}
-
-    @contextlib.contextmanager
-    def _entered(self, context_of: Callable[[Part], contextlib.AbstractContextManager]):
-        with contextlib.ExitStack() as stack:
-            for part in self._parts:
-                stack.enter_context(context_of(part))
-            yield
 
 
 NO_PARTS = Parts()  # of a graph or a worker that a program or a test makes by itself

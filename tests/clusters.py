@@ -19,8 +19,8 @@ from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import saver
 from ps_train.storage.journal import Journal
-from ps_train.tasks import ps, settings, setup
-from ps_train.tasks.connected_worker import ConnectedWorker, PreparedWorker
+from ps_train.tasks import ps, setup
+from ps_train.tasks.worker import ConnectedWorker, PreparedWorker
 from ps_train.testing import read_checkpoint  # noqa: F401 (used as clusters.read_checkpoint)
 from ps_train.training import evaluation, recovery, replica_graph
 from ps_train.training import loop as step_loop
@@ -166,9 +166,9 @@ class Worker(threading.Thread):
         timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=heartbeat_timeout_secs,
                             end_secs=end_timeout_secs)
         saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
-        defaults = settings.worker_settings(Config(num_gpus=0), view)
+        defaults = setup.worker_settings(Config(num_gpus=0), view)
         own = defaults._replace(
-            server=settings.ServerSettings(num_gpus=0, is_existing=True),  # those of the test
+            num_gpus=0, has_server=True,  # that of the test
             loop=schedule(train_steps)._replace(worker_name=view.task.name),
             sessions=recovery.SessionSettings(train_dir=str(train_dir), saves=saves, timeouts=timeouts),
             identity=defaults.identity._replace(shared_flags=shared_flags or {}))

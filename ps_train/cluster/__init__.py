@@ -11,5 +11,4 @@ Start with `spec.py`. Nothing here imports TensorFlow.
     addresses     parses and checks "host:port"
     ports         checks that a task's port is free; lets a server bind the port that a launcher keeps free for it
     reachability  waits until other tasks accept connections
-    description   compares how two tasks are configured
 """

@@ -8,11 +8,8 @@ Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackb
 
     state.py         the state of training, a snapshot of the workers, and the claim of a process to be worker i
     blackboard.py    reads and writes the blackboard
-    connection.py    the session through which a blackboard call reaches a ps
-    variables.py     the variables that the blackboard consists of
-    terms.py         a chief that was replaced writes nothing any more
+    variables.py     the variables that the blackboard consists of, and the terms of chiefs
     heartbeat.py     claims a worker's number and sends its heartbeats
-    agreement.py     do all tasks describe the same cluster?
-    fingerprint.py   do all workers train the same model in the same way?
-    sessions.py      session options, closing, and the meaning of a TensorFlow error
+    agreement.py     do all tasks describe the same cluster, and train the same model in the same way?
+    sessions.py      session options, closing, the meaning of a TensorFlow error, and calls to the blackboard
 """

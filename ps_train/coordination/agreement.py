@@ -1,28 +1,44 @@
-"""Do all tasks describe the same cluster? Before it joins, a worker compares its description with each ps.
+"""Do all tasks describe the same cluster, and do all workers train the same model in the same way?
+
+Before it joins, a worker compares its description of the cluster with each ps. Only jobs and indexes are compared: a
+task may reach another through a tunnel or a proxy, at an address that only it knows.
 
     each ps records its description --> all equal      the worker continues
                                     --> one differs    ConfigError; recorded on the ps as `mismatch`: all tasks end
 
 Every question goes to the ps's server and stays there. A session through the worker's server would end in
-`No worker known as /job:worker/...` if a ps does not know that worker. See docs/decisions/blackboard.md.
+`No worker known as /job:worker/...` if a ps does not know that worker.
+
+The fingerprint of a worker is everything else that must be the same for all workers of a training, as text:
+
+    chief: fingerprint_of --> the blackboard --> other workers: fingerprint_differences --> refused, or admitted
+
+See docs/decisions/blackboard.md.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import logging
+import os
 import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster import description, reachability
+from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
-from ps_train.coordination.connection import run_on_ps
+from ps_train.coordination.sessions import if_answered, run_on_ps
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError
 
+_MAX_SHOWN = 8  # indexes of tasks
+_MOST_DIFFERENCES = 4
+_UNKNOWN = "unknown"  # a value that one of the two tasks does not know is not compared
 _log = logging.getLogger(__name__)
 
 
@@ -57,23 +73,17 @@ def check_ps(cluster: Cluster, first: Task) -> None:
     if not reachability.accepts(first.address):
         raise BlackboardError("ps_unreachable", f"{first} does not answer")
     ps_description, _ = _read_description(first)
-    if ps_description and not description.knows(ps_description, cluster.task):
+    if ps_description and not _knows(ps_description, cluster.task):
         raise ConfigError("clusters_differ", f"{first} was not configured with {cluster.task}; give every task the "
                           "same --ps_hosts, or the same cluster in TF_CONFIG")
 
 
 def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
-    """Returns true if the ps describes the same cluster, false if it does not answer yet.
-
-    Raises:
-      ConfigError: see `check`.
-    """
-    try:
-        ps_description, mismatch = _read_description(ps)
-    except BlackboardError as error:
-        _log.debug("%s", error)
+    """Returns true if the ps describes the same cluster, false if it does not answer yet; raises as `check` does."""
+    if (answer := if_answered(lambda: _read_description(ps))) is None:
         return False
-    differing = description.difference(cluster, ps, ps_description) if ps_description else ""
+    ps_description, mismatch = answer
+    differing = _cluster_difference(cluster, ps, ps_description) if ps_description else ""
     if differing and not existing_servers and _is_needed(cluster, ps_description):
         mismatch = mismatch or f"the tasks have different cluster settings: {differing}"
     if mismatch:
@@ -85,7 +95,7 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
 
 def _is_needed(cluster: Cluster, ps_description: str) -> bool:
     """Returns whether training is incomplete without this worker: the ps expects it, and it has never taken part."""
-    if not (cluster.is_chief or description.knows(ps_description, cluster.task)):
+    if not (cluster.is_chief or _knows(ps_description, cluster.task)):
         return False  # a worker that is not expected
     number = cluster.worker_number
     try:
@@ -121,3 +131,106 @@ def _reading(*names: str) -> tuple[tf.Graph, list[tf.Tensor]]:
 def _writing_mismatch(mismatch: str) -> tuple[tf.Graph, tf.Operation]:
     with tf.Graph().as_default() as graph:
         return graph, variables.write("mismatch", mismatch)
+
+
+def describe_cluster(cluster: Cluster) -> str:
+    """Returns the cluster as this task is configured, as text for the other tasks."""
+    return json.dumps({
+        "task": cluster.task.name,
+        "elastic": cluster.is_elastic,
+        "tasks": {job: sorted(tasks) for job, tasks in cluster.server_spec.items()},
+        "partial": sorted(cluster.partial),
+    })
+
+
+def _cluster_difference(cluster: Cluster, ps: Task, description: str) -> str:
+    """Returns how the clusters of a worker and of one of its ps differ, as a line, or "" if they agree.
+
+    A job of which either task may know only some tasks is not compared. But the ps must know this worker, unless the
+    cluster is elastic.
+
+    Args:
+      cluster: the cluster of the worker.
+      ps: one of its ps.
+      description: the result of `describe_cluster` at the address of that ps.
+    """
+    theirs, mine = json.loads(description), json.loads(describe_cluster(cluster))
+    if theirs["task"] != ps.name:
+        return (f"{cluster.task} was configured with {ps.name} at {ps.address}, but {theirs['task']} runs there; "
+                "list the ps in the same order for every task")
+    if theirs["elastic"] != mine["elastic"]:
+        kinds = ("an elastic", "a fixed") if theirs["elastic"] else ("a fixed", "an elastic")
+        return (f"{ps} was configured for {kinds[0]} cluster, {cluster.task} for {kinds[1]} one; start all tasks with "
+                "--elastic, or all without it")
+    jobs = [job for job in sorted({*theirs["tasks"], *mine["tasks"]})
+            if job not in theirs["partial"] + mine["partial"] and theirs["tasks"].get(job) != mine["tasks"].get(job)]
+    if not jobs and not cluster.is_elastic and cluster.index not in theirs["tasks"].get(cluster.job, []):
+        jobs = [cluster.job]
+    if not jobs:
+        return ""
+    my_tasks, their_tasks = (" and ".join(_words(job, settings["tasks"].get(job, [])) for job in jobs)
+                             for settings in (mine, theirs))
+    return (f"{ps} was configured with {their_tasks}, {cluster.task} with {my_tasks}; give every task the same "
+            "--ps_hosts and --worker_hosts, or the same cluster in TF_CONFIG")
+
+
+def _knows(description: str, task: Task) -> bool:
+    """Returns whether a ps is configured with a task, or may know only some tasks of that job (`partial`)."""
+    settings = json.loads(description)
+    return task.job in settings["partial"] or task.index in settings["tasks"].get(task.job, [])
+
+
+def _words(job: str, indexes: Sequence[int]) -> str:
+    """Returns `2 workers`, or `workers 0, 3` if the indexes have gaps."""
+    plural = job if job == "ps" or len(indexes) == 1 else f"{job}s"
+    if list(indexes) == list(range(len(indexes))):
+        return f"{len(indexes) or 'no'} {plural}"
+    shown = [str(index) for index in indexes[:_MAX_SHOWN]] + ["..."] * (len(indexes) > _MAX_SHOWN)
+    return f"{plural} {', '.join(shown)}"
+
+
+def fingerprint_of(
+    cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
+    packed: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None, train_dir: str = "",
+) -> str:
+    """Returns the fingerprint of a worker.
+
+    Args:
+      options: name -> value of the flags that all workers must share.
+      variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
+      packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
+      others: name -> further values that must be the same for all workers.
+      train_dir: the chief's; the other workers do not know it.
+    """
+    places = packed or {}
+    return json.dumps({
+        **{f"--{name}": value for name, value in options.items()},
+        "number of ps": len(cluster.ps),
+        "number of workers": _UNKNOWN if "worker" in cluster.partial else cluster.num_workers,
+        "--train_dir": os.path.realpath(train_dir) if train_dir else _UNKNOWN,
+        **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
+           for variable in variables},
+        **(others or {}),
+    }, sort_keys=True)
+
+
+def _variable(variable: tf.Variable, place: str | None) -> str:
+    shape = variable.shape.as_list() if variable.shape.rank is not None else "of unknown shape"
+    ps = tf.DeviceSpec.from_string(variable.device).task
+    return f"{variable.dtype.base_dtype.name}{shape} on ps:{ps}{f', in {place}' if place else ''}"
+
+
+def fingerprint_differences(theirs: str, this: str, *, their_name: str) -> list[str]:
+    """Returns a line for each difference between two fingerprints; only the first few if there are many.
+
+    Args:
+      theirs: the fingerprint of the other task.
+      this: the fingerprint of this task.
+      their_name: the other task in messages, such as "worker:0 (chief)".
+    """
+    other, mine = json.loads(theirs), json.loads(this)
+    names = [name for name in sorted({*other, *mine})
+             if other.get(name) != mine.get(name) and _UNKNOWN not in (other.get(name), mine.get(name))]
+    lines = [f"{name}: here {mine.get(name, 'missing')}, at {their_name} {other.get(name, 'missing')}"
+             for name in names[:_MOST_DIFFERENCES]]
+    return lines + ([f"and {len(names) - _MOST_DIFFERENCES} more"] if len(names) > _MOST_DIFFERENCES else [])

@@ -4,7 +4,7 @@
     ps 0       the incarnations for which the chief has prepared the parameters · the chief's fingerprint · a clock
                for each worker: its claim, last heartbeat and global step, its local steps, whether it has finished
 
-Tasks reach it through the TensorFlow servers that run anyway (`connection.py`). See docs/decisions/blackboard.md.
+Tasks reach it through the TensorFlow servers that run anyway (`sessions.py`). See docs/decisions/blackboard.md.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster import description, reachability
+from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.coordination import terms, variables
-from ps_train.coordination.connection import Connection, run_on_ps
+from ps_train.coordination import agreement, variables
+from ps_train.coordination.sessions import Connection, run_on_ps
 from ps_train.coordination.state import AdmissionView, Snapshot, State, new_claim
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import clock, waits
@@ -37,7 +37,7 @@ class Blackboard:
 
     Attributes:
       first_ps: the ps that has the blackboard.
-      term: of the chief that this is (terms.py); `terms.NO_TERM` before `begin_term` and for other tasks.
+      term: of the chief that this is (variables.py); `variables.NO_TERM` before `begin_term` and for other tasks.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Blackboard:
           ps: the parameter servers that this task uses; the first one has the variables that are on a single ps.
           own_task: the task behind `target`, or None if that is the first ps.
           is_elastic: see `Cluster`.
-          cluster_description: the description that `create` records, see cluster/description.py; None for other tasks.
+          cluster_description: the description that `create` records, see agreement.py; None for other tasks.
           heartbeat_timeout_secs: the bound of every snapshot.
         """
         self._heartbeat_timeout_secs = heartbeat_timeout_secs
         self._ps, self.first_ps = list(ps), ps[0]
         self._last_tick_secs = clock.now()
-        self.term = terms.NO_TERM
+        self.term = variables.NO_TERM
         with tf.Graph().as_default() as graph:
             self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             self._claim, self._term = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             self._build_for_every_ps()
-            self._begin_term = terms.begin_term_on(self._ps, self._worker, self._claim)
+            self._begin_term = variables.begin_term_on(self._ps, self._worker, self._claim)
             with tf.device(self._ps[0].device):
                 self._build_for_first_ps()
                 self._build_for_workers()
@@ -77,12 +77,12 @@ class Blackboard:
         self._read_incarnations, self._write_first_ps = [], []
         for task in self._ps:
             with tf.device(task.device):
-                self._write_states.append(terms.write_in(
+                self._write_states.append(variables.write_in(
                     self._term, lambda: variables.write("state", self._value), values=[self._value]))
-                self._raise_states.append(terms.write_in(self._term, lambda: variables.write(
+                self._raise_states.append(variables.write_in(self._term, lambda: variables.write(
                     "state", tf.maximum(variables.read("state"), self._value)), values=[self._value]))
                 # In one call: servers that become idle have not been asked to stop.
-                self._write_idle.append(terms.write_in(self._term, lambda: [
+                self._write_idle.append(variables.write_in(self._term, lambda: [
                     variables.write("state", State.IDLE), variables.clear("stop_requested")]))
                 self._read_incarnations.append(variables.read("incarnation"))
                 self._write_first_ps.append(variables.write("first_ps", self._ps[0].address))
@@ -95,23 +95,18 @@ class Blackboard:
             self._create = variables.write("incarnation", self._value)
 
     def _build_for_first_ps(self) -> None:
-        self._read_state = variables.read("state")
-        self._read_first_ps = variables.read("first_ps")
-        self._read_mismatch = variables.read("mismatch")
-        self._read_stop_requested = variables.read("stop_requested")
-        self._read_prepared = variables.read("prepared")
+        self._values = {name: variables.read(name) for name in (
+            "state", "first_ps", "mismatch", "stop_requested", "prepared", "fingerprint", "chief_activity",
+            "end_reason")}
         self._incarnations = tf.placeholder(tf.int64, [variables.MAX_PS])
         self._string = tf.placeholder(tf.string, [])
-        self._write_prepared = terms.write_in(
+        self._write_prepared = variables.write_in(
             self._term, self._record_prepared, values=[self._string, self._incarnations])
-        self._read_fingerprint = variables.read("fingerprint")
         self._write_activity = variables.write("chief_activity", self._string)
-        self._read_activity = variables.read("chief_activity")
         self._write_reason = variables.write("end_reason", self._string)
-        self._read_reason = variables.read("end_reason")
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
-        self._read_snapshot = [self._read_state, *(
+        self._read_snapshot = [self._values["state"], *(
             variables.read(name)
             for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness"))]
 
@@ -121,9 +116,9 @@ class Blackboard:
             return [variables.write("prepared", self._incarnations), variables.clear("end_reason")]
 
     def _build_for_workers(self) -> None:
-        self._clear_workers = terms.write_in(
+        self._clear_workers = variables.write_in(
             self._term, lambda: [variables.clear("local_steps"), variables.clear("finished")])
-        self._clear_finished_of_claimed = terms.write_in(self._term, lambda: variables.write("finished", tf.where(
+        self._clear_finished_of_claimed = variables.write_in(self._term, lambda: variables.write("finished", tf.where(
             tf.not_equal(variables.read("claims"), 0), tf.zeros([variables.MAX_WORKERS], tf.int64),
             variables.read("finished"))))
         self._mark_finished = variables.write_element("finished", self._worker, 1)
@@ -179,19 +174,19 @@ class Blackboard:
 
     def state(self) -> State:
         """Returns the state of training."""
-        return State(int(self._run(self._read_state)))
+        return State(int(self._run(self._values["state"])))
 
     def first_ps_address(self) -> str:
         """Returns the address of ps 0 that the chief has written to this ps, "" if it has written none."""
-        return self._run(self._read_first_ps).decode()
+        return self._run(self._values["first_ps"]).decode()
 
     def mismatch(self) -> str:
         """Returns how the cluster descriptions of two tasks differ, as one line; "" if none was recorded."""
-        return self._run(self._read_mismatch).decode()
+        return self._run(self._values["mismatch"]).decode()
 
     def is_stop_requested(self) -> bool:
         """Returns whether `ps_train stop` has asked all tasks to stop."""
-        return bool(self._run(self._read_stop_requested))
+        return bool(self._run(self._values["stop_requested"]))
 
     def snapshot(self) -> Snapshot:
         """Returns the current state of training and of the workers, as ps 0 has it."""
@@ -203,7 +198,8 @@ class Blackboard:
 
     def is_prepared(self) -> bool:
         """Returns whether a chief has prepared the parameters and no ps has restarted since."""
-        state, prepared, *incarnations = self._run([self._read_state, self._read_prepared, *self._read_incarnations])
+        state, prepared, *incarnations = self._run([
+            self._values["state"], self._values["prepared"], *self._read_incarnations])
         return self._is_prepared(state, prepared, incarnations)
 
     def _is_prepared(self, state: int, prepared: np.ndarray, incarnations: Sequence[int]) -> bool:
@@ -221,7 +217,7 @@ class Blackboard:
 
     def fingerprint(self) -> str:
         """Returns the chief's fingerprint, "" if the chief has not written one."""
-        return self._run(self._read_fingerprint).decode()
+        return self._run(self._values["fingerprint"]).decode()
 
     def note_activity(self, activity: str) -> None:
         """Records the activity of the chief before training begins, for the tasks that wait for it."""
@@ -239,7 +235,7 @@ class Blackboard:
             return f"{self.first_ps} does not answer"
 
     def _describe_joined(self, cluster: Cluster) -> str:
-        activity, snapshot = self._run(self._read_activity).decode(), self.snapshot()
+        activity, snapshot = self._run(self._values["chief_activity"]).decode(), self.snapshot()
         chief, alive = cluster.number_of(cluster.chief), snapshot.alive()
         others = ", ".join(cluster.worker_name(number) for number in alive if number != chief)
         joined = f"{cluster.chief.name} (chief) has {'' if chief in alive else 'not '}joined"
@@ -282,7 +278,7 @@ class Blackboard:
 
     def _write_in_term(self, writes: list[tf.Tensor], feed: dict[tf.Tensor, Any]) -> None:
         if not all(self._run(writes, {**feed, self._term: self.term})):
-            raise BlackboardError("chief_replaced", terms.REFUSED)
+            raise BlackboardError("chief_replaced", variables.REFUSED)
 
     def announce(self, state: State) -> None:
         """Writes the state of training to every ps; servers that become idle have not been asked to stop."""
@@ -300,7 +296,7 @@ class Blackboard:
 
     def end_reason(self) -> str:
         """Returns the reason given with the end of training, or ""."""
-        return self._run(self._read_reason).decode()
+        return self._run(self._values["end_reason"]).decode()
 
     def announce_done(self) -> None:
         """Announces that all work is done, to each ps that is running.
@@ -310,7 +306,7 @@ class Blackboard:
         """
         # A ps that has received it ends, so a call to all of them is not repeated; each is told at its own server.
         with tf.Graph().as_default() as graph:
-            write = terms.write_in(tf.constant(self.term, tf.int64), lambda: variables.write("state", State.DONE))
+            write = variables.write_in(tf.constant(self.term, tf.int64), lambda: variables.write("state", State.DONE))
         end_secs = clock.now() + _DONE_SECS
         waiting = list(self._ps)
         while waiting:
@@ -323,7 +319,7 @@ class Blackboard:
                         failed.append((ps, error))
                     else:
                         if not is_written:
-                            raise BlackboardError("chief_replaced", terms.REFUSED)
+                            raise BlackboardError("chief_replaced", variables.REFUSED)
             if failed and clock.now() >= end_secs:
                 raise failed[-1][1]
             waiting = [ps for ps, _ in failed]
@@ -365,7 +361,7 @@ class Blackboard:
 def for_ps(target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:
     """Returns a ps's view of its part; it needs no other task."""
     return Blackboard(target, [cluster.task], None, is_elastic=cluster.is_elastic,
-                      cluster_description=description.describe_cluster(cluster),
+                      cluster_description=agreement.describe_cluster(cluster),
                       heartbeat_timeout_secs=heartbeat_timeout_secs)
 
 

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from ps_train.cluster import addresses
 from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.state import Snapshot, State, is_same_place, new_claim
+from ps_train.coordination.sessions import if_answered
+from ps_train.coordination.state import State, is_same_place, new_claim
 from ps_train.errors import BlackboardError, ConfigError
-from ps_train.runtime import clock, signals, threads, waits
+from ps_train.runtime import clock, threads, waits
 
 HEARTBEAT_SECS = 1.0
 _LEAVE_SECS = 1.0
@@ -97,7 +98,7 @@ class Heartbeat:
           ClusterLostError: ps 0 does not answer within `start_timeout_secs`.
         """
         awaited = f"the blackboard on {self._board.first_ps}"
-        snapshot = waits.until(lambda: _snapshot(visitor), start_timeout_secs, awaited, self._stop)
+        snapshot = waits.until(lambda: if_answered(visitor.snapshot), start_timeout_secs, awaited, self._stop)
         last_secs = float(snapshot.heartbeats[self._number])
         if snapshot.is_alive(self._number) and not is_same_place(int(snapshot.claims[self._number]), self._claim):
             _log.info("%s sent a heartbeat %.1f s ago; waiting up to %g s to see whether it is still alive",
@@ -106,7 +107,7 @@ class Heartbeat:
 
     def _has_claimed(self, visitor: Blackboard, last_secs: float) -> bool:
         """Claims the number if it is free; `last_secs` is the heartbeat that its holder had sent before this wait."""
-        now = _snapshot(visitor)
+        now = if_answered(visitor.snapshot)
         if now is None:
             return False
         holder = int(now.claims[self._number])
@@ -171,7 +172,7 @@ class Heartbeat:
             self.has_chief_failed = self._board.state() == State.FAILED
             self.mismatch = self._board.mismatch()
             if self._board.is_stop_requested():
-                signals.stop_on_request(self._stop)
+                waits.stop_on_request(self._stop)
         if self.mismatch:
             self._stop.set()
 
@@ -188,11 +189,3 @@ class Heartbeat:
         self.is_replaced = True
         self._left.set()
         self._stop.set()
-
-
-def _snapshot(board: Blackboard) -> Snapshot | None:
-    try:
-        return board.snapshot()
-    except BlackboardError as error:
-        _log.debug("%s", error)
-        return None

@@ -3,19 +3,33 @@
 Each function adds operations to the current graph, on the current device: `with tf.device(ps.device)` around a call
 chooses the ps. Because the names are fixed, any graph can use the variables; because they are no `tf.Variable`, no
 Saver, readiness check or `tf.global_variables()` sees them. See docs/decisions/blackboard.md.
+
+What a chief writes is refused where a later chief has begun its term. A chief can freeze between any two of its calls,
+and while a call is on its way. When it wakes, another process may have its number, may have prepared the parameters,
+and workers may train on them. So each ps has the number of the latest term. It only rises.
+
+    begin    on all ps: the highest term of any ps, plus 1; then on ps 0, if the process still holds the chief's number
+    write    on each ps, in the graph call of the write itself: only if that ps knows of no later term
+
+A chief reads the terms after its claim, and the one before it had passed ps 0 before that claim. So the term of the
+later chief is higher on each ps that has not restarted. On one that has, the sessions of the earlier chief have ended.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.cluster.spec import Task
 from ps_train.parts import table
 
 # Fixed sizes: no task needs to know the number of workers or ps.
 MAX_WORKERS = 1024
 MAX_PS = 1024
+NO_TERM = 2**63 - 1  # of a task that is no chief: nothing that it writes is refused
+REFUSED = "another process has begun a later term as chief"
 
 # Variable -> shape and dtype. Those of shape [MAX_WORKERS] have an element for each worker. Parts have further ones, in
 # their board.py.
@@ -23,8 +37,8 @@ _ON_EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
     "first_ps": ([], tf.string),  # address of ps 0, which the chief writes
-    "term": ([1], tf.int64),  # of the latest chief (terms.py)
-    "cluster": ([], tf.string),  # the cluster as this ps is configured (cluster/description.py)
+    "term": ([1], tf.int64),  # of the latest chief
+    "cluster": ([], tf.string),  # the cluster as this ps is configured (agreement.py)
     "stop_requested": ([], tf.int64),  # 1 after `ps_train stop` (parts/control/)
     "mismatch": ([], tf.string),  # how two tasks' cluster descriptions differ, "" if they agree (agreement.py)
 }
@@ -123,3 +137,58 @@ def was_written(name: str) -> tf.Tensor:
 def _handle(name: str) -> tf.Tensor:
     shape, dtype = _ALL[name]
     return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"ps_train/{name}", container="")
+
+
+def begin_term_on(all_ps: Sequence[Task], worker: tf.Tensor, claim: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Begins a term on all ps for the chief with this worker number and claim; both are int64 scalars.
+
+    Returns:
+      The number of the term, int64 scalar, and whether the claim holds the chief's number, bool scalar.
+    """
+    first, *others = [task.device for task in all_ps]
+    latest = []
+    for task in all_ps:
+        with tf.device(task.device):
+            latest.append(read_element("term", 0))
+    # Only in this order does a process that is replaced in the middle raise no term above that of its successor, which
+    # reads the terms after its own claim.
+    with tf.device(first), tf.control_dependencies(latest):
+        holds_number = tf.equal(read("claims")[worker], claim)
+        term = tf.where(holds_number, tf.reduce_max(tf.stack(latest)) + 1, tf.constant(0, tf.int64))
+    raised = []
+    for device in others:
+        with tf.device(device):
+            raised.append(raise_element("term", 0, term))
+    with tf.device(first):
+        with tf.control_dependencies(raised):
+            raised_first = raise_element("term", 0, term)
+        with tf.control_dependencies([raised_first]):
+            is_accepted = holds_number & tf.equal(read("claims")[worker], claim)
+    return term, is_accepted
+
+
+def is_current(term: tf.Tensor) -> tf.Tensor:
+    """Returns whether the ps of the current device knows of no later term, bool scalar."""
+    with tf.control_dependencies([tf.identity(term)]):  # it may be on its way while the chief is frozen
+        return tf.less_equal(read_element("term", 0), term)
+
+
+def write_in(
+    term: tf.Tensor, write: Callable[[], tf.Operation | Sequence[tf.Operation]], *, values: Sequence[tf.Tensor] = ()
+) -> tf.Tensor:
+    """Adds the operations of `write()` to the current device; they run unless it knows of a later term.
+
+    Args:
+      values: what is written, as far as it is fed: the term is checked when it is there.
+
+    Returns:
+      bool scalar, whether they have run.
+    """
+    with tf.control_dependencies([tf.identity(value) for value in values]):
+        condition = is_current(term)
+    return tf.cond(condition, lambda: _after(write()), lambda: tf.constant(False))
+
+
+def _after(operations: tf.Operation | Sequence[tf.Operation]) -> tf.Tensor:
+    with tf.control_dependencies([operations] if isinstance(operations, tf.Operation) else operations):
+        return tf.constant(True)

@@ -80,11 +80,7 @@ def load_dataset(name: str) -> Dataset:
 
 
 def _make_optimizer(module: types.ModuleType) -> Callable[..., Any] | None:
-    """Returns the make_optimizer of a module, or None.
-
-    Raises:
-      ConfigError: it has the wrong signature.
-    """
+    """Returns the make_optimizer of a module, whose signature is checked, or None."""
     if not hasattr(module, "make_optimizer"):
         return None
     return checked_function("--model", module, "make_optimizer", ("params", "global_step"))

@@ -19,19 +19,10 @@ from typing import Callable
 
 from ps_train.errors import StoppedError, StopRequestedError
 from ps_train.runtime.threads import Call
+from ps_train.runtime.waits import StopEvent, is_stop_requested
 
 _POLL_SECS = 0.2
 _log = logging.getLogger(__name__)
-
-
-class StopEvent(threading.Event):
-    """Asks a task to stop.
-
-    Attributes:
-      is_requested: whether `ps_train stop` was the reason, and not a signal.
-    """
-
-    is_requested = False
 
 
 @contextlib.contextmanager
@@ -55,18 +46,6 @@ def on_signals() -> Iterator[StopEvent]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def stop_on_request(stop: threading.Event) -> None:
-    """Sets the event as a signal would, and notes that `ps_train stop` was the reason."""
-    if isinstance(stop, StopEvent):
-        stop.is_requested = True
-    stop.set()
-
-
-def is_stop_requested(stop: threading.Event) -> bool:
-    """Returns whether `stop_on_request` has set the event."""
-    return isinstance(stop, StopEvent) and stop.is_requested
 
 
 def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:

@@ -3,6 +3,7 @@
     until(condition, timeout_secs, awaited, stop)    calls a condition until it is true
     bounded(call, timeout_secs, awaited)             a call that TensorFlow gives no time-out
     Reminder(awaited)                                for any other loop
+    StopEvent                                        ends a wait: by a signal, or by `ps_train stop`
 
 A wait of more than ten seconds logs every ten seconds what it waits for.
 """
@@ -24,6 +25,28 @@ DESCRIBE_SECS = 5.0
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0
 _log = logging.getLogger(__name__)
+
+
+class StopEvent(threading.Event):
+    """Asks a task to stop.
+
+    Attributes:
+      is_requested: whether `ps_train stop` was the reason, and not a signal.
+    """
+
+    is_requested = False
+
+
+def stop_on_request(stop: threading.Event) -> None:
+    """Sets the event as a signal would, and notes that `ps_train stop` was the reason."""
+    if isinstance(stop, StopEvent):
+        stop.is_requested = True
+    stop.set()
+
+
+def is_stop_requested(stop: threading.Event) -> bool:
+    """Returns whether `stop_on_request` has set the event."""
+    return isinstance(stop, StopEvent) and stop.is_requested
 
 
 class Reminder:

@@ -28,16 +28,6 @@ _log = logging.getLogger(__name__)
 _Call = Callable[[tf.summary.FileWriter], object]
 
 
-def add_loss(loss: tf.Tensor) -> None:
-    """Adds a summary of the loss to the graph, unless the model already has one with that tag."""
-    # Not `tf.summary.scalar`, which would make the tag "loss_1" if the model has an operation named "loss", as many
-    # have. The loss of the evaluation would then be in another chart.
-    tags = [tf.get_static_value(summary.op.inputs[0]) for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)
-            if summary.op.type == "ScalarSummary"]
-    if LOSS_TAG.encode() not in tags:
-        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=LOSS_TAG, values=loss))
-
-
 class Summaries:
     """The event files of one folder, over all sessions of a training."""
 

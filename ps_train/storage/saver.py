@@ -124,12 +124,8 @@ class CheckpointSaver:
         """
         self._requests.append(answer)
         if self._last_path:
-            self._complete_requests()
+            _complete(self._take_requests(), path=self._last_path)
         self._wake.set()
-
-    def _complete_requests(self) -> None:
-        """Completes pending save requests with the final checkpoint."""
-        _complete(self._take_requests(), path=self._last_path)
 
     def _take_requests(self) -> list[Callable[[str, str], None]]:
         requests = []
@@ -224,7 +220,7 @@ class CheckpointSaver:
             try:
                 step = self._step(session)
                 self._last_path = self._save(session, step, never)
-                self._complete_requests()
+                _complete(self._take_requests(), path=self._last_path)
                 return
             except _FAILURES as error:
                 if self._is_over(error):
@@ -247,11 +243,7 @@ class CheckpointSaver:
         return int(session.run(self._savable.global_step))
 
     def _save(self, session: tf.Session, step: int, stop: threading.Event) -> str:
-        """Ensures that this global step, or a later one, has a sound checkpoint; returns its path.
-
-        Raises:
-          one of _FAILURES, or FolderLostError.
-        """
+        """Returns the path of a sound checkpoint of this global step or a later one; raises as `_save_delta` does."""
         path = self._path_of(step)
         self._check_folder()
         if not checkpoints.is_sound(path):

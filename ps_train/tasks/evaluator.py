@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.sessions import if_answered
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError, StoppedError
 from ps_train.part import NO_PARTS, Parts
-from ps_train.runtime import signals, threads, waits
+from ps_train.runtime import threads, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints, journal
@@ -69,7 +70,7 @@ def _collecting_states(board: Blackboard, states: list[State], stop: threading.E
     """Adds the training states while its body runs: an evaluation may outlast the cluster."""
     def collect() -> None:
         _read_request(board, stop)
-        state = _training_state(board)
+        state = if_answered(board.state)
         if state is not None:
             states.append(state)
 
@@ -103,14 +104,14 @@ def _next_state(
       ClusterLostError: the blackboard was lost during training and did not come back, or the chief failed.
       ConfigError: two tasks have different clusters.
     """
-    state = _training_state(board)
+    state = if_answered(board.state)
     _check_agreement(board)
     if state is None and last < State.STOPPING:
         def answer() -> list[State | None]:
             # Of a training that has begun, as the journal of one before it ends in the same way.
             if last == State.RUNNING and _has_noted_end(train_dir):  # first, as an unreachable ps takes seconds
                 return [None]
-            state = _training_state(board)
+            state = if_answered(board.state)
             return [] if state is None else [state]
 
         [state] = waits.until(answer, timeout_secs, f"the blackboard on {board.first_ps}", stop)
@@ -138,11 +139,4 @@ def _check_agreement(board: Blackboard) -> None:
 def _read_request(board: Blackboard, stop: threading.Event) -> None:
     with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
         if board.is_stop_requested():
-            signals.stop_on_request(stop)
-
-
-def _training_state(board: Blackboard) -> State | None:
-    try:
-        return board.state()
-    except BlackboardError:
-        return None
+            waits.stop_on_request(stop)

@@ -12,7 +12,7 @@ from ps_train.cluster import reachability
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
-from ps_train.runtime import clock, signals, threads, waits
+from ps_train.runtime import clock, threads, waits
 from ps_train.runtime.waits import Reminder, Timeouts
 
 _POLL_SECS = 0.25
@@ -104,7 +104,7 @@ class PsTask:
     def _read_request(self) -> None:
         with contextlib.suppress(BlackboardError):  # the next call may succeed
             if self._board.is_stop_requested():
-                signals.stop_on_request(self._stop)
+                waits.stop_on_request(self._stop)
 
     def _check_periodically(self) -> None:
         """Checks every few seconds whether this ps is still needed, and whether the tasks have the same cluster."""
@@ -190,5 +190,5 @@ class PsTask:
         end_secs = clock.now() + self._last_save_secs
         while self._is_needed() and (left_secs := end_secs - clock.now()) > 0:
             clock.sleep(min(_POLL_SECS, left_secs))
-        if signals.is_stop_requested(self._stop):
+        if waits.is_stop_requested(self._stop):
             clock.sleep(_LINGER_SECS)  # an evaluator reads the request within that time

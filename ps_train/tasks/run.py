@@ -19,9 +19,9 @@ from ps_train.errors import ConfigError, StoppedError
 from ps_train.part import Parts
 from ps_train.parts import table
 from ps_train.storage import checkpoints, folder_record
+from ps_train.storage.journal import Journal
 from ps_train.tasks import evaluator, ps, setup, worker
-from ps_train.tasks.settings import worker_settings
-from ps_train.tasks.setup import LoadedPlugins
+from ps_train.tasks.setup import LoadedPlugins, WorkerSettings, worker_settings
 from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
 
@@ -95,7 +95,21 @@ def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlug
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
     if cluster is not None and cluster.job == "worker":
-        worker.check_graphs(worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
+        _check_graphs(worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
+
+
+def _check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
+    """Builds the graphs of training and of evaluation, and opens no socket."""
+    graph = worker.build_graph(settings, cluster, plugins, parts)
+    task = worker.PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
+    final = parts.final_evaluation(task) or worker.FinalEvaluation(task)
+    if cluster.is_chief:
+        if checkpoints.newest_sound(settings.train_dir) is None:
+            graph.check_origin(None)
+        with parts.around_evaluations(plugins, final.evaluator, task.stop):
+            pass
+    else:  # the chief's is built already
+        evaluation.Evaluator(*plugins)
 
 
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:

@@ -1,4 +1,9 @@
-"""The task of a worker: it trains. The chief also saves, evaluates and announces that training is done."""
+"""The task of a worker: it trains. The chief also saves, evaluates and announces that training is done.
+
+    WorkerTask         one worker from start to end
+    PreparedWorker     before its server starts; what its parts see of it
+    ConnectedWorker    at its server: its blackboard, its heartbeat, and its training over all sessions
+"""
 
 from __future__ import annotations
 
@@ -9,24 +14,26 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
+import tensorflow.compat.v1 as tf
+
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import agreement, blackboard, sessions
 from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import extensions, placement
 from ps_train.part import NO_PARTS, Parts
-from ps_train.runtime import reports
+from ps_train.runtime import logs, reports, waits
 from ps_train.runtime.reports import Evaluation, Stage, evaluation_fields
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.tasks import setup
-from ps_train.tasks.connected_worker import ConnectedWorker, PreparedWorker
-from ps_train.tasks.settings import WorkerSettings
-from ps_train.tasks.setup import LoadedPlugins
+from ps_train.tasks.setup import LoadedPlugins, WorkerSettings
 from ps_train.training import loop as step_loop
-from ps_train.training import replica_graph
+from ps_train.training import recovery, replica_graph
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import End, Outcome, Report, steps_table
@@ -34,23 +41,118 @@ from ps_train.training.reporting import End, Outcome, Report, steps_table
 _log = logging.getLogger(__name__)
 
 
-def check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
-    """Builds the graphs of training and of evaluation, and opens no socket.
+class PreparedWorker(NamedTuple):
+    """A worker before its server starts; what its parts see of it.
 
-    Raises:
-      PsTrainError: a plug-in breaks its contract, or a flag does not fit.
-      Exception: that of a plug-in.
+    Attributes:
+      settings: of the worker.
+      cluster: the cluster, and which of its tasks this is.
+      plugins: the model and the dataset.
+      graph: the finished training graph.
+      journal: of the chief; that of another worker keeps nothing.
+      stop: ends every wait and the training.
     """
-    graph = build_graph(settings, cluster, plugins, parts)
-    task = PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
-    final = parts.final_evaluation(task) or FinalEvaluation(task)
-    if cluster.is_chief:
-        if checkpoints.newest_sound(settings.train_dir) is None:
-            graph.check_origin(None)
-        with parts.around_evaluations(plugins, final.evaluator, task.stop):
-            pass
-    else:  # the chief's is built already
-        Evaluator(*plugins)
+
+    settings: WorkerSettings
+    cluster: Cluster
+    plugins: LoadedPlugins
+    graph: TrainGraph
+    journal: Journal
+    stop: threading.Event
+
+
+class ConnectedWorker:
+    """What a worker needs to train with the others, at its server.
+
+    Attributes:
+      target: address of its server.
+      graph: the finished training graph.
+      board: its view of the blackboard.
+      progress: how far it is.
+      heartbeat: its sign of life.
+      supervised: its training, over all its sessions.
+      schedule: when its step loop does what.
+      stop: ends every wait and the training.
+    """
+
+    def __init__(self, task: PreparedWorker, target: str, lock: FolderLock | None = None) -> None:
+        """Prepares everything; nothing is sent yet.
+
+        Args:
+          target: address of the server whose sessions these are, such as `grpc://localhost:2223`.
+          lock: of the train_dir, which the chief holds.
+        """
+        settings, cluster, graph, stop = task.settings, task.cluster, task.graph, task.stop
+        self._settings, self._cluster, self.stop = settings, cluster, stop
+        self.target = target
+        self.graph = graph
+        self.schedule = settings.loop
+        self.board = blackboard.for_worker(target, cluster, settings.timeouts.heartbeat_secs)
+        self.progress = WorkerProgress()
+        logs.find_step_with(lambda: self.progress.step)
+        self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
+                                   has_bound=not settings.has_server)
+        self._fingerprint = agreement.fingerprint_of(
+            cluster, settings.identity.shared_flags, graph.savers.variables, graph.update.dense.packed.places(),
+            graph.rows.fingerprint(), settings.train_dir if cluster.is_chief else "")
+        self.supervised = recovery.SupervisedTraining(
+            cluster, target, graph, self.board, self.heartbeat, self.progress, settings.sessions, stop=stop, lock=lock,
+            journal=task.journal, own_fingerprint=self._fingerprint)
+
+    def claim_number(self) -> None:
+        """Makes this process the worker of its number; see `Heartbeat.claim`."""
+        settings, cluster = self._settings, self._cluster
+        start_secs = settings.timeouts.start_secs
+        agreement.check(cluster, start_secs, self.stop, existing_servers=settings.has_server)
+        with contextlib.closing(blackboard.for_client(cluster, settings.timeouts.heartbeat_secs)) as visitor:
+            # Before the claim, which reads the steps that the worker took before: a chief that begins another training
+            # clears them first, then writes its fingerprint.
+            [theirs] = waits.until(lambda: sessions.if_answered(lambda: [visitor.fingerprint()]), start_secs,
+                                   f"the blackboard on {visitor.first_ps}", self.stop)
+            self.heartbeat.claim(visitor, start_secs)
+            if theirs and agreement.fingerprint_differences(theirs, self._fingerprint, their_name="the ps"):
+                self.progress.local_steps = 0  # those on the ps were taken in another training
+
+    def loop(
+        self, session: tf.Session, write_summary: Callable | None, *, report: Report | None = None,
+        run_step: step_loop.RunStep | None = None,
+    ) -> step_loop.Loop:
+        """Returns the step loop over a session, with what parts do around it; see `Loop` for the arguments."""
+        steps = step_loop.Loop(session, self.graph, self.schedule, self.progress, stop=self.stop,
+                               write_summary=write_summary, report=report, run_step=run_step)
+        return self.graph.parts.around_loop(steps, session)
+
+    def train(self, train_once: recovery.Body) -> Outcome:
+        """Returns `train_once(session, write_summary)` of the first session that is not lost.
+
+        Raises:
+          ClusterLostError: the cluster did not come back, or another process has taken the place of this one.
+          ConfigError: two tasks have different clusters.
+          StoppedError: stopped while waiting.
+        """
+        with self.raising_stop_reason():
+            return self.supervised.run(train_once)
+
+    @contextlib.contextmanager
+    def raising_stop_reason(self) -> Iterator[None]:
+        """Raises why its body was stopped if the reason was not a signal, however the body ended; as `train` does."""
+        ended: StoppedError | None = None
+        try:
+            yield
+        except StoppedError as error:
+            ended = error
+        if self.heartbeat.is_replaced:
+            raise ClusterLostError("worker_replaced", f"another process has taken the place of {self._cluster.task}, "
+                                   f"which sent no heartbeat for {self._settings.timeouts.heartbeat_secs:g} s; this "
+                                   "one ends") from ended
+        if self.heartbeat.mismatch:
+            raise ConfigError("clusters_differ", self.heartbeat.mismatch) from ended
+        if ended:
+            raise ended
+
+    def close(self) -> None:
+        """Closes the connection to the blackboard."""
+        self.board.close()
 
 
 def build_graph(
@@ -184,13 +286,13 @@ class WorkerTask:
 
     def _train_and_finish(self, task: PreparedWorker, final: FinalEvaluation) -> WorkerResult:
         settings, cluster = self._settings, self._cluster
-        target = (f"grpc://{cluster.task.address}" if settings.server.is_existing
-                  else setup.start(cluster, settings.server.num_gpus))
+        target = (f"grpc://{cluster.task.address}" if settings.has_server
+                  else setup.start(cluster, settings.num_gpus))
         with contextlib.closing(ConnectedWorker(task, target, self._lock)) as connected:
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board), \
                     self._parts.at_server(connected):
-                self._report.opening(target if settings.server.is_existing else "")
+                self._report.opening(target if settings.has_server else "")
                 with self._parts.training(connected):
                     outcome = self._train(connected)
                 self._report.ended(outcome, settings.loop.train_steps, settings.loop.batch_size)
@@ -234,7 +336,7 @@ class WorkerTask:
             raise
         except Exception:
             if self._cluster.is_chief:
-                _announce(lambda: board.announce(State.IDLE if self._settings.server.is_existing else State.FAILED))
+                _announce(lambda: board.announce(State.IDLE if self._settings.has_server else State.FAILED))
             else:
                 _announce(lambda: board.report_finished(self._cluster.worker_number))
             raise
@@ -248,11 +350,11 @@ class WorkerTask:
             try:
                 evaluation = evaluate()
             except StoppedError:
-                if self._settings.server.is_existing:  # the next training would take this one for its own, and end
+                if self._settings.has_server:  # the next training would take this one for its own, and end
                     _announce(lambda: board.announce(State.IDLE))
                 raise
             self._report_steps(board)
-        if self._settings.server.is_existing:
+        if self._settings.has_server:
             board.announce(State.IDLE)
         elif outcome.end is not End.SIGNAL:
             board.announce_done()

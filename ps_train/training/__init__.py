@@ -8,8 +8,6 @@
     recovery        sessions, one after the other, until one ends as it should
     replica_graph   the graph of one worker: input, model, loss, update, summaries
     opening         waits until the parameters are ready, and opens a session with TensorFlow's Supervisor
-    fence           lets what a chief prepares fail if it was replaced meanwhile
-    queues          the threads of TensorFlow 1's input queues
     evaluation      metrics of a checkpoint on held-out data
     reporting       the lines that a task prints, and how training ended
 """

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination import sessions
 from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
 from ps_train.graph import devices, extensions
 from ps_train.graph.batches import Batches, input_feed, single_pass
-from ps_train.graph.plugin_calls import Hooks, call_model_fn
+from ps_train.graph.plugin_calls import Hooks, Queues, call_model_fn
 from ps_train.plugins.contracts import EVAL, TRAIN, Dataset, Model
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
 from ps_train.storage.event_files import LOSS_TAG, Summaries
-from ps_train.training import queues
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class EvalModel:
         scaffold_init_op = getattr(self.spec.scaffold, "local_init_op", None)
         self.local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
                                       *([] if scaffold_init_op is None else [scaffold_init_op]))
-        self._queues = queues.Queues()
+        self._queues = Queues(sessions.is_lost)
 
     def check_ends(self, session: tf.Session) -> None:
         """Raises ConfigError if all mini-batches are to be evaluated, and TensorFlow knows that they repeat."""

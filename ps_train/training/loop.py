@@ -272,7 +272,6 @@ class StepReports:
     def __init__(
         self, settings: LoopSettings, report: Report, write_summary: Callable[[bytes | tf.Summary, int], None] | None
     ) -> None:
-        """Prepares the reports; see `Loop` for the arguments."""
         self._settings, self._report, self._write_summary = settings, report, write_summary
         self._logs = Periodic(settings.log_steps)
         self._summarises = Periodic(settings.save_summaries_steps if write_summary else 0, at_once=True)

@@ -7,31 +7,43 @@
     NEW      the chief restores a checkpoint, or initialises the parameters
 
 docs/decisions/sessions.md says which parts of the Supervisor are used, and why not the others.
+
+The preparation of parameters is fenced: its writes fail on each ps that knows of a later chief. The operations that
+prepare parameters write to all ps, and their values may come from the chief's own machine. A chief that freezes in the
+middle of such a call still has values on their way when it wakes. So the check of a write comes after everything that
+the write itself waits for:
+
+    value arrives on the ps, control inputs are done --> is the term current? --> all writes of this ps
 """
 
 from __future__ import annotations
 
+import collections
 import enum
 import logging
 import threading
-from typing import Callable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import fingerprint, sessions, terms
+from ps_train.coordination import agreement, sessions, variables
 from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.sessions import if_answered
 from ps_train.coordination.state import AdmissionView, State
-from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError, Problem, refuse
+from ps_train.errors import ChiefFailedError, ConfigError, Problem, refuse
+from ps_train.graph import devices, transfer
 from ps_train.runtime import waits
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
-from ps_train.training.fence import PREPARING, Fence, FencedSaver, FencedSession
 from ps_train.training.replica_graph import TrainGraph
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 2
+PREPARING = "ps_train/preparing"  # the collection of what else prepares parameters, in a FencedSession
+_WRITES = ("Assign", "ResourceScatter", "ResourceAccumulatorSet", "AccumulatorSet")  # how the types of writes begin
 _log = logging.getLogger(__name__)
 
 
@@ -124,23 +136,11 @@ class Admission:
 
     def _until(self, ask: Callable[[], Parameters | None], awaited: Callable[[], str]) -> Parameters:
         """Returns the first answer of `ask()` that is not None; asks again if the blackboard does not answer."""
-
-        def answer() -> Parameters | None:
-            try:
-                return ask()
-            except BlackboardError as error:
-                _log.debug("%s", error)
-                return None
-
-        return waits.until(answer, self._start_timeout_secs, awaited, self._stop,
+        return waits.until(lambda: if_answered(ask), self._start_timeout_secs, awaited, self._stop,
                            "is it started, and what does its log say?")
 
     def _belongs_here(self, view: AdmissionView) -> bool:
-        """Returns whether this worker fits the prepared parameters; false if the chief may replace them.
-
-        Raises:
-          ConfigError: it does not fit, and other workers are training.
-        """
+        """Returns whether this worker fits the prepared parameters; refuses it if others train on them."""
         differing = self._differences(view)
         if not differing:
             return True
@@ -154,7 +154,7 @@ class Admission:
     def _differences(self, view: AdmissionView) -> list[str]:
         if not (view.fingerprint and self._fingerprint):
             return []
-        return fingerprint.differences(view.fingerprint, self._fingerprint, their_name="the running training")
+        return agreement.fingerprint_differences(view.fingerprint, self._fingerprint, their_name="the running training")
 
     def _others_in(self, view: AdmissionView) -> frozenset[int]:
         """Returns the other workers that use the parameters."""
@@ -170,7 +170,7 @@ class SessionOpener:
 
     def __init__(
         self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str, *, journal: Journal,
-        term: Callable[[], int] = lambda: terms.NO_TERM, note_activity: Callable[[str], None] = lambda text: None,
+        term: Callable[[], int] = lambda: variables.NO_TERM, note_activity: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
@@ -273,3 +273,75 @@ def _log_origin(path: str | None, lost_step: int) -> None:
     else:
         _log.warning("a ps has lost its parameters at about step %d, and NO CHECKPOINT was saved before: STARTING "
                      "AGAIN from new parameters; a smaller --save_model_secs loses less", lost_step)
+
+
+class Fence:
+    """Checks the term of a chief before the writes of some operations.
+
+    Attributes:
+      term: placeholder, int64 scalar; if it is not fed, nothing is checked.
+    """
+
+    def __init__(self, operations: Sequence[tf.Operation]) -> None:
+        """Adds the checks to the current graph, for all writes to a ps that the operations need."""
+        self.term = tf.placeholder_with_default(tf.constant(variables.NO_TERM, tf.int64), [])
+        checked: set[tf.Operation] = set()
+        for operation in operations:
+            # One by one: a check waits for nothing that another operation computes.
+            groups = collections.defaultdict(list)
+            for op in transfer.upstream([operation]):
+                is_new = op not in checked and not transfer.is_enclosed(op)
+                if is_new and _is_write(op) and devices.is_on_ps(op.device):
+                    groups[devices.task_of(op.device), frozenset(op.control_inputs)].append(op)
+            for (_, control_inputs), writes in groups.items():
+                self._check_before(writes, control_inputs)
+                checked.update(writes)
+
+    def _check_before(self, writes: list[tf.Operation], control_inputs: Iterable[tf.Operation]) -> None:
+        with tf.device(None), tf.device(writes[0].device):
+            arrived = [_arrival(tensor, writes[0].device) for op in writes for tensor in op.inputs
+                       if tensor.op.inputs and not _needs_write(tensor)]
+            with tf.control_dependencies(None), tf.control_dependencies([*control_inputs, *arrived]):
+                check = tf.raw_ops.Assert(
+                    condition=variables.is_current(self.term), data=[tf.constant(variables.REFUSED)], summarize=1)
+        for op in writes:
+            transfer.add_control_input(op, check)
+
+
+def _arrival(tensor: tf.Tensor, device: str) -> tf.Operation:
+    """Returns an operation on a device that runs when a tensor is there."""
+    return tensor.op if devices.task_of(tensor.op.device) == devices.task_of(device) else tf.identity(tensor).op
+
+
+def _is_write(op: tf.Operation) -> bool:
+    return op.type.startswith(_WRITES)
+
+
+def _needs_write(tensor: tf.Tensor) -> bool:
+    """Returns whether a tensor is computed after a write; that one is checked, too."""
+    return any(map(_is_write, transfer.upstream([tensor])))
+
+
+class FencedSession:
+    """A session whose calls feed the term of a chief."""
+
+    def __init__(self, session: tf.Session, feed: dict[tf.Tensor, int]) -> None:
+        self._session, self._feed = session, feed
+        self.graph = session.graph
+
+    def run(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, options: tf.RunOptions | None = None
+    ) -> Any:
+        """See `tf.compat.v1.Session.run`."""
+        return self._session.run(fetches, {**(feed_dict or {}), **self._feed}, options)
+
+
+class FencedSaver:
+    """A Saver that restores in a FencedSession."""
+
+    def __init__(self, saver: tf.train.Saver, feed: dict[tf.Tensor, int]) -> None:
+        self._saver, self._feed = saver, feed
+
+    def restore(self, session: tf.Session, path: str) -> None:
+        """Restores a checkpoint; see `tf.compat.v1.train.Saver.restore`."""
+        self._saver.restore(FencedSession(session, self._feed), path)

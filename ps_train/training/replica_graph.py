@@ -13,21 +13,19 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import variables
+from ps_train.coordination import sessions, variables
 from ps_train.graph import devices, extensions, placement, plugin_calls, transfer
 from ps_train.graph.batches import Batches, input_feed
 from ps_train.graph.extensions import RowParameters
-from ps_train.graph.plugin_calls import Hooks, TrainModel, local_init_ops, training_hooks
+from ps_train.graph.plugin_calls import Hooks, Queues, TrainModel, local_init_ops, training_hooks
 from ps_train.part import NO_PARTS, Parts
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
-from ps_train.storage import checkpoints, event_files
+from ps_train.storage import checkpoints
+from ps_train.storage.event_files import LOSS_TAG
 from ps_train.storage.merging_saver import MergingSaver
-from ps_train.training.queues import Queues
 from ps_train.updates import build, staleness, variable_copies
 from ps_train.updates.unrolled import Execution, unroll
 from ps_train.updates.update import Update, UpdateSettings
-
-_MAX_COPIED = 256  # elements
 
 
 class GraphSettings(NamedTuple):
@@ -195,7 +193,7 @@ def build_train_graph(
         compute = functools.partial(_call_model, model, model_params, _run_config(cluster, settings.seed))
         updates = _with_make_optimizer(settings.updates, model, model_params)
         built = _build(cluster, batches, compute, settings._replace(updates=updates), parts)
-        simplify_graph(graph)
+        transfer.simplify_graph(graph)
         return built if settings.steps_per_execution == 1 else _with_unrolled_steps(
             built, cluster, settings.steps_per_execution)
 
@@ -227,9 +225,10 @@ def _build(
     trained = compute(batches.next())
     devices.check_devices(graph, cluster)
     placement.remap_lookups(tf.global_variables())
-    event_files.add_loss(trained.spec.loss)
+    _add_loss_summary(trained.spec.loss)
     num_local_steps = settings.updates.period.steps
-    variable_copies.refuse_single_batches(batches, num_local_steps)
+    if num_local_steps > 1:
+        variable_copies.refuse_single_batches(batches)
     update = _with_local_init(build.build_model_update(
         trained, global_step, settings.updates, batches, compute, settings.steps_per_execution), trained.spec)
     update = parts.update(update)
@@ -243,13 +242,23 @@ def _build(
         steps=steps,
         global_step=global_step,
         summary_op=summary_op,
-        input=Input(batches.initializer, input_feed(graph), Queues()),
+        input=Input(batches.initializer, input_feed(graph), Queues(sessions.is_lost)),
         savers=savers,
         rows=extensions.row_parameters(),
         hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1),
         parts=parts,
         init_fn=getattr(trained.spec.scaffold, "init_fn", None),
     )
+
+
+def _add_loss_summary(loss: tf.Tensor) -> None:
+    """Adds a summary of the loss to the graph, unless the model already has one with that tag."""
+    # Not `tf.summary.scalar`, which would make the tag "loss_1" if the model has an operation named "loss", as many
+    # have. The loss of the evaluation would then be in another chart.
+    tags = [tf.get_static_value(summary.op.inputs[0]) for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)
+            if summary.op.type == "ScalarSummary"]
+    if LOSS_TAG.encode() not in tags:
+        tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=LOSS_TAG, values=loss))
 
 
 def _make_savers(update: Update, parts: Parts) -> Savers:
@@ -298,60 +307,9 @@ def _on_first_ps(cluster: Cluster) -> Any:
 
 def _with_unrolled_steps(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
     update, steps = built.update, built.steps
-    unrolled = unroll(
+    unrolled, failed_run_steps, reset_op = unroll(
         steps.single, num_steps, pulled=update.dense.pulled, worker=cluster.worker_number,
         first_ps_device=built.global_step.device)
     return built._replace(
-        update=update._replace(failed_run_steps=unrolled.failed_run_steps),
-        steps=steps._replace(unrolled=unrolled.execution, join_op=tf.group(steps.join_op, unrolled.reset_op)))
-
-
-def simplify_graph(graph: tf.Graph) -> None:
-    """Removes redundant transfers and reads from a finished graph, which computes the same afterwards."""
-    _copy_constants_to_their_readers(graph)
-    _merge_reads(graph)
-
-
-def _copy_constants_to_their_readers(graph: tf.Graph) -> None:
-    """Gives each task its own copy of the small constants that its operations would read from another task."""
-    # A transfer of 4 bytes takes as long as one of 100 kB. Adam's rates, which are constants of the worker, would cost
-    # four transfers in each step.
-    copies: dict[Any, tf.Tensor] = {}
-    for op in graph.get_operations():
-        for index, tensor in enumerate(op.inputs):
-            there, here = devices.task_of(tensor.op.device), devices.task_of(op.device)
-            if there != here and not transfer.is_enclosed(op) and _is_small_constant(tensor.op):
-                key = tensor.ref(), here
-                if key not in copies:
-                    copies[key] = _copy(tensor, op.device)
-                transfer.set_input(op, index, copies[key])
-
-
-def _is_small_constant(op: tf.Operation) -> bool:
-    return (op.type == "Const" and op.outputs[0].shape.num_elements() <= _MAX_COPIED and not transfer.is_enclosed(op)
-            and not op.control_inputs)  # its readers may rely on the order that control inputs give
-
-
-def _copy(constant: tf.Tensor, device: str) -> tf.Tensor:
-    attributes = {name: constant.op.node_def.attr[name] for name in ("dtype", "value")}
-    with tf.device(None), tf.device(device), tf.control_dependencies(None):
-        return constant.graph.create_op(
-            "Const", [], [constant.dtype], name=f"{constant.op.name}_here", attrs=attributes).outputs[0]
-
-
-def _merge_reads(graph: tf.Graph) -> None:
-    """Makes one read of several reads of a variable, unless control inputs order them differently."""
-    # Adam reads its two powers again for each variable: in a model with 200 variables these were 400 of the 1400
-    # operations that the ps runs in a step.
-    first: dict[Any, tf.Tensor] = {}
-    for read in graph.get_operations():
-        if read.type != "ReadVariableOp":
-            continue
-        order = frozenset(read.control_inputs)
-        key = read.inputs[0].ref(), read.get_attr("dtype"), read.device, transfer.context_of(read), order
-        value = first.setdefault(key, read.outputs[0])
-        if value is not read.outputs[0]:
-            for consumer in read.outputs[0].consumers():
-                for index, tensor in enumerate(consumer.inputs):
-                    if tensor is read.outputs[0]:
-                        transfer.set_input(consumer, index, value)
+        update=update._replace(failed_run_steps=failed_run_steps),
+        steps=steps._replace(unrolled=unrolled, join_op=tf.group(steps.join_op, reset_op)))

@@ -29,7 +29,7 @@ from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
 from ps_train.updates.update import ChiefService, DenseVariables, InitOps, Update, UpdateSettings
-from ps_train.updates.variable_copies import StepModel, StepSource, no_slot_transfer
+from ps_train.updates.variable_copies import SlotTransfer, StepModel, StepSource
 
 _log = logging.getLogger(__name__)
 
@@ -194,8 +194,8 @@ class _UpdateBuilder:
             pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.packs, self._row_gradients)
         if settings.wire.is_fused:
             pairs = extensions.graph_lookups().join_gradients(pairs, sorts_ids=settings.sync is not None)
-        fused = transfer.fuse(self._loss, pairs, settings.wire)
-        optimizer, pairs = packed.optimizer, fused.pairs
+        pairs, pulled = transfer.fuse(self._loss, pairs, settings.wire)
+        optimizer = packed.optimizer
         if self._pulled_rows:
             optimizer = self._rows.applied_by(
                 optimizer, factor=None if self._model_update else plan.factor(self._global_step))
@@ -208,7 +208,7 @@ class _UpdateBuilder:
             update = async_update(apply_on_ps(optimizer, pairs, self._global_step), self._loss)
         return update._replace(
             init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
-            dense=DenseVariables(packed, fused.pulled), notes=self._notes())
+            dense=DenseVariables(packed, pulled), notes=self._notes())
 
     def _waits_for(self) -> Sequence[Any]:
         """Returns the operations that run before an update."""
@@ -322,7 +322,7 @@ def async_update(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         loss=loss,
         num_taken=tf.constant(1, tf.int64),
         failed_run_steps=tf.constant(0, tf.int64),
-        slots=no_slot_transfer(),
+        slots=SlotTransfer(tf.no_op(), tf.no_op(), tf.no_op()),
         init=InitOps(tf.no_op(), tf.no_op(), tf.no_op()),
         make_chief_service=ChiefService,
         release_op=tf.no_op(),

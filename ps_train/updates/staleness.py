@@ -112,7 +112,6 @@ class Histogram:
     """How often each staleness occurred."""
 
     def __init__(self) -> None:
-        """Creates an empty histogram."""
         self._counts: collections.Counter[int] = collections.Counter()
 
     def add(self, staleness: int) -> None:

@@ -162,24 +162,9 @@ class Execution(NamedTuple):
     loss: tf.Tensor
 
 
-class UnrolledSteps(NamedTuple):
-    """Several steps in one session run.
-
-    Attributes:
-      execution: all of them.
-      failed_run_steps: int64 scalar, how many steps a failed session run has made, or 0 if it succeeded; reading it
-        resets it.
-      reset_op: resets it to 0.
-    """
-
-    execution: Execution
-    failed_run_steps: tf.Tensor
-    reset_op: tf.Operation
-
-
 def unroll(
     first: Execution, num_steps: int, *, pulled: Iterable[transfer.View], worker: int, first_ps_device: str
-) -> UnrolledSteps:
+) -> tuple[Execution, tf.Tensor, tf.Operation]:
     """Adds copies of a step to the current graph.
 
     Args:
@@ -188,6 +173,10 @@ def unroll(
       pulled: what the step pulls.
       worker: the number of this worker.
       first_ps_device: the device of ps 0.
+
+    Returns:
+      The execution of all of them; how many steps a failed session run has made, or 0 if it succeeded, an int64 scalar
+      whose reading resets it; and the operation that resets it.
 
     Raises:
       UserCodeError: the step uses something that cannot be copied.
@@ -205,7 +194,7 @@ def unroll(
             reset = _reset(worker)
         with tf.control_dependencies([reset]):
             progress = tf.concat(rows, 0)
-        return UnrolledSteps(Execution(num_steps, progress, loss), _read_and_reset(worker), _reset(worker))
+        return Execution(num_steps, progress, loss), _read_and_reset(worker), _reset(worker)
 
 
 def _read_and_reset(worker: int) -> tf.Tensor:

@@ -225,13 +225,13 @@ class StepSource(NamedTuple):
     build: Callable[[Any], StepModel]
 
 
-def refuse_single_batches(batches: Batches, num_steps: int) -> None:
+def refuse_single_batches(batches: Batches) -> None:
     """Refuses an input that gives only one mini-batch per session run, to rounds of several steps.
 
     Raises:
       ConfigError: it does.
     """
-    if num_steps > 1 and (batches.has_one_batch_per_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
+    if batches.has_one_batch_per_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         raise ConfigError("input_gives_single_batches", "--communication_period: the input comes from queues or from "
                           "tensors, which give one mini-batch per session run, and a round of local steps needs "
                           "several; let input_fn return a tf.data.Dataset, or leave the flag out")
@@ -249,11 +249,6 @@ class SlotTransfer(NamedTuple):
     forget_op: tf.Operation
     begin_op: tf.Operation
     before_save_op: tf.Operation
-
-
-def no_slot_transfer() -> SlotTransfer:
-    """Returns no-ops, for a worker that keeps no slots."""
-    return SlotTransfer(tf.no_op(), tf.no_op(), tf.no_op())
 
 
 def transfer_slots(

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ps_train.coordination import agreement, blackboard, connection, heartbeat
+from ps_train.coordination import agreement, blackboard, heartbeat, sessions
 from ps_train.tasks import ps
 from ps_train.training import opening, recovery
 from ps_train.updates import staleness
@@ -93,9 +93,9 @@ PLANTED = [
             "if not holder:", "if False:"),
     Planted("a worker does not leave", heartbeat.Heartbeat, "_leave", "self._board.leave(self._number)", "pass", SYNC,
             ("stop",)),
-    Planted("the connection keeps a session that has failed", connection.Connection, "run",
+    Planted("the connection keeps a session that has failed", sessions.Connection, "run",
             "self._session = None\n", "pass\n"),
-    Planted("the connection does not take the other route", connection.Connection, "run",
+    Planted("the connection does not take the other route", sessions.Connection, "run",
             "self._routes.reverse()", "pass", ASYNC, ("block",)),
     Planted("a ps does not wait for late workers", ps.PsTask, "_serve_late_workers",
             "is_awaited = self._is_awaited()\n    self._stop", "is_awaited = False\n    self._stop",
@@ -109,7 +109,7 @@ PLANTED = [
     Planted("a worker does not wait for the update", aggregation.SyncEngine, "_awaited", "return step + 1",
             "return step", SYNC),
     Planted("a flush leaves the gradients", aggregation.SyncEngine, "_begin",
-            "ready = accumulators.restart(self._all_accumulators(), step)", "ready = []", SYNC, ("kill", "move")),
+            "ready = restart(self._all_accumulators, step)", "ready = []", SYNC, ("kill", "move")),
     Planted("an update notifies nobody", aggregation.SyncEngine, "_update",
             'self._notify_workers(), variables.add("unused", -num_taken)', 'variables.add("unused", -num_taken)', SYNC),
     Planted("who waits for an update is not noticed when a gradient was lost", runner.UpdateRunner, "_apply_quorum",

@@ -98,7 +98,7 @@ class Fiber:
 class Event:
     """Stands for threading.Event."""
 
-    is_requested = False  # as that of `signals.StopEvent`
+    is_requested = False  # as that of `waits.StopEvent`
 
     def __init__(self, world: World) -> None:
         self._world, self._is_set = world, False

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from ps_train.cluster import reachability
-from ps_train.coordination import connection, state
+from ps_train.coordination import sessions, state
 from ps_train.runtime import clock
 from tests.protocol.interpreter import Execution, Plan
 from tests.protocol.processes import Abandon, Fiber, Killed, Process, VirtualClock
@@ -301,7 +301,7 @@ def installed(world: World) -> Iterator[None]:
     def place(port: int) -> int:
         return (world.current.process.machine * 65536 + port) % 2**31
 
-    patches = [(connection, "_Session", session),
+    patches = [(sessions, "_Session", session),
                (reachability, "_connection_error", connection_error), (state, "_place", place)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(clock.use(VirtualClock(world)))

@@ -20,11 +20,11 @@ import numpy as np
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
-from ps_train.coordination import blackboard, connection, sessions
-from ps_train.coordination.connection import Connection
+from ps_train.coordination import blackboard, sessions
+from ps_train.coordination.sessions import Connection
 from ps_train.errors import StoppedError
 from ps_train.graph.extensions import RowParameters
-from ps_train.graph.plugin_calls import Hooks
+from ps_train.graph.plugin_calls import Hooks, Queues
 from ps_train.part import NO_PARTS, Part, Parts
 from ps_train.plugins import contracts
 from ps_train.runtime import clock, threads
@@ -32,11 +32,10 @@ from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints, event_files, saver
 from ps_train.storage.journal import Journal
 from ps_train.tasks import run as task_runner
-from ps_train.tasks import settings, setup, worker
+from ps_train.tasks import setup, worker
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import recovery, replica_graph
-from ps_train.training.fence import Fence
-from ps_train.training.queues import Queues
+from ps_train.training.opening import Fence
 from ps_train.training.replica_graph import Input, Savers, TrainGraph
 from ps_train.training.reporting import End, Report
 from ps_train.updates import build
@@ -247,9 +246,9 @@ def saved_variables(graph: tf.Graph) -> SavedVariables:
 
 
 @functools.cache
-def _worker_settings(setting: Setting, index: int, learning_rate: float) -> settings.WorkerSettings:
+def _worker_settings(setting: Setting, index: int, learning_rate: float) -> setup.WorkerSettings:
     view = Cluster("worker", index, setting.addresses())
-    return settings.worker_settings(setting.config(learning_rate), view)
+    return setup.worker_settings(setting.config(learning_rate), view)
 
 
 @functools.cache
@@ -339,7 +338,7 @@ class _Opener:
 
 def recovery_session(target: str, graph: Any, config: Any) -> Any:
     """Returns a training session."""
-    return connection._Session(target, graph=graph, config=config)
+    return sessions._Session(target, graph=graph, config=config)
 
 
 class _Saver:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import agreement, blackboard, connection, terms, variables
+from ps_train.coordination import agreement, blackboard, sessions, variables
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError
@@ -60,7 +60,7 @@ def _on_servers(body: Callable[[Boards], None]) -> None:
     for ps in boards.ps:
         ps.create()
     for board in (boards.chief, boards.other):
-        board.term = terms.NO_TERM
+        board.term = variables.NO_TERM
     body(boards)
 
 
@@ -102,7 +102,7 @@ def contract(*methods: str) -> Callable[[Callable[[Boards], None]], Callable[[st
 
 def _write(boards: Boards, index: int, name: str, value: object) -> None:
     with tf.Graph().as_default() as graph:
-        connection.run_on_ps(boards.cluster.ps[index], graph, variables.write(name, value))
+        sessions.run_on_ps(boards.cluster.ps[index], graph, variables.write(name, value))
 
 
 @contract("create", "incarnations", "state")
@@ -174,7 +174,7 @@ def test_the_clock_counts_the_time_for_which_ps_0_has_served(boards):
 def test_a_mismatch_is_recorded_on_a_ps(boards):
     """Each task reads that of its ps."""
     assert boards.client.mismatch() == ""
-    connection.run_on_ps(boards.cluster.ps[0], *agreement._writing_mismatch("they differ"))
+    sessions.run_on_ps(boards.cluster.ps[0], *agreement._writing_mismatch("they differ"))
     assert boards.client.mismatch() == "they differ" and boards.ps[1].mismatch() == ""
 
 

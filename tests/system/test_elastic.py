@@ -21,7 +21,7 @@ from ps_train.coordination import blackboard, sessions
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.plugins import contracts
-from ps_train.tasks import settings, setup, worker
+from ps_train.tasks import setup, worker
 from tests import clusters, processes
 from tests.errors import raises
 from tests.processes import REPO
@@ -237,7 +237,7 @@ def test_sync_replicas_needs_the_number_of_workers():
     """It is not known how many gradients make an update."""
     view = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}}, is_elastic=True)
     with raises("workers_unknown", kind=ConfigError):
-        settings.update_settings(Config(sync_replicas=True), view)
+        setup.update_settings(Config(sync_replicas=True), view)
 
 
 def test_each_worker_draws_all_data_in_an_order_of_its_own():
@@ -254,5 +254,5 @@ def test_each_worker_draws_all_data_in_an_order_of_its_own():
                             contracts.Dataset("arrays", input_fn, lambda params: None, {}), params)
     for index in (0, 3):
         view = Cluster("worker", index, {"ps": {0: "a:1"}, "worker": {index: "c:1"}}, is_elastic=True)
-        worker.build_graph(settings.worker_settings(Config(seed=5, num_gpus=0), view), view, loaded)
+        worker.build_graph(setup.worker_settings(Config(seed=5, num_gpus=0), view), view, loaded)
     assert seen == [(5, (0, 1)), (8, (0, 1))]

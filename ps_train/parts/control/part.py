@@ -13,7 +13,7 @@ from ps_train.parts.control import history, requests
 from ps_train.runtime import reports
 from ps_train.storage import run_record
 from ps_train.storage.journal import Journal
-from ps_train.tasks.settings import WorkerSettings
+from ps_train.tasks.setup import WorkerSettings
 from ps_train.training.replica_graph import TrainGraph
 
 _MOST_NAMED = 200  # variables in the journal

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
-from ps_train.coordination.connection import Connection
+from ps_train.coordination.sessions import Connection
 from ps_train.errors import BlackboardError
 from ps_train.runtime import threads
 

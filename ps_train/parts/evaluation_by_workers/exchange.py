@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
-from ps_train.coordination.connection import Connection
+from ps_train.coordination.sessions import Connection
 
 Sums = Mapping[str, np.ndarray]  # name of a local variable of a metric -> the sum that a share has added to it
 _MAX_ROUND = 2**62

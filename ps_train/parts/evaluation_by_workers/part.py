@@ -12,8 +12,7 @@ from ps_train.parts.evaluation_by_workers.exchange import ResultExchange
 from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, EvaluationLostError, Participation
 from ps_train.parts.evaluation_by_workers.share_graph import ShareGraph
 from ps_train.runtime.reports import Evaluation
-from ps_train.tasks.connected_worker import ConnectedWorker
-from ps_train.tasks.worker import PreparedWorker
+from ps_train.tasks.worker import ConnectedWorker, PreparedWorker
 
 _MAX_LOSSES = 5
 _log = logging.getLogger(__name__)

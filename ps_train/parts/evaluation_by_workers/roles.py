@@ -24,8 +24,7 @@ from ps_train.parts.evaluation_by_workers.exchange import Plan, ResultExchange, 
 from ps_train.parts.evaluation_by_workers.share_graph import ShareGraph
 from ps_train.runtime import tensorflow_errors, waits
 from ps_train.runtime.reports import Evaluation
-from ps_train.tasks.connected_worker import ConnectedWorker
-from ps_train.tasks.worker import PreparedWorker
+from ps_train.tasks.worker import ConnectedWorker, PreparedWorker
 from ps_train.training import evaluation
 
 _POLL_SECS = 0.2
@@ -153,7 +152,7 @@ class Participation(_Role):
         """Prepares it."""
         super().__init__(task, connected, exchange)
         # At existing servers the state "idle" means that all is over, too.
-        self._end_states = (State.DONE, State.IDLE) if task.settings.server.is_existing else (State.DONE,)
+        self._end_states = (State.DONE, State.IDLE) if task.settings.has_server else (State.DONE,)
         self._number = task.cluster.worker_number
 
     def run(self) -> None:

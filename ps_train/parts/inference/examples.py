@@ -27,14 +27,15 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination import sessions
 from ps_train.errors import ConfigError, DataError
 from ps_train.graph import extensions
 from ps_train.graph.batches import Batches, input_feed
+from ps_train.graph.plugin_calls import Queues
 from ps_train.parts.inference import serving
 from ps_train.parts.inference.predictor import Batch, InputColumn
 from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.runtime.compression import compression_of
-from ps_train.training import queues
 
 _log = logging.getLogger(__name__)
 _MAX_LISTED = 12
@@ -60,7 +61,7 @@ def dataset_batches(
             raise ConfigError("features_missing",
                               f"--saved_model: it takes {describe_inputs(inputs)}, and {dataset.name} has "
                               f"{', '.join(features)}; give --input=FILE with {', '.join(missing)}")
-        cardinality, running = batches.cardinality(), queues.Queues()
+        cardinality, running = batches.cardinality(), Queues(sessions.is_lost)
         skipped = [feature.op for feature in tf.nest.flatten(features, expand_composites=True)]
         with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             session.run([batches.initializer, tf.local_variables_initializer(), tf.tables_initializer()],

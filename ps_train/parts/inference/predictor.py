@@ -17,7 +17,7 @@ from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices, extensions
 from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.parts.inference import serving
-from ps_train.parts.tables import id_check
+from ps_train.parts.tables import connection
 from ps_train.plugins.contracts import PREDICT, Model
 from ps_train.storage import checkpoints
 
@@ -85,7 +85,7 @@ class Predictor:
         try:
             predictions = self._session.run(self._outputs, feed)
         except tf.errors.InvalidArgumentError as error:
-            id_check.raise_if_bad_id(error, "prediction")
+            connection.raise_if_bad_id(error, "prediction")
             raise
         for name, values in predictions.items():
             if np.ndim(values) == 0 or len(values) != count_examples(batch):

@@ -28,7 +28,7 @@ from ps_train.launch.preparation import fallback_dataset
 from ps_train.parts import table
 from ps_train.runtime import logs
 from ps_train.tasks import setup, worker
-from ps_train.tasks.settings import worker_settings
+from ps_train.tasks.setup import worker_settings
 from ps_train.training.replica_graph import TrainGraph
 
 # Not sent: they refer to something on a device, and their readers run there.

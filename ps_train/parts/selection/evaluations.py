@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.connection import Connection
+from ps_train.coordination.sessions import Connection
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError, StoppedError, UserCodeError
 from ps_train.parts.selection.selector import EvalTimer, Selector
@@ -28,7 +28,7 @@ from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summ
 
 _POLL_SECS = 0.5  # between two checks of the chief
 _BEAT_SECS = 1.0  # between two heartbeats of an evaluator
-_CLOSE_SECS = 10.0  # a call under way has ended by then (coordination/connection.py)
+_CLOSE_SECS = 10.0  # a call under way has ended by then (coordination/sessions.py)
 _log = logging.getLogger(__name__)
 
 

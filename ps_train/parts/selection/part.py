@@ -14,8 +14,7 @@ from ps_train.parts.selection.selector import Selector, selection_settings
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
-from ps_train.tasks.settings import WorkerSettings
-from ps_train.tasks.setup import LoadedPlugins
+from ps_train.tasks.setup import LoadedPlugins, WorkerSettings
 from ps_train.training.evaluation import Evaluator
 
 

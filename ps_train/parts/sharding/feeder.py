@@ -26,7 +26,7 @@ from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
 _RELEASE_SECS = 1.0
-_CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/connection.py
+_CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/sessions.py
 # In a row; then the input ends for now: a step that waits for it would not see that a ps is lost.
 _MAX_ERRORS = 3
 _CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker

@@ -26,7 +26,7 @@ from ps_train.parts.sharding.position import PositionOps, PositionWriter
 from ps_train.parts.sharding.range_queue import QueueState, RangeQueue
 from ps_train.runtime import waits
 from ps_train.storage.merging_saver import SavedPart
-from ps_train.tasks.settings import WorkerSettings
+from ps_train.tasks.setup import WorkerSettings
 from ps_train.training.loop import Loop
 from ps_train.training.reporting import End, Outcome
 from ps_train.updates.update import Update
@@ -116,7 +116,7 @@ class RangeTrainer:
         """Prepares it; nothing is sent yet.
 
         Args:
-          connected: the `tasks.connected_worker.ConnectedWorker`.
+          connected: the `tasks.worker.ConnectedWorker`.
         """
         self._feeder, self._queue, self._cluster = feeder, queue, cluster
         self._board, self._stop, self._graph = connected.board, connected.stop, connected.graph

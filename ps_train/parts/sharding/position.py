@@ -24,7 +24,7 @@ from ps_train.parts.sharding import range_queue
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
 from ps_train.storage.merging_saver import PartWriter
-from ps_train.training import fence
+from ps_train.training import opening
 
 # In a checkpoint: int32 [ranges], how often each range was trained on; bool [n * ranges], see `times_in_hand`; string
 # scalar, the ranges as text.
@@ -53,7 +53,7 @@ class PositionOps:
                 self._start = [tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int64, []),
                                tf.placeholder(tf.string, [])]
                 self._begin_op = range_queue.begin(*self._start)
-                tf.add_to_collection(fence.PREPARING, self._begin_op)
+                tf.add_to_collection(opening.PREPARING, self._begin_op)
                 self._mark = [range_queue.mark(), range_queue.read_queue("plan")]
                 self._given = range_queue.read_queue("given")
 

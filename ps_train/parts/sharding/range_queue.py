@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
-from ps_train.coordination.connection import Connection
+from ps_train.coordination.sessions import Connection
 from ps_train.runtime.waits import Timeouts
 
 _NAME = "ps_train/ranges/"

@@ -7,18 +7,15 @@ Start with `tables.py`, which has what a model_fn calls.
     tables       `embedding_table` and its lookups; `get_embedding_variable`, the same with DeepRec's arguments
     rules        what a model says about a table; how a row is updated
     registry     the tables and lookups of a graph, and the names of their ids in messages
-    connection   one transfer each way per ps for all lookups of a step
-    id_check     stops a step whose ids cannot be in their table
+    connection   one transfer each way per ps for all lookups of a step; stops it at ids that cannot be in their table
     copies       a worker's copies of rows in a round of local steps
-    parameters   what the spine sees of the tables of a graph; applies their gradients
-    part         what a worker does for them: settings, what is saved, dropping old rows
+    part         what the spine sees of the tables of a graph, and what a worker does for them: dropping old rows
 
 The rows of a table on one ps:
 
     store        finds, reads, updates, drops, saves and loads rows
-    index        finds the row number of an id, and makes new rows
+    index        finds the row number of an id, makes new rows; operations on single rows
     hashing      which ps has the row of an id, keys of hash tables, first values
-    row_ops      operations on the variables of a store
 
 Rows in files:
 

@@ -19,10 +19,10 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import data_flow_ops  # StagingArea has no public name
 
-from ps_train.parts.tables import connection, id_check
+from ps_train.parts.tables import connection
 from ps_train.parts.tables.connection import RowExchange
+from ps_train.parts.tables.index import gather, make_variable, replace_value, write_rows
 from ps_train.parts.tables.registry import current_registry
-from ps_train.parts.tables.row_ops import gather, make_variable, replace_value, write_rows
 from ps_train.parts.tables.rules import ADD
 from ps_train.updates import variable_copies
 from ps_train.updates.variable_copies import StepSource
@@ -125,7 +125,7 @@ class TableCopies:
         with reading_copies():
             self._build(batch)
         lookups = self._registry.take_pending()
-        id_check.refuse_drawn(itertools.chain(*lookups.values()), batch, "--communication_period")
+        connection.refuse_drawn(itertools.chain(*lookups.values()), batch, "--communication_period")
         new_ids = [connection.flat_ids(lookups[name], self._registry.specs[name]) for name in self._copies]
         with tf.device(self._batches.device):
             staged = self._waiting.put(tf.nest.flatten(batch, expand_composites=True))

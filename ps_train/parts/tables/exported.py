@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.hashing import first_values
-from ps_train.parts.tables.row_ops import gather, read_whole
+from ps_train.parts.tables.index import gather, read_whole
 from ps_train.parts.tables.rules import EMPTY_KEY, TableSpec
 
 _PART_ROWS = 2**20  # of an array that is written in parts

@@ -3,7 +3,7 @@
     variable      shape               contents
     rows          [capacity, width]   value and slots of a row, side by side; uninitialised memory until a row is made
     marks         [capacity] int32    the number of the update that last touched a row; in a fixed table 0 for none
-    counts        [10] int64          see row_ops.COUNTS
+    counts        [10] int64          see index.COUNTS
   and of a dynamic table
     index         hash table          id -> row number
     ids           [capacity] int64    row number -> id, EMPTY_KEY for a row that was dropped
@@ -24,10 +24,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
 from ps_train.graph.adam import run_exclusively
-from ps_train.parts.tables import row_ops
+from ps_train.parts.tables import index
 from ps_train.parts.tables.hashing import first_values
-from ps_train.parts.tables.index import FixedIndex, HashIndex, Placement
-from ps_train.parts.tables.row_ops import COUNTS, count_of, gather, read_whole
+from ps_train.parts.tables.index import COUNTS, FixedIndex, HashIndex, Placement, count_of, gather, read_whole
 from ps_train.parts.tables.rules import ADD, MAX_ROWS_PER_PS, Frozen, TableSpec
 
 
@@ -51,9 +50,9 @@ class Store:
         self._is_exact = is_exact or spec.is_dynamic
         self.width = spec.dim + spec.rule.num_slots(spec.dim)
         with self.on_ps():
-            self.rows = row_ops.make_variable(f"{self._name}/rows", tf.float32, [None, self.width])
-            self.marks = row_ops.make_variable(f"{self._name}/marks", tf.int32, [None])
-            self.counts = row_ops.make_variable(f"{self._name}/counts", tf.int64, [len(COUNTS)])
+            self.rows = index.make_variable(f"{self._name}/rows", tf.float32, [None, self.width])
+            self.marks = index.make_variable(f"{self._name}/marks", tf.int32, [None])
+            self.counts = index.make_variable(f"{self._name}/counts", tf.int64, [len(COUNTS)])
             self.index = (
                 HashIndex(self._name, self.marks, self.counts, min_count=spec.min_count) if spec.is_dynamic
                 else FixedIndex(self.marks, ps=ps, num_ps=num_ps))
@@ -154,12 +153,12 @@ class Store:
         self, placement: Placement, rows: tf.Tensor, marks: tf.Tensor, counted: Mapping[str, tf.Tensor | int]
     ) -> list[tf.Operation]:
         """Returns the operations that write the changes, after everything is read."""
-        changes = row_ops.changes_of(counted)
+        changes = index.changes_of(counted)
         with tf.control_dependencies([rows, marks, changes]):
-            contents = row_ops.write_rows(self.rows, placement.rows, rows)
+            contents = index.write_rows(self.rows, placement.rows, rows)
         # Reads take no lock, so a row that they can find must have its contents.
         with tf.control_dependencies([contents]):
-            published = [row_ops.write_rows(self.marks, placement.rows, marks), *placement.publish()]
+            published = [index.write_rows(self.marks, placement.rows, marks), *placement.publish()]
         with tf.control_dependencies(published):
             return [self.count(changes)]
 

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.tables import row_ops
+from ps_train.parts.tables import index
 from ps_train.parts.tables.contents import PARTS
 from ps_train.parts.tables.hashing import owner_of
-from ps_train.parts.tables.index import FIRST_BUCKETS
-from ps_train.parts.tables.row_ops import COUNTS
+from ps_train.parts.tables.index import COUNTS, FIRST_BUCKETS
 from ps_train.parts.tables.store import Store
 
 _PIECE_BYTES = 16_000_000
@@ -71,7 +70,7 @@ class StoreOps:
             self._names = tf.placeholder(tf.string, [len(PARTS)])
             self._keeps_present = tf.placeholder(tf.bool, [])
             rows = [tf.identity(placeholder) for placeholder in (self._begin, self._end, self._since)]
-            self.counts = row_ops.read_whole(store.counts)
+            self.counts = index.read_whole(store.counts)
             self._reset_op = self._reset(tf.identity(self._number), tf.identity(self._expected))
             self._set_op = tf.raw_ops.ResourceScatterUpdate(
                 resource=store.counts.handle, indices=COUNTS.index("updates"), updates=self._number)
@@ -96,8 +95,8 @@ class StoreOps:
         # `Empty` leaves the memory as it is: a row is written before it is read.
         shape = tf.stack([tf.cast(capacity, tf.int32), self.store.width])
         rows = tf.raw_ops.Empty(shape=shape, dtype=tf.float32, init=False)
-        counts = row_ops.changes_of({"capacity": capacity})
-        return tf.group(row_ops.replace_value(self.store.rows, rows), row_ops.replace_value(self.store.counts, counts),
+        counts = index.changes_of({"capacity": capacity})
+        return tf.group(index.replace_value(self.store.rows, rows), index.replace_value(self.store.counts, counts),
                         *self.store.index.reset(capacity, expected))
 
     def _drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tf.Operation:
@@ -106,16 +105,16 @@ class StoreOps:
             ops, num_dropped = self.store.index.drop(begin, end, oldest)
             changes = {"free": num_dropped, "evicted": num_dropped, "removed": num_dropped}
             with tf.control_dependencies(ops):
-                return [self.store.count(row_ops.changes_of(changes))]
+                return [self.store.count(index.changes_of(changes))]
 
         return self.store.exclusively([begin, end, oldest], body)
 
     def _rebuild(self) -> tf.Operation:
         """Returns the operation that removes the marks of dropped rows from the index of a dynamic table."""
         def body() -> list[tf.Operation]:
-            removed = row_ops.count_of(row_ops.read_whole(self.store.counts), "removed")
+            removed = index.count_of(index.read_whole(self.store.counts), "removed")
             with tf.control_dependencies([removed, self.store.index.rebuild()]):
-                return [self.store.count(row_ops.changes_of({"removed": -removed}))]
+                return [self.store.count(index.changes_of({"removed": -removed}))]
 
         return self.store.exclusively([], body)
 
@@ -126,8 +125,8 @@ class StoreOps:
         def body() -> list[tf.Operation]:
             numbers = store.index.changed(begin, end, since)
             values, slots = tf.split(
-                row_ops.gather(store.rows, numbers), [store.spec.dim, store.width - store.spec.dim], axis=1)
-            parts[:] = [store.index.ids_of(numbers), row_ops.gather(store.marks, numbers), values, slots]
+                index.gather(store.rows, numbers), [store.spec.dim, store.width - store.spec.dim], axis=1)
+            parts[:] = [store.index.ids_of(numbers), index.gather(store.marks, numbers), values, slots]
             return [part.op for part in parts]
 
         # Otherwise a row could be dropped and made again, for another id, after its id was read.
@@ -177,7 +176,7 @@ class StoreOps:
         store = self.store
 
         def body() -> list[tf.Operation]:
-            placement = store.index.place(loaded.ids, row_ops.read_whole(store.counts), admits_all=True)
+            placement = store.index.place(loaded.ids, index.read_whole(store.counts), admits_all=True)
             rows = tf.concat([loaded.values, loaded.slots], 1) if store.width > store.spec.dim else loaded.values
             return store.write_all(placement, placement.of_kept(rows), placement.of_kept(loaded.marks),
                                    {**placement.counted, "admitted": 0})

@@ -34,8 +34,8 @@ from ps_train.errors import CheckpointError
 from ps_train.parts.tables import contents, hashing
 from ps_train.parts.tables.contents import SavedTable
 from ps_train.parts.tables.folder_probe import FolderProbe
+from ps_train.parts.tables.index import COUNTS, count_of
 from ps_train.parts.tables.registry import Registry
-from ps_train.parts.tables.row_ops import COUNTS, count_of
 from ps_train.parts.tables.rules import MAX_ROWS_PER_PS
 from ps_train.parts.tables.store_ops import Call, StoreOps
 from ps_train.storage import checkpoints
@@ -43,7 +43,7 @@ from ps_train.storage.merging_saver import PartWriter
 
 _SHORT_PASS_SECS = 0.5  # leaves little to the next one: what was trained meanwhile
 _log = logging.getLogger(__name__)
-Counts = dict[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `row_ops.COUNTS` by name
+Counts = dict[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `index.COUNTS` by name
 
 
 class TableFiles:

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables import id_check, parameters
+from ps_train.parts.tables import connection, part
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.rules import RULES, RowRule, TableSpec
 
@@ -92,7 +92,7 @@ class Table:
         examples = sp_ids.indices[:, 0]
         values = self.lookup(sp_ids.values, name)
         count = sp_ids.dense_shape[0]
-        weights = tf.ones_like(values[:, 0]) if sp_weights is None else id_check.check_weights(
+        weights = tf.ones_like(values[:, 0]) if sp_weights is None else connection.check_weights(
             sp_ids, self._as_sparse(sp_weights, "weights"), self.spec.name, name)
         combined = tf.math.unsorted_segment_sum(values * weights[:, tf.newaxis], examples, count)
         if combiner != "sum":
@@ -182,7 +182,7 @@ def embedding_table(
     if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
                    or _problem(name, rule, counts)):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
-    registry = parameters.tables_of_graph()
+    registry = part.tables_of_graph()
     if learning_rate is not None:
         rule = dataclasses.replace(rule or registry.default_rule, learning_rate=float(learning_rate))
     ints = {argument: None if value is None else int(value) for argument, value in counts.items()}  # not numpy's

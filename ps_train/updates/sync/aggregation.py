@@ -30,11 +30,82 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import variables
-from ps_train.updates.sync import accumulators
 from ps_train.updates.update import InitOps, SyncSettings, Verdict
 
 _MOST = 2**40  # of a mark: sums of a few thousand are exact in float64
 _FLUSHED = -1.0
+
+
+class Accumulator:
+    """An accumulator on one device, which averages a dense or a sparse gradient, or counts.
+
+    It has a step, and drops gradients that were computed for an earlier one. Each `take` raises its step by one.
+    """
+
+    def __init__(self, accumulator: Any, device: str) -> None:
+        self._accumulator = accumulator
+        self._device = device
+        self._is_sparse = isinstance(accumulator, tf.SparseConditionalAccumulator)
+
+    def push(self, gradient: Any, step: tf.Tensor) -> tf.Operation:
+        """Adds a gradient that was computed for a global step."""
+        with tf.device(self._device):
+            if self._is_sparse:
+                return self._accumulator.apply_indexed_slices_grad(gradient, step)
+            return self._accumulator.apply_grad(gradient, step)
+
+    def take(self) -> Any:
+        """Returns the mean (or the count) and empties the accumulator; waits while it is empty."""
+        with tf.device(self._device):
+            return self._accumulator.take_indexed_slices_grad(1) if self._is_sparse else self._accumulator.take_grad(1)
+
+    def size(self) -> tf.Tensor:
+        """Returns how many gradients it contains, int32 scalar."""
+        with tf.device(self._device):
+            return self._accumulator.num_accumulated()
+
+    def drop(self) -> tf.Operation:
+        """Empties the accumulator."""
+        with tf.device(self._device):
+            # Taking from an empty accumulator would wait.
+            return tf.cond(self._accumulator.num_accumulated() > 0,
+                           lambda: tf.group(self._accumulator.take_grad(1)), tf.no_op)
+
+    def set_step(self, step: tf.Tensor) -> tf.Operation:
+        """Sets the accumulator's own step."""
+        with tf.device(self._device):
+            return self._accumulator.set_global_step(step)
+
+
+def restart(accumulators: Sequence[Accumulator], step: tf.Tensor) -> list[tf.Operation]:
+    """Returns operations that empty accumulators and set their steps to a global step."""
+    # The step is set twice: first to keep older gradients out, then because `drop` raises it.
+    with tf.control_dependencies([accumulator.set_step(step) for accumulator in accumulators]):
+        dropped = [accumulator.drop() for accumulator in accumulators]
+    with tf.control_dependencies(dropped):
+        return [accumulator.set_step(step) for accumulator in accumulators]
+
+
+def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = False) -> Accumulator:
+    """Returns the accumulator of a variable's gradients, on the ps of the variable.
+
+    Args:
+      sums: whether to sum the gradients. By default they are averaged: a row of a sparse gradient over those that have
+        it.
+    """
+    options = {"shared_name": f"{variable.op.name}/gradients", "reduction_type": "SUM" if sums else "MEAN"}
+    with tf.device(variable.device):
+        if isinstance(gradient, tf.IndexedSlices):
+            accumulator = tf.SparseConditionalAccumulator(gradient.dtype, shape=(), **options)
+        else:
+            accumulator = tf.ConditionalAccumulator(gradient.dtype, variable.shape, **options)
+    return Accumulator(accumulator, variable.device)
+
+
+def summing(name: str, size: int, device: str) -> Accumulator:
+    """Returns an accumulator of float64 [size], of which `take` returns the sum."""
+    with tf.device(device):
+        return Accumulator(tf.ConditionalAccumulator(tf.float64, [size], name, reduction_type="SUM"), device)
 
 
 class Gate:
@@ -44,12 +115,11 @@ class Gate:
         """Creates the gate.
 
         Args:
-          device: of ps 0.
           drops_late: whether updates leave out the gradients of the slowest workers by design; these are not lost.
         """
         self._device, self._worker, self._num_workers, self._drops_late = device, worker, num_workers, drops_late
         # The sums of each worker's marks, then the number of gradients.
-        self.accumulator = accumulators.summing("ps_train/gate", num_workers + 1, device)
+        self.accumulator = summing("ps_train/gate", num_workers + 1, device)
 
     def draw_mark(self) -> tf.Tensor:
         """Returns a number that no other gradient has, float64 scalar: the sum of this worker's marks in an update."""
@@ -65,10 +135,6 @@ class Gate:
         at_worker, at_count = tf.unstack(
             tf.one_hot([self._worker, self._num_workers], self._num_workers + 1, dtype=tf.float64))
         return self.accumulator.push(at_worker * mark + at_count, step)
-
-    def size(self) -> tf.Tensor:
-        """Returns how many gradients are in it, int32 scalar."""
-        return self.accumulator.size()
 
     def take(self) -> tuple[tf.Tensor, tf.Operation]:
         """Empties the gate; returns how many gradients were in it, and the operation that records whose they are."""
@@ -200,7 +266,7 @@ class SyncEngine:
         """
         self._is_in_rounds = is_in_rounds
         self._optimizer = optimizer
-        self._gradients = gradients
+        self._gradients = [pair for pair in gradients if pair[0] is not None]
         self._global_step = global_step
         self._replicas = settings.replicas_to_aggregate
         self._num_workers = settings.num_workers
@@ -213,15 +279,15 @@ class SyncEngine:
         self._gate = Gate(self._ps, worker=worker, num_workers=self._num_workers,
                           drops_late=self._replicas < self._num_workers)
         to_sum = {variable.ref() for variable in summed}
-        self._accumulators = [
-            None if gradient is None
-            else accumulators.gradient_accumulator(gradient, variable, sums=variable.ref() in to_sum)
-            for gradient, variable in gradients]
+        self._accumulators = [gradient_accumulator(gradient, variable, sums=variable.ref() in to_sum)
+                              for gradient, variable in self._gradients]
+        self._all_accumulators = [self._gate.accumulator, *self._accumulators]
 
     def operations(self) -> SyncOperations:
         """Returns the operations."""
         flush_op = self._begin(1)
-        live_run_op = self._then_begin_own_step(flush_op)
+        with tf.device(self._ps), tf.control_dependencies([flush_op]):
+            live_run_op = self._begin_step(self._read_step(), 0, 0)
         train_op, verdict = self._step()
         with tf.device(self._ps):
             required = tf.placeholder(tf.int64, [], "required")
@@ -229,7 +295,7 @@ class SyncEngine:
                 require_op = tf.group(self._update_condition.notify(), self._notify_workers())
             init_op = tf.group(variables.write_element("awaited", self._worker, 0),
                                self._begin_step(self._read_step(), 0, 0))
-            gathered = self._gate.size()
+            gathered = self._gate.accumulator.size()
             status = SyncStatus(
                 step=self._read_step(), gathered=gathered, awaited=variables.read("awaited")[:self._num_workers],
                 dropped=tf.maximum(variables.read("unused") - tf.cast(gathered, tf.int64), 0),
@@ -250,7 +316,7 @@ class SyncEngine:
             mark = self._gate.draw_mark()
             marks = variables.read("marks")[self._worker] + mark
         pushes = [accumulator.push(gradient, step)
-                  for (gradient, _), accumulator in zip(self._gradients, self._accumulators) if accumulator is not None]
+                  for (gradient, _), accumulator in zip(self._gradients, self._accumulators)]
         with tf.device(self._ps):
             with tf.control_dependencies(pushes):
                 recorded = [variables.write_element("awaited", self._worker, self._awaited(step, num_pushed)),
@@ -260,7 +326,8 @@ class SyncEngine:
             with tf.control_dependencies([entered]):
                 notified = self._update_condition.notify()
             with tf.control_dependencies([notified]):
-                waited = self._worker_conditions[self._worker].wait_while(self._must_wait)
+                waited = self._worker_conditions[self._worker].wait_while(
+                    lambda: variables.read("awaited")[self._worker] > self._read_step())
             with tf.control_dependencies([waited]):
                 next_step = self._read_step()
             is_later = next_step > step
@@ -272,10 +339,6 @@ class SyncEngine:
     def _read_step(self) -> tf.Tensor:
         """Returns the global step as an int64 scalar; the variable may have another integer type."""
         return tf.cast(self._global_step.read_value(), tf.int64)
-
-    def _must_wait(self) -> tf.Tensor:
-        """Returns whether this worker waits for an update, bool scalar."""
-        return variables.read("awaited")[self._worker] > self._read_step()
 
     def _begin_step(self, step: tf.Tensor, num_pushed: Any, marks: Any) -> tf.Operation:
         """Records the global step that this worker's next gradient is for, and what it has pushed for that step."""
@@ -292,38 +355,32 @@ class SyncEngine:
         """Returns the chief's part: one update."""
         with tf.device(self._ps):
             ready = self._update_condition.wait_while(
-                lambda: tf.cast(self._gate.size(), tf.int64) < variables.read("required"))
+                lambda: tf.cast(self._gate.accumulator.size(), tf.int64) < variables.read("required"))
             with tf.control_dependencies([ready]):
                 num_taken, recorded = self._gate.take()
             with tf.control_dependencies([recorded]):
                 begun = variables.write("updating", 1)
         # A worker enters the gate after it has pushed all its gradients, so no accumulator is empty here.
         with tf.control_dependencies([begun]):
-            means = [(None if accumulator is None else accumulator.take(), variable)
+            means = [(accumulator.take(), variable)
                      for (_, variable), accumulator in zip(self._gradients, self._accumulators)]
         with tf.device(self._ps):
             # This raises the global step after all variables have their new values.
             applied = self._optimizer.apply_gradients(means, self._global_step)
-        with tf.control_dependencies([applied]):
-            done = self._follow_global_step() if self._is_in_rounds else applied
-        with tf.device(self._ps), tf.control_dependencies([done]):
+        done = [applied]
+        if self._is_in_rounds:  # taking raised the accumulators' own steps by one only
+            with tf.device(self._ps), tf.control_dependencies([applied]):
+                step = self._read_step()
+                done = [accumulator.set_step(step) for accumulator in self._all_accumulators]
+        with tf.device(self._ps), tf.control_dependencies(done):
             return tf.group(
                 self._notify_workers(), variables.add("unused", -num_taken), variables.write("updating", 0))
-
-    def _follow_global_step(self) -> tf.Operation:
-        """Sets all accumulators to the global step: taking raised their own step by one only."""
-        with tf.device(self._ps):
-            step = self._read_step()
-            return tf.group(*(accumulator.set_step(step) for accumulator in self._all_accumulators()))
-
-    def _all_accumulators(self) -> list[accumulators.Accumulator]:
-        return [self._gate.accumulator, *(accumulator for accumulator in self._accumulators if accumulator is not None)]
 
     def _begin(self, num_steps: int) -> tf.Operation:
         """Raises the global step by `num_steps`, empties all accumulators and releases all workers."""
         with tf.device(self._ps):
             step = self._read_step() + num_steps
-        ready = accumulators.restart(self._all_accumulators(), step)
+        ready = restart(self._all_accumulators, step)
         with tf.device(self._ps):
             ready += [variables.write("required", self._replicas), variables.write("updating", 0), self._gate.forget()]
             if num_steps == 0:
@@ -332,11 +389,6 @@ class SyncEngine:
                 raised = self._global_step.assign(tf.cast(step, self._global_step.dtype.base_dtype))
             with tf.control_dependencies([raised]):
                 return self._release()
-
-    def _then_begin_own_step(self, begun: tf.Operation) -> tf.Operation:
-        """Returns the operation that begins this worker's next step after `begun`."""
-        with tf.device(self._ps), tf.control_dependencies([begun]):
-            return self._begin_step(self._read_step(), 0, 0)
 
     def _release(self) -> tf.Operation:
         with tf.device(self._ps), tf.control_dependencies([variables.clear("awaited")]):

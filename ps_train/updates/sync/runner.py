@@ -104,7 +104,6 @@ class UpdateRunner(ChiefService):
     _advice = "start them again, or lower --min_replicas_to_aggregate"
 
     def __init__(self, operations: SyncOperations, quorum: Quorum) -> None:
-        """Prepares the runner; nothing is started yet."""
         self._operations = operations
         self._quorum = quorum
         self._last_quorum: QuorumStatus | None = None

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.updates.sync import accumulators
+from ps_train.updates.sync import aggregation
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 from ps_train.updates.update import ChiefContext, InitOps, SyncSettings
 
@@ -76,9 +76,9 @@ def build_engine(
 def _begin_step(classic: Any, global_step: tf.Variable, num_steps: int) -> tf.Operation:
     """Raises the global step by `num_steps`, and drops the gradients that an earlier session left."""
     step = global_step.read_value() + num_steps
-    # TensorFlow has no public name for its accumulators.
-    wrapped = [accumulators.Accumulator(*pair) for pair in classic._accumulator_list]  # noqa: SLF001
-    with tf.control_dependencies(accumulators.restart(wrapped, step)):
+    # TensorFlow has no public name for its aggregation.
+    wrapped = [aggregation.Accumulator(*pair) for pair in classic._accumulator_list]  # noqa: SLF001
+    with tf.control_dependencies(aggregation.restart(wrapped, step)):
         return tf.group(global_step.assign(step))
 
 
@@ -104,7 +104,6 @@ class QueueService(UpdateRunner):
     _advice = f"start them again; {_ALTERNATIVE}"
 
     def __init__(self, operations: TensorFlowOperations, settings: SyncSettings) -> None:
-        """Prepares the service; nothing is started yet."""
         fixed = settings._replace(min_replicas_to_aggregate=settings.replicas_to_aggregate)
         super().__init__(operations, Quorum(fixed))
         self._coord = tf.train.Coordinator()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import blackboard, connection, variables
+from ps_train.coordination import blackboard, sessions, variables
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError
 from tests import clusters, processes
@@ -153,7 +153,7 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     start_secs = time.monotonic()
     with raises("ps_unreachable"):
         board.state()
-    assert time.monotonic() - start_secs < 3 * connection._RUN_TIMEOUT_SECS
+    assert time.monotonic() - start_secs < 3 * sessions._RUN_TIMEOUT_SECS
 
 
 @pytest.mark.parametrize("num_ps", [1, 2])
@@ -164,7 +164,7 @@ def test_a_task_whose_own_server_is_stuck_reaches_the_blackboard_by_that_of_ps_0
     with socket.create_server(("localhost", 0)) as stuck:
         target = f"grpc://localhost:{stuck.getsockname()[1]}"
         board = open_board(blackboard.for_worker(target, cluster.view("worker", 0)))
-        monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 1.0)
+        monkeypatch.setattr(sessions, "_RUN_TIMEOUT_SECS", 1.0)
         with raises("ps_unreachable", kind=BlackboardError):
             board.state()
         monkeypatch.undo()
@@ -178,7 +178,7 @@ def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_boa
     address = f"localhost:{processes.free_ports(1)[0]}"
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
     board = open_board(blackboard.for_client(view))
-    monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 0.2)
+    monkeypatch.setattr(sessions, "_RUN_TIMEOUT_SECS", 0.2)
     monkeypatch.setattr(blackboard, "_DONE_SECS", 1.0)
     board.announce_done()
     with socket.create_server(("localhost", int(address.split(":")[1]))), raises("ps_unreachable"):

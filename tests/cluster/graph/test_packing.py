@@ -11,7 +11,7 @@ import pytest
 
 import ps_train
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import fingerprint
+from ps_train.coordination import agreement
 from ps_train.errors import UserCodeError
 from ps_train.graph import packing, transfer
 from ps_train.graph.optimizers import make_optimizer
@@ -428,9 +428,9 @@ def test_a_gradient_that_is_not_finite_is_told_by_its_variable(start_servers):
 def test_workers_that_would_pack_other_variables_do_not_fit_together():
     """Otherwise each would train on different values."""
     view = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
-    texts = [fingerprint.describe(view, {}, variables, packed.places())
+    texts = [agreement.fingerprint_of(view, {}, variables, packed.places())
              for variables, _, packed in (pack_alone(), pack_alone(wire=PLAIN))]
-    line = fingerprint.differences(*texts, their_name="worker:0 (chief)")[0]
+    line = agreement.fingerprint_differences(*texts, their_name="worker:0 (chief)")[0]
     assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
                         r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)
 

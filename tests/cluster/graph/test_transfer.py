@@ -145,7 +145,7 @@ def test_reads_that_the_model_orders_itself_are_left_alone():
             after = tf.identity(first.read_value())
         branch = tf.cond(tf.constant(True), lambda: tf.reduce_sum(second), lambda: 0.0)
         loss = tf.reduce_sum(first * after) + branch + tf.reduce_sum(second)
-        pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire()).pairs
+        pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire())[0]
         session.run(tf.global_variables_initializer())
         assert [value.tolist() for value in session.run([gradient for gradient, _ in pairs])] == [[1.0, 1.0], [1.0]]
         reads = [op for op in transfer.upstream([loss]) if op.type == "ReadVariableOp" and op.control_inputs]
@@ -187,3 +187,82 @@ def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path
     assert saved["global_step"] == 30
     rounded = saved["v3"].astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
     assert not np.array_equal(saved["v3"], rounded)
+
+
+FIRST_PS, WORKER = "/job:ps/task:0/cpu:0", "/job:worker/task:0/cpu:0"
+
+
+@pytest.fixture
+def session(start_servers):
+    """Opens a session on a ps and a worker with the graph of the test, once it is asked to."""
+    cluster = start_servers(1, 1)
+    with tf.Graph().as_default() as graph:
+        yield lambda: tf.Session(cluster.target("worker", 0), graph=graph)
+
+
+def tasks_of(op):
+    """Returns the jobs that an operation's inputs come from."""
+    return {tf.DeviceSpec.from_string(tensor.op.device).job for tensor in op.inputs}
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("value", [2.5, np.arange(6).reshape(2, 3), b"text"], ids=["float", "int array", "bytes"])
+def test_a_constant_is_copied_to_each_task_that_reads_it(session, value):
+    """Once for a task, however many read it; what is read is the same, bit for bit."""
+    with tf.device(WORKER):
+        constant = tf.constant(value)
+    with tf.device(FIRST_PS):
+        readers = [tf.identity(constant), tf.identity(constant)]
+    with tf.device(WORKER):
+        own = tf.identity(constant)
+    transfer.simplify_graph(tf.get_default_graph())
+    assert [tasks_of(reader.op) for reader in (*readers, own)] == [{"ps"}, {"ps"}, {"worker"}]
+    assert readers[0].op.inputs[0] is readers[1].op.inputs[0]
+    with session() as live:
+        for read in live.run([*readers, own]):
+            np.testing.assert_array_equal(read, value)
+
+
+@pytest.mark.optimised
+def test_a_constant_that_orders_its_reader_or_is_large_stays(session):
+    """Its reader may rely on what the constant waits for; and a large one would be there twice."""
+    with tf.device(FIRST_PS):
+        variable = tf.get_variable("variable", [], initializer=tf.zeros_initializer())
+        written = variable.assign(3.0)
+    with tf.device(WORKER):
+        with tf.control_dependencies([written]):
+            ordered = tf.constant(1.0)
+        large = tf.constant(np.ones(1000))
+    with tf.device(FIRST_PS):
+        readers = [tf.identity(ordered), tf.identity(large)]
+    transfer.simplify_graph(tf.get_default_graph())
+    assert [tasks_of(reader.op) for reader in readers] == [{"worker"}, {"worker"}]
+
+
+@pytest.mark.optimised
+def test_a_loop_reads_from_within_itself(session):
+    """A constant that is read in a loop of another task stays where it is, and the loop counts to ten."""
+    with tf.device(WORKER):
+        limit = tf.constant(10)
+    with tf.device(FIRST_PS):
+        counted = tf.while_loop(lambda number: number < limit, lambda number: number + 1, [tf.constant(0)])
+    transfer.simplify_graph(tf.get_default_graph())
+    with session() as live:
+        assert live.run(counted) == 10
+
+
+@pytest.mark.optimised
+def test_reads_are_one_only_where_nothing_orders_them(session):
+    """Two that may be at any time are one; one before and one after a change see what they saw."""
+    with tf.device(FIRST_PS):
+        variable = tf.get_variable("variable", [], initializer=tf.ones_initializer())
+        early, early_too = variable.read_value() * 1.0, variable.read_value() * 2.0
+        with tf.control_dependencies([early, early_too]):
+            changed = variable.assign(5.0, read_value=False)
+        with tf.control_dependencies([changed]):
+            late = variable.read_value() * 3.0
+    transfer.simplify_graph(tf.get_default_graph())
+    assert early.op.inputs[0].op.inputs[0] is early_too.op.inputs[0].op.inputs[0]
+    with session() as live:
+        live.run(variable.initializer)
+        assert live.run([early, early_too, late]) == [1.0, 2.0, 15.0]

@@ -105,20 +105,3 @@ def test_a_full_disk_drops_summaries_and_nothing_else(small_disk, caplog):
     written.close()
     newest = event_files_of(small_disk)[-1]  # the other one is cut short
     assert [event.step for event in tf.train.summary_iterator(str(newest)) if event.summary.value] == [5000]
-
-
-@pytest.mark.parametrize(("name", "own_tag", "tags"), [
-    ("xent", None, {"loss"}),
-    ("loss", None, {"loss"}),  # tf.summary.scalar would say loss_1
-    ("xent", "loss", {"loss"}),  # a second one would be refused
-    ("xent", "error", {"error", "loss"}),
-])
-def test_the_loss_has_one_tag_whatever_the_model_calls_it(name, own_tag, tags):
-    """The evaluation writes its loss under the same tag; a chart then shows both."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        value = tf.constant(0.5, name=name)
-        if own_tag:
-            tf.summary.scalar(own_tag, value)
-        event_files.add_loss(value)
-        written = tf.Summary.FromString(session.run(tf.summary.merge_all()))
-    assert {one.tag: one.simple_value for one in written.value} == dict.fromkeys(tags, 0.5)

@@ -17,7 +17,7 @@ import pytest
 from ps_train.errors import ClusterLostError, SaveError
 from ps_train.storage import checkpoints, saver
 from ps_train.training.reporting import End
-from ps_train.updates.variable_copies import no_slot_transfer
+from ps_train.updates.variable_copies import SlotTransfer
 from tests import clusters, processes
 from tests.children import fill, wait_until
 from tests.errors import raises
@@ -35,7 +35,7 @@ class Training:
             self.global_step = tf.train.create_global_step()
             tf.get_variable("weights", [1000], initializer=tf.ones_initializer())
             self.saver = tf.train.Saver()
-            keeping = no_slot_transfer()
+            keeping = SlotTransfer(tf.no_op(), tf.no_op(), tf.no_op())
             self.step = tf.placeholder(tf.int64, [])
             self.set_step = self.global_step.assign(self.step)
             self.session = tf.Session(graph=graph)

@@ -58,7 +58,7 @@ def test_an_evaluator_ends_when_the_tasks_were_told_of_different_clusters(stop):
         evaluator._next_state(board, State.IDLE, 30, stop)
 
 
-def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
+def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop):
     """The ps have ended by then: the last checkpoint is evaluated, without waiting for them."""
     states = [State.RUNNING]
 
@@ -66,10 +66,11 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
         first_ps = "ps:0"
 
         def state(self):
-            try:
-                return states[-1]
-            except IndexError:
-                raise BlackboardError("ps_unreachable", "ps:0 has ended") from None
+            if not states:
+                raise BlackboardError("ps_unreachable", "ps:0 has ended")
+            if states[-1] == State.DONE:
+                heard.set()
+            return states[-1]
 
         def mismatch(self):
             return ""
@@ -77,7 +78,7 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
         def is_stop_requested(self):
             return False
 
-    evaluated = []
+    evaluated, heard = [], threading.Event()
 
     class Slow(evaluation.Evaluator):
         def evaluate(self, path):
@@ -89,16 +90,6 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
                 states.clear()
             return super().evaluate(path)
 
-    heard = threading.Event()
-    ask = evaluator._training_state
-
-    def training_state(board):
-        state = ask(board)
-        if state == State.DONE:
-            heard.set()
-        return state
-
-    monkeypatch.setattr(evaluator, "_training_state", training_state)
     paths = [save_linear(tmp_path, 10)]
     own = Slow(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
     evaluator.evaluate_until_done(own, str(tmp_path), Board(), Timeouts(start_secs=0.5, eval_secs=60), stop)

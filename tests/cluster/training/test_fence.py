@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps_train.coordination import blackboard, sessions
-from ps_train.training.fence import Fence, FencedSaver
+from ps_train.training.opening import Fence, FencedSaver
 from tests.tensorflow_mode import tf
 
 

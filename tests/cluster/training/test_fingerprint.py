@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import blackboard, fingerprint
+from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
 from ps_train.graph import transfer
 from ps_train.parts.selection.evaluations import EvaluationSignals
@@ -25,7 +25,7 @@ def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixe
     """Returns the fingerprint of a worker with one variable and one embedding table."""
     others = {"table items": f"of {dim}", "rows of tables on the ps": dealt}
     with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
-        return fingerprint.describe(
+        return agreement.fingerprint_of(
             cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], others=others,
             train_dir=folder)
 
@@ -33,13 +33,13 @@ def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixe
 def test_equal_workers_do_not_differ():
     """Nor do their addresses count: a task may reach another through a tunnel."""
     tunnel = Cluster("worker", 0, {"ps": {0: "localhost:5", 1: "localhost:6"}, "worker": {0: "c:1"}})
-    assert fingerprint.differences(describe(), describe(cluster=tunnel), their_name="the chief") == []
+    assert agreement.fingerprint_differences(describe(), describe(cluster=tunnel), their_name="the chief") == []
 
 
 def test_what_one_of_them_cannot_know_is_not_compared():
     """In TF_CONFIG's sparse form a worker may know itself only, and so not how many workers there are."""
     sparse = Cluster("worker", 3, {"ps": CLUSTER.addresses["ps"], "worker": {3: "f:1"}}, partial=frozenset({"worker"}))
-    assert fingerprint.differences(describe(), describe(cluster=sparse), their_name="the chief") == []
+    assert agreement.fingerprint_differences(describe(), describe(cluster=sparse), their_name="the chief") == []
 
 
 @pytest.mark.parametrize(("own", "expected"), [
@@ -55,13 +55,13 @@ def test_what_one_of_them_cannot_know_is_not_compared():
 ])
 def test_what_differs_is_named(own, expected):
     """With both values."""
-    assert fingerprint.differences(describe(), describe(**own), their_name="the chief") == [expected]
+    assert agreement.fingerprint_differences(describe(), describe(**own), their_name="the chief") == [expected]
 
 
 def test_many_differences_are_counted():
     """The message stays readable, and what one of them lacks is said to be missing."""
     own = describe({f"flag{index}": index for index in range(9)})
-    lines = fingerprint.differences(describe(), own, their_name="the chief")
+    lines = agreement.fingerprint_differences(describe(), own, their_name="the chief")
     assert lines[0] == "--flag0: here 0, at the chief missing"
     assert lines[-1] == "and 6 more"
 

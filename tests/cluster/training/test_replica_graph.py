@@ -119,85 +119,6 @@ def test_a_dataset_that_breaks_its_contract_is_named(input_fn):
         build(dataset=contracts.Dataset("d", input_fn, lambda params: None, {}))
 
 
-PS, WORKER = "/job:ps/task:0/cpu:0", "/job:worker/task:0/cpu:0"
-
-
-@pytest.fixture
-def session(start_servers):
-    """Opens a session on a ps and a worker with the graph of the test, once it is asked to."""
-    cluster = start_servers(1, 1)
-    with tf.Graph().as_default() as graph:
-        yield lambda: tf.Session(cluster.target("worker", 0), graph=graph)
-
-
-def tasks_of(op):
-    """Returns the jobs that an operation's inputs come from."""
-    return {tf.DeviceSpec.from_string(tensor.op.device).job for tensor in op.inputs}
-
-
-@pytest.mark.optimised
-@pytest.mark.parametrize("value", [2.5, np.arange(6).reshape(2, 3), b"text"], ids=["float", "int array", "bytes"])
-def test_a_constant_is_copied_to_each_task_that_reads_it(session, value):
-    """Once for a task, however many read it; what is read is the same, bit for bit."""
-    with tf.device(WORKER):
-        constant = tf.constant(value)
-    with tf.device(PS):
-        readers = [tf.identity(constant), tf.identity(constant)]
-    with tf.device(WORKER):
-        own = tf.identity(constant)
-    replica_graph.simplify_graph(tf.get_default_graph())
-    assert [tasks_of(reader.op) for reader in (*readers, own)] == [{"ps"}, {"ps"}, {"worker"}]
-    assert readers[0].op.inputs[0] is readers[1].op.inputs[0]
-    with session() as live:
-        for read in live.run([*readers, own]):
-            np.testing.assert_array_equal(read, value)
-
-
-@pytest.mark.optimised
-def test_a_constant_that_orders_its_reader_or_is_large_stays(session):
-    """Its reader may rely on what the constant waits for; and a large one would be there twice."""
-    with tf.device(PS):
-        variable = tf.get_variable("variable", [], initializer=tf.zeros_initializer())
-        written = variable.assign(3.0)
-    with tf.device(WORKER):
-        with tf.control_dependencies([written]):
-            ordered = tf.constant(1.0)
-        large = tf.constant(np.ones(1000))
-    with tf.device(PS):
-        readers = [tf.identity(ordered), tf.identity(large)]
-    replica_graph.simplify_graph(tf.get_default_graph())
-    assert [tasks_of(reader.op) for reader in readers] == [{"worker"}, {"worker"}]
-
-
-@pytest.mark.optimised
-def test_a_loop_reads_from_within_itself(session):
-    """A constant that is read in a loop of another task stays where it is, and the loop counts to ten."""
-    with tf.device(WORKER):
-        limit = tf.constant(10)
-    with tf.device(PS):
-        counted = tf.while_loop(lambda number: number < limit, lambda number: number + 1, [tf.constant(0)])
-    replica_graph.simplify_graph(tf.get_default_graph())
-    with session() as live:
-        assert live.run(counted) == 10
-
-
-@pytest.mark.optimised
-def test_reads_are_one_only_where_nothing_orders_them(session):
-    """Two that may be at any time are one; one before and one after a change see what they saw."""
-    with tf.device(PS):
-        variable = tf.get_variable("variable", [], initializer=tf.ones_initializer())
-        early, early_too = variable.read_value() * 1.0, variable.read_value() * 2.0
-        with tf.control_dependencies([early, early_too]):
-            changed = variable.assign(5.0, read_value=False)
-        with tf.control_dependencies([changed]):
-            late = variable.read_value() * 3.0
-    replica_graph.simplify_graph(tf.get_default_graph())
-    assert early.op.inputs[0].op.inputs[0] is early_too.op.inputs[0].op.inputs[0]
-    with session() as live:
-        live.run(variable.initializer)
-        assert live.run([early, early_too, late]) == [1.0, 2.0, 15.0]
-
-
 @pytest.mark.optimised
 def test_adam_reads_its_powers_once_for_all_variables(start_servers):
     """Of a model with 12 variables: two powers, the variables, the global step."""
@@ -212,3 +133,20 @@ def test_adam_reads_its_powers_once_for_all_variables(start_servers):
     reads = collections.Counter(op.inputs[index].op for op in applied for index in (3, 4))
     assert len(applied) == 12 and sorted(reads.values()) == [12, 12], reads
     assert {op.type for op in reads} == {"ReadVariableOp"}
+
+
+@pytest.mark.parametrize(("name", "own_tag", "tags"), [
+    ("xent", None, {"loss"}),
+    ("loss", None, {"loss"}),  # tf.summary.scalar would say loss_1
+    ("xent", "loss", {"loss"}),  # a second one would be refused
+    ("xent", "error", {"error", "loss"}),
+])
+def test_the_loss_has_one_tag_whatever_the_model_calls_it(name, own_tag, tags):
+    """The evaluation writes its loss under the same tag; a chart then shows both."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        value = tf.constant(0.5, name=name)
+        if own_tag:
+            tf.summary.scalar(own_tag, value)
+        replica_graph._add_loss_summary(value)
+        written = tf.Summary.FromString(session.run(tf.summary.merge_all()))
+    assert {one.tag: one.simple_value for one in written.value} == dict.fromkeys(tags, 0.5)

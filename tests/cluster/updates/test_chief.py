@@ -9,7 +9,7 @@ import pytest
 
 from ps_train.runtime import waits as waiting
 from ps_train.training.reporting import End
-from ps_train.updates.sync import accumulators, runner
+from ps_train.updates.sync import aggregation, runner
 from ps_train.updates.sync.aggregation import SyncStatus
 from ps_train.updates.sync.runner import QuorumStatus
 from ps_train.updates.update import Period
@@ -237,7 +237,7 @@ def test_an_update_that_was_lost_half_way_stops_nobody(tmp_path, start_servers):
     waits = [group.begin(0)]
     group.wait_for(lambda status: status.gathered == 1, "the chief's gradient")
     with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as lost:
-        assert lost.run(accumulators.summing("ps_train/gate", 3, "").take())[-1] == 1
+        assert lost.run(aggregation.summing("ps_train/gate", 3, "").take())[-1] == 1
     waits.append(group.begin(1))
     for thread in waits:
         thread.join(DEADLINE_SECS)
@@ -251,7 +251,7 @@ def test_an_update_under_way_is_noted(tmp_path, start_servers):
     cluster = start_servers(1, 1)
     group = Group(cluster, tmp_path, 1, 4, gradients=1)
     with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as other:
-        other.run(accumulators.summing("ps_train/gate", 2, "").push(tf.ones([2], tf.float64), 0))
+        other.run(aggregation.summing("ps_train/gate", 2, "").push(tf.ones([2], tf.float64), 0))
     group.wait_for(lambda status: status.is_updating == 1, "an update without a gradient")
     group.steps(0)  # its gradient is what the update waited for
     group.wait_for(lambda status: (status.step, status.is_updating) == (1, 0), "the end of the update")

@@ -12,7 +12,7 @@ from ps_train.config.task import Config
 from ps_train.coordination import variables
 from ps_train.graph import packing, transfer
 from ps_train.plugins import contracts
-from ps_train.tasks import settings
+from ps_train.tasks import setup
 from ps_train.training import loop, replica_graph
 from ps_train.training.reporting import End
 from ps_train.updates.staleness import Bound
@@ -290,7 +290,7 @@ def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, sta
     """A worker that is ahead waits as soon as its next run could go beyond the bound."""
     cluster = start_servers(1, 2)
     config = Config(staleness_bound=10, steps_per_execution=8)
-    assert settings.staleness_bound(config, cluster.view("worker", 0)).round_steps == 8
+    assert setup.staleness_bound(config, cluster.view("worker", 0)).round_steps == 8
     bound = Bound(steps=10, round_steps=8, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
     outcomes = clusters.train_together(cluster, tmp_path, 160, 2, steps_per_execution=8, bound=bound)
     assert sum(outcome.local_steps for outcome in outcomes) == clusters.read_checkpoint(tmp_path)["global_step"]

@@ -18,7 +18,7 @@ import time
 import pytest
 
 from ps_train.errors import StoppedError, StopRequestedError
-from ps_train.runtime import signals
+from ps_train.runtime import signals, waits
 from tests import processes
 from tests.errors import raises
 from tests.processes import REPO
@@ -142,10 +142,10 @@ def test_a_fault_of_one_task_and_a_request_to_stop_end_the_job(run_batch, tmp_pa
 
 def test_the_line_by_which_the_batch_script_knows_a_request_to_stop():
     """It is that of every task that `ps_train stop` has stopped."""
-    stop = signals.StopEvent()
+    stop = waits.StopEvent()
 
     def body():
-        signals.stop_on_request(stop)
+        waits.stop_on_request(stop)
         raise StoppedError("stopped", "stopped at step 7")
 
     with raises("stop_requested", kind=StopRequestedError) as caught:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ps_train.errors import UserCodeError
+from ps_train.graph import plugin_calls
 from ps_train.plugins import contracts
-from ps_train.training import queues
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
@@ -139,7 +139,7 @@ def test_no_thread_is_left_behind():
     with tf.Graph().as_default():
         one = tf.train.slice_input_producer([tf.range(10)], capacity=2)
         batch = tf.train.batch(one, 2, capacity=2)
-        found = queues.Queues()
+        found = plugin_calls.Queues()
         with tf.Session() as session:
             session.run(tf.local_variables_initializer())
             with found.running(session):
@@ -157,7 +157,7 @@ def test_a_fault_in_the_users_python_is_told():
         (number,) = tf.train.slice_input_producer([tf.range(4)], shuffle=False)
         picture = tf.ensure_shape(tf.numpy_function(fail, [number], tf.float32), [])
         batch = tf.train.batch([picture], 2)
-        found = queues.Queues()
+        found = plugin_calls.Queues()
         with tf.Session() as session:
             session.run(tf.local_variables_initializer())
             with pytest.raises(UserCodeError, match="an input queue .* failed at .*: .*ValueError: no picture 0"), \
@@ -168,7 +168,7 @@ def test_a_fault_in_the_users_python_is_told():
 def test_a_graph_without_queues_has_nothing_to_start():
     """Nor to forget."""
     with tf.Graph().as_default(), tf.Session() as session:
-        found = queues.Queues()
+        found = plugin_calls.Queues()
         session.run(found.forget_op)
         with found.running(session):
             assert names_of_threads() == []

@@ -48,8 +48,7 @@ def model_fn_ops(mode: str, predictions: Any = None, loss: Any = None, train_op:
 class _Fitting:
     """The methods of contrib.learn's Estimators."""
 
-    # Whether the features must be a dictionary.
-    takes_names = True
+    takes_names = True  # whether the features must be a dictionary
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if dropped := [name for name in _DROPPED if kwargs.pop(name, None)]:
@@ -72,8 +71,7 @@ class _Fitting:
                  checkpoint_path: str | None = None, name: str | None = None, metrics: Any = None,
                  **ignored: Any) -> dict:
         """Evaluates by an input function, also as the first argument, or by arrays; `metrics` are MetricSpecs."""
-        if callable(x):
-            x, input_fn = None, x
+        x, input_fn = (None, x) if callable(x) else (x, input_fn)
         evaluate = with_metrics(self, metrics).evaluate if metrics else super().evaluate
         return evaluate(make_input_fn(input_fn, x, y, batch_size, is_named=self.takes_names),
                         steps=steps, hooks=hooks, checkpoint_path=checkpoint_path, name=name)
@@ -81,8 +79,7 @@ class _Fitting:
     def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
                 *args: Any, **kwargs: Any) -> Any:
         """Yields a dictionary of predictions for each example."""
-        if callable(x):
-            x, input_fn = None, x
+        x, input_fn = (None, x) if callable(x) else (x, input_fn)
         for name in ("as_iterable", "outputs"):
             kwargs.pop(name, None)
         return super().predict(
@@ -140,9 +137,8 @@ def infer_real_valued_columns_from_input_fn(input_fn: Callable) -> list:
         batch = input_fn()
         if isinstance(batch, tf.data.Dataset):
             batch = tf.data.make_one_shot_iterator(batch).get_next()
-        features = _named(*batch)[0]
         return [tf.feature_column.numeric_column(name, tensor.shape.as_list()[1:] or (1,))
-                for name, tensor in features.items()]
+                for name, tensor in _named(*batch)[0].items()]
 
 
 def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch_size: int | None = None,
@@ -268,8 +264,7 @@ class Experiment:
         self.estimator = with_metrics(estimator, eval_metrics)
         strategies = export_strategies if isinstance(export_strategies, (list, tuple)) else [export_strategies]
         self._train_spec = tf.estimator.TrainSpec(
-            make_input_fn(train_input_fn, is_named=is_named), max_steps=train_steps,
-            hooks=list(train_monitors or ()))
+            make_input_fn(train_input_fn, is_named=is_named), max_steps=train_steps, hooks=list(train_monitors or ()))
         self._eval_spec = tf.estimator.EvalSpec(
             make_input_fn(eval_input_fn, is_named=is_named), steps=eval_steps, hooks=list(eval_hooks or ()),
             exporters=[strategy for strategy in strategies if strategy is not None],

@@ -14,7 +14,7 @@ from ps_train.config.task import Config
 from ps_train.parts.selection.evaluations import EvaluationSignals
 from ps_train.parts.selection.part import SelectionPart
 from ps_train.runtime.reports import Evaluation
-from ps_train.tasks import settings as task_settings
+from ps_train.tasks import setup
 from tests.clusters import save_linear
 from tests.errors import raises
 from tests.tensorflow_mode import tf  # noqa: F401 (in the mode that a task uses)
@@ -30,7 +30,7 @@ WITH_METRICS = types.SimpleNamespace(metric_names=["error"])
 def test_the_chief_saves_as_often_as_checkpoints_are_evaluated(flags, expected):
     """By time and by steps; the shorter period counts."""
     config = Config(num_gpus=0, **flags)
-    saves = SelectionPart(config, CHIEF).adjust(task_settings.worker_settings(config, CHIEF)).sessions.saves
+    saves = SelectionPart(config, CHIEF).adjust(setup.worker_settings(config, CHIEF)).sessions.saves
     assert (saves.every_secs, saves.every_steps) == expected
 
 

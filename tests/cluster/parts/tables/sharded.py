@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps_train.parts.tables.row_ops import COUNTS
+from ps_train.parts.tables.index import COUNTS
 from ps_train.parts.tables.rules import TableSpec
 from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import StoreOps

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.parts.tables import id_check, registry
+from ps_train.parts.tables import connection, registry
 from ps_train.parts.tables.rules import Sgd
 from tests.cluster.parts.tables.lookups import Model
 from tests.errors import raises
@@ -178,7 +178,7 @@ def _bad_ids(build, ids):
     with model as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run(model.train_op, {placeholders[0]: ids})
     with raises("bad_id") as explained:
-        id_check.raise_if_bad_id(caught.value, "worker:0")
+        connection.raise_if_bad_id(caught.value, "worker:0")
     return str(explained.value)
 
 
@@ -203,7 +203,7 @@ def test_an_id_out_of_range_is_named_with_its_feature():
 
 def test_another_error_is_not_taken_for_a_bad_id():
     """Its message has no mark."""
-    id_check.raise_if_bad_id(tf.errors.InvalidArgumentError(None, None, "assertion failed: [items] [3]"), "worker:0")
+    connection.raise_if_bad_id(tf.errors.InvalidArgumentError(None, None, "assertion failed: [items] [3]"), "worker:0")
 
 
 def _bad_weights(weights, indices):
@@ -220,7 +220,7 @@ def _bad_weights(weights, indices):
     with model as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run([model.loss, model.train_op], dict(zip(found, feed.values())))
     with raises("bad_weights") as explained:
-        id_check.raise_if_bad_id(caught.value, "worker:0")
+        connection.raise_if_bad_id(caught.value, "worker:0")
     return str(explained.value)
 
 

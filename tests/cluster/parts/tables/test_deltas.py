@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from ps_train.parts.tables import contents
-from ps_train.parts.tables.parameters import TableSettings, install_tables
+from ps_train.parts.tables.part import TableSettings, install_tables
 from ps_train.parts.tables.rules import Sgd
 from ps_train.storage import checkpoints, saver
 from tests.children import wait_until

@@ -102,6 +102,12 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     ends = start_process.wait()
     assert {ends[name] for name in ("ps-0", "ps-1", "worker-0", "evaluator")} == {143}
     assert "(`ps_train stop`)" in start_process.log("worker-0")
+    check_stopped(ask, folder)
+    check_report(ask, folder)
+
+
+def check_stopped(ask, folder):
+    """Checks what is said of a training that was stopped."""
     current = status(ask, folder)
     assert current["state"] == "stopped" and not current["ps"][0]["answers"]
     assert current["why"].startswith("StoppedError: ") and current["step"] > 0
@@ -110,7 +116,6 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
         assert code == 0 and f"the training in {folder} does not run: stopped at step " in text
     code, text = ask("resume", f"--train_dir={folder}")
     assert code == 0 and "--job_name=worker --task_index=0" in text.replace("'", "")
-    check_report(ask, folder)
 
 
 def check_frozen(ask, folder, cluster, checkpoint):

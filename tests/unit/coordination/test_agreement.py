@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ps_train.cluster import description
 from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster, Task
+from ps_train.coordination import agreement
 
 PS = Task("ps", 0, "a:1")
 
@@ -44,7 +44,7 @@ def tf_config(cluster, job, index):
 ])
 def test_difference_names_both_settings(ps, worker, expected):
     """Both tasks, and the difference."""
-    line = description.difference(worker, PS, description.describe_cluster(ps))
+    line = agreement._cluster_difference(worker, PS, agreement.describe_cluster(ps))
     assert line.startswith(expected)
     assert "\n" not in line
 
@@ -62,16 +62,16 @@ def test_difference_names_both_settings(ps, worker, expected):
 ])
 def test_tasks_that_fit_together_do_not_differ(ps, worker):
     """Addresses are not compared, and a task may be configured with a part of the cluster."""
-    assert description.difference(worker, PS, description.describe_cluster(ps)) == ""
+    assert agreement._cluster_difference(worker, PS, agreement.describe_cluster(ps)) == ""
 
 
 def test_a_ps_knows_the_tasks_of_its_cluster():
     """If it was configured with a part of a job, it may know any task of that job."""
-    assert description.knows(description.describe_cluster(flags("ps", 0)), Task("worker", 1, ""))
-    assert not description.knows(description.describe_cluster(flags("ps", 0)), Task("ps", 2, ""))
-    assert description.knows(description.describe_cluster(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
+    assert agreement._knows(agreement.describe_cluster(flags("ps", 0)), Task("worker", 1, ""))
+    assert not agreement._knows(agreement.describe_cluster(flags("ps", 0)), Task("ps", 2, ""))
+    assert agreement._knows(agreement.describe_cluster(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
 
 
 def test_many_indexes_are_cut_off():
     """The line stays readable."""
-    assert description._words("worker", range(1, 100)) == "workers 1, 2, 3, 4, 5, 6, 7, 8, ..."
+    assert agreement._words("worker", range(1, 100)) == "workers 1, 2, 3, 4, 5, 6, 7, 8, ..."

@@ -8,10 +8,21 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import StoppedError
-from ps_train.tasks.connected_worker import _raising_stop_reason
+from ps_train.runtime.waits import Timeouts
+from ps_train.tasks.worker import ConnectedWorker
 from tests.errors import raises
 
 VIEW = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
+
+
+def connected(**heartbeat) -> ConnectedWorker:
+    """Returns a worker with this heartbeat, and nothing else of what it needs to train."""
+    worker = object.__new__(ConnectedWorker)
+    worker._cluster, worker._settings = VIEW, types.SimpleNamespace(timeouts=Timeouts())
+    worker.heartbeat = types.SimpleNamespace(**heartbeat)
+    return worker
+
+
 STOPPED = StoppedError("stopped", "stopped while waiting")
 
 
@@ -22,7 +33,7 @@ STOPPED = StoppedError("stopped", "stopped while waiting")
 @pytest.mark.parametrize("error", [None, STOPPED])
 def test_the_reason_is_raised_however_the_training_ended(heartbeat, code, value, error):
     """Either reason stops the training as a signal does, with another exit code."""
-    with raises(code) as ended, _raising_stop_reason(VIEW, types.SimpleNamespace(**heartbeat), 10.0):
+    with raises(code) as ended, connected(**heartbeat).raising_stop_reason():
         if error:
             raise error
     assert value in str(ended.value)
@@ -30,8 +41,8 @@ def test_the_reason_is_raised_however_the_training_ended(heartbeat, code, value,
 
 def test_a_signal_stays_a_signal():
     """If no process has taken the number."""
-    alone = types.SimpleNamespace(is_replaced=False, mismatch="")
-    with raises("stopped"), _raising_stop_reason(VIEW, alone, 10.0):
+    alone = connected(is_replaced=False, mismatch="")
+    with raises("stopped"), alone.raising_stop_reason():
         raise STOPPED
-    with _raising_stop_reason(VIEW, alone, 10.0):
+    with alone.raising_stop_reason():
         pass
