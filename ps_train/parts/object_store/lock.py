@@ -27,6 +27,7 @@ SILENT_SECS = 30.0  # without a rise of its count, after which a holder on anoth
 _BEATS = 3  # in that time
 _POLLS = 6  # in that time
 _SETTLE_SECS = 1.0  # longer than a contender takes from removing a lock to creating its own
+_released_here: set[str] = set()  # tokens of this process, whose locks may still be there if the store has failed
 _log = logging.getLogger(__name__)
 
 
@@ -88,6 +89,7 @@ class StoreLock:
     def release(self) -> None:
         """Ends the thread, and removes the lock if it is this process's."""
         self._released.set()
+        _released_here.add(self._token)
         try:
             with self._mutex:
                 if folder_lock.token_of(self._store.read(folder_lock.LOCK_NAME) or b"") == self._token:
@@ -100,7 +102,7 @@ class StoreLock:
 
     def _refuse_living(self, content: bytes) -> None:
         """Returns if the holder has ended, as far as can be seen from here."""
-        has_ended = folder_lock.has_ended_here(content)
+        has_ended = folder_lock.token_of(content) in _released_here or folder_lock.has_ended_here(content)
         if has_ended is None:
             _log.info("%s has a lock on %s; waiting %g s for a sign of life", folder_lock.describe_holder(content),
                       self._store.url, self._silent_secs)

@@ -38,14 +38,15 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)
 _MIN_SECRET = 8  # characters: a shorter value, such as "none", may be a word of the message
 _DENIED = re.compile(
-    r"Credentials?Error|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|Unauthorized|\b40[13]\b")
+    r"Credentials?Error|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|Unauthorized|\b40[13]\b|"
+    r"AuthorizationHeaderMalformed|PermanentRedirect")  # of another region
 
 
 class StoreError(Exception):
     """The store did not do what it was asked for; the message is one line without credentials.
 
     Attributes:
-      kind: "missing": no such bucket or object; "denied": no right, or no credentials; "": it may pass.
+      kind: "missing": no such bucket or object; "denied": no right, no credentials, or another region; "": it may pass.
     """
 
     def __init__(self, reason: str, kind: str = "") -> None:
@@ -335,7 +336,8 @@ def insist(call: Callable[[], Any], place: str, timeout_secs: float, stop: threa
         if error.kind == "missing":
             raise ConfigError("store_missing", f"{place}: {error}; make the bucket, or give another URL") from None
         raise ConfigError("store_denied", f"{place}: {error}; give this process credentials that may list, read, "
-                          "write and remove there, in the way of the store's library") from None
+                          "write and remove there, and the region of the bucket, in the way of the store's library"
+                          ) from None
 
 
 def persist(call: Callable[[], Any], place: str, timeout_secs: float, stop: threading.Event) -> Any:

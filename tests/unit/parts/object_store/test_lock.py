@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from ps_train.parts.object_store.lock import StoreLock
+from ps_train.parts.object_store.store import ObjectStore, StoreError
 from ps_train.storage import folder_lock
 from tests.errors import raises
 from tests.unit.parts.object_store.stores import new_store
@@ -79,3 +80,19 @@ def test_a_holder_that_beats_on_another_machine_is_alive(store):
     with raises("train_dir_in_use"):
         second.acquire()
     first.release()
+
+
+def test_a_lock_that_could_not_be_removed_at_the_end_does_not_hold_up_the_same_process(store, monkeypatch):
+    """The store failed just then; a notebook trains again."""
+    def fail(self, names):
+        raise StoreError("503 Slow Down")
+
+    first, second = _lock(store, silent_secs=3600.0), _lock(store, silent_secs=3600.0)
+    first.acquire()
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStore, "remove", fail)
+        first.release()
+    assert folder_lock.LOCK_NAME in store.names()
+    second.acquire()
+    second.check()
+    second.release()

@@ -1,0 +1,24 @@
+"""What the errors of the libraries behind fsspec mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_train.parts.object_store.store import StoreError, translated
+
+
+@pytest.mark.parametrize(("error", "kind"), [
+    (FileNotFoundError("The specified bucket does not exist"), "missing"),
+    (PermissionError("Access Denied"), "denied"),
+    (OSError(22, "AuthorizationHeaderMalformed: the region 'us-east-1' is wrong"), "denied"),
+    (OSError("An error occurred (PermanentRedirect) when calling the ListObjectsV2 operation"), "denied"),
+    (type("NoCredentialsError", (Exception,), {})("Unable to locate credentials"), "denied"),
+    (OSError(16, "SlowDown"), ""),
+    (OSError("An error occurred (XMinioStorageFull) when calling the PutObject operation"), ""),
+    (TimeoutError(), ""),
+])
+def test_an_error_that_may_pass_is_told_from_one_that_will_not(error, kind):
+    """The first is tried again; the second is reported at once."""
+    with pytest.raises(StoreError) as caught, translated():
+        raise error
+    assert caught.value.kind == kind and str(caught.value)
