@@ -28,8 +28,9 @@ from ps_train.plugins.contracts import EVAL, PREDICT, TRAIN, VALIDATION, ModelSp
 
 __version__ = "0.1.0"
 
-# Name -> its module. They need TensorFlow, which takes seconds to import, so they are imported on first use.
-_WITH_TENSORFLOW = {
+# Name -> its module. Most need TensorFlow, which takes seconds to import, so they are imported on first use.
+_ON_FIRST_USE = {
+    "Training": "ps_train.launch.training",
     "from_arrays": "ps_train.graph.batches",
     "input_feed": "ps_train.graph.batches",
     **table.public_names(),
@@ -38,7 +39,7 @@ _WITH_TENSORFLOW = {
 __all__ = [
     "CheckpointError", "ClusterLostError", "ConfigError", "DataError", "EVAL", "ModelSpec", "PREDICT", "PsTrainError",
     "StoppedError", "TRAIN", "UserCodeError", "VALIDATION"]
-__all__ += _WITH_TENSORFLOW
+__all__ += _ON_FIRST_USE
 __all__.sort()
 
 
@@ -46,8 +47,8 @@ sys.meta_path.insert(0, table.EarlierModules())  # before the finder of files, w
 
 
 def __getattr__(name: str) -> Any:
-    if name in _WITH_TENSORFLOW:
-        return getattr(importlib.import_module(_WITH_TENSORFLOW[name]), name)
+    if name in _ON_FIRST_USE:
+        return getattr(importlib.import_module(_ON_FIRST_USE[name]), name)
     if name in table.earlier_names():
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

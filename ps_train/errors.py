@@ -162,12 +162,16 @@ class ChiefFailedError(ClusterLostError):
 
 
 class LaunchError(PsTrainError):
-    """A task failed, or the launcher was asked to stop; has the exit code of the cause."""
+    """A task failed, or the launcher was asked to stop; has the exit code of the cause.
 
-    def __init__(self, code: str, message: str, exit_code: int) -> None:
-        """Takes the message, "" if all is logged already, and the launcher's exit code."""
+    Attributes:
+      cause: the error of the task at fault, with its traceback, which the launcher has shown; None for a signal.
+    """
+
+    def __init__(self, code: str, message: str, exit_code: int, cause: PsTrainError | None = None) -> None:
+        """Takes the message, "" if all is logged already, the launcher's exit code, and the cause."""
         super().__init__(code, message)
-        self.exit_code = exit_code
+        self.exit_code, self.cause = exit_code, cause
 
 
 class TrainingEndedError(PsTrainError):

@@ -99,13 +99,13 @@ def announcement(lines: Sequence[Sequence[str]], log_dir: str) -> str:
     """Returns the lines that say how to start the same tasks by hand, and where the logs are."""
     return "\n".join([
         f"Starting {len(lines)} tasks; by hand these would be the commands, one per terminal, in {os.getcwd()}:",
-        *("  " + _typed(line) for line in lines),
+        *("  " + typed(line) for line in lines),
         f"Logs: {log_dir}"])
 
 
 def continuation(tasks: TaskList, config: Config, launch_config: LaunchConfig) -> str:
     """Returns the lines that say how to continue a training that was stopped, in the same folder."""
-    return f"To continue this training, in {os.getcwd()}:\n  {_typed(launch_line(tasks, config, launch_config))}"
+    return f"To continue this training, in {os.getcwd()}:\n  {typed(launch_line(tasks, config, launch_config))}"
 
 
 def launch_line(tasks: TaskList, config: Config, launch_config: LaunchConfig) -> list[str]:
@@ -115,5 +115,6 @@ def launch_line(tasks: TaskList, config: Config, launch_config: LaunchConfig) ->
     return ["launch", *tasks.verb, *fields.as_flags(launch_config, chosen), *task_flags(config)]
 
 
-def _typed(line: Sequence[str]) -> str:
+def typed(line: Sequence[str]) -> str:
+    """Returns a command line of ps_train as a user would type it in the working directory."""
     return shlex.join([interpreter(sys.executable, os.getcwd(), None), "-m", "ps_train", *line])

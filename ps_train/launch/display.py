@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Callable, TextIO
+from typing import Any, Callable, TextIO
 
 from ps_train.launch.process import Process
 from ps_train.runtime import logs
@@ -35,28 +37,32 @@ class Display:
 
     Attributes:
       shows_lines: whether the last lines of a task that failed have been shown.
+      progress: the chief's last report, if `is_terminal`; None before the first.
+      activity: the first clause of the launcher's last message.
     """
 
     shows_lines = True
 
     def __init__(
-        self, stream: TextIO, names: Sequence[str], chief: str, is_terminal: bool, has_colours: bool,
+        self, stream: TextIO | None, names: Sequence[str], chief: str, is_terminal: bool, has_colours: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Creates the display.
 
         Args:
+          stream: where they are written; None to write nothing, for a reader of the attributes.
           names: the names of the tasks, in the order of their colours.
           chief: the task whose progress is that of the cluster.
           is_terminal: whether a line may be redrawn.
           has_colours: whether names are coloured.
           clock: returns seconds.
         """
-        self._stream: TextIO | None = stream
+        self._stream = stream
         self._chief = chief
         self._is_terminal = is_terminal
         self._clock = clock
-        self._bar: Progress | Stage | None = None
+        self.progress: Progress | Stage | None = None
+        self.activity = ""
         self._failed_first = ""  # the task whose traceback is shown: most others have the same one
         self._next_progress_secs = -math.inf
         width = max(map(len, names), default=0)
@@ -73,7 +79,11 @@ class Display:
 
     def write(self, message: str) -> None:
         """Writes a message of the launcher."""
-        self._put(f"{_ERASE_LINE}{message}\n{self._bar_text()}" if self._bar else f"{message}\n")
+        self.activity = re.split("[;\n]", message, maxsplit=1)[0]
+        self._write(message)
+
+    def _write(self, lines: str) -> None:
+        self._put(f"{_ERASE_LINE}{lines}\n{self._bar_text()}" if self.progress else f"{lines}\n")
 
     def write_output(self, processes: Iterable[Process]) -> None:
         """Writes the output of the tasks since the last call."""
@@ -94,12 +104,12 @@ class Display:
         if name == self._chief and self._is_terminal and isinstance(report, (Progress, Stage)):
             self._redraw(report)
         elif not is_hidden:
-            self.write(self._prefixes[name] + line)
+            self._write(self._prefixes[name] + line)
 
     def close(self, signals: Sequence[int]) -> None:
         """Erases the bar, when the tasks have ended."""
-        if self._bar is not None:
-            self._bar = None
+        if self._stream is not None and self.progress is not None:
+            self.progress = None
             self._put(_ERASE_LINE)
 
     def _is_due(self, name: str, progress: Progress) -> bool:
@@ -111,11 +121,11 @@ class Display:
         return True
 
     def _redraw(self, report: Progress | Stage) -> None:
-        self._bar = report
+        self.progress = report
         self._put(_ERASE_LINE + self._bar_text())
 
     def _bar_text(self) -> str:
-        return "" if self._bar is None else bar(self._bar, shutil.get_terminal_size().columns - 1)
+        return "" if self.progress is None else bar(self.progress, shutil.get_terminal_size().columns - 1)
 
     def _put(self, text: str) -> None:
         if self._stream is None:
@@ -151,6 +161,44 @@ def on_stream(
     """Returns a Display with what the stream supports; NO_COLOR (no-color.org) and TERM=dumb are honoured."""
     is_terminal = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
     return Display(stream, names, chief, is_terminal, is_terminal and not environ.get("NO_COLOR"))
+
+
+class StatusLine:
+    """A line with the progress of a training, in place: on a terminal, or in the output of a notebook's cell."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        """Shows nothing on a stream that is neither, nor without one."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        self._is_notebook = stream is not None and hasattr(shell, "kernel")
+        self._stream = stream if stream is not None and stream.isatty() else None
+        self._last_line = ""
+        self._handle: Any = None
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Keeps the line."""
+        if self._stream and self._last_line:
+            print(file=self._stream, flush=True)
+
+    def show(self, display: Display) -> None:
+        """Draws the state of a display."""
+        columns = shutil.get_terminal_size().columns - 1
+        line = bar(display.progress, columns) if display.progress else (display.activity or "starting")[:columns]
+        if line == self._last_line:
+            return
+        if self._is_notebook:
+            self._show_in_cell({"text/plain": line})
+        elif self._stream:
+            print(f"\r{line:<{len(self._last_line)}}", end="", file=self._stream, flush=True)
+        self._last_line = line
+
+    def _show_in_cell(self, content: Mapping[str, str]) -> None:
+        if self._handle is None:
+            self._handle = sys.modules["IPython"].display.display(content, raw=True, display_id=True)
+        else:
+            self._handle.update(content, raw=True)
 
 
 def _prefix(name: str, width: int, colour: int | None) -> str:

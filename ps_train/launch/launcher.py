@@ -1,10 +1,10 @@
-"""`ps_train launch`: runs a whole cluster as processes on this machine, or over ssh on others.
+"""The steps of a launch: what is refused, the folders, the tasks from start to end, and the summary.
 
-    prepare    check everything in one subprocess, and fetch the data: see `preparation.py`
-    announce   print the command of each task, as a user would type it in its own terminal
     start      start the tasks, each with a reserved port and a log file
     watch      wait until all have ended; restart lost tasks (--max_restarts); the first failure ends the others
-    summarize  print each task's exit code, time and restarts; the worst exit code is that of the launcher
+    summarize  each task's exit code, time and restarts; the worst exit code is that of the launcher
+
+`training.py` runs them all, and `ps_train launch run` some.
 """
 
 from __future__ import annotations
@@ -18,70 +18,25 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from ps_train.config.groups import check_data_dir, local_folder
+from ps_train.config.groups import local_folder
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
 from ps_train.launch import command_lines, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import JSON_NAME, Display, JsonDisplay, on_stream
-from ps_train.launch.machines import machines_of
-from ps_train.launch.process import Process
-from ps_train.launch.spare import Spares
-from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, ClusterProcesses, Restarts
+from ps_train.launch.process import Process, TaskCommand, error_of
+from ps_train.launch.supervision import ClusterProcesses, Restarts
 from ps_train.parts import table
 from ps_train.runtime import logs
-from ps_train.storage import folder_lock, run_record
+from ps_train.storage import folder_lock
 
 KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
 _log = logging.getLogger(__name__)
 
 
-def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = None) -> None:
-    """Runs a cluster, on this machine or on those of --hosts, until it ends.
-
-    Args:
-      config: the flags of every task.
-      launch_config: the number of tasks, and how their output is shown.
-      tasks: the tasks; None for ps and workers in the numbers of launch_config.
-
-    Raises:
-      ConfigError: refused before any task was started.
-      LaunchError: a task failed, or this process was asked to stop.
-    """
-    _refuse_tf_config(os.environ)
-    tasks = tasks or command_lines.task_list(launch_config)
-    display = _display_of(config, launch_config, tasks)
-    grace_secs = config.stop_timeout_secs + KILL_SECS
-    with supervision.noted_signals() as signals, machines_of(launch_config, tasks, signals, grace_secs) as machines:
-        if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
-            check_data_dir(config)
-        _refuse_folder_in_use(config, signals)
-        config = preparation.prepare(config, tasks, display, signals, machines.command)
-        if config.download_only:
-            return
-        config, log_dir = _make_folders(config, launch_config)
-        run_record.write_launch(local_folder(config.train_dir), command_lines.launch_line(tasks, config, launch_config))
-        addresses, ports, holders = zip(*machines.reserve())
-        lines = command_lines.command_lines(tasks, ports, config, addresses)
-        display.write(machines.announcement(lines, log_dir))
-        commands = [TaskCommand(name, machines.command(name, line), os.environ)
-                    for name, line in zip(tasks.names, lines)]
-        with started(commands, holders, log_dir, display) as cluster, contextlib.closing(Spares(os.environ)) as spares:
-            restarts = Restarts(launch_config.max_restarts, display.write,
-                                spares=spares if launch_config.max_restarts and not config.tf_log else None)
-            failures = run_to_end(cluster, display, signals, restarts, grace_secs)
-        display.close(signals)
-        display.write(_summary(cluster, config, log_dir))
-        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in cluster.all)])
-        if code >= FIRST_RETRYABLE_CODE:
-            display.write(command_lines.continuation(tasks, config, launch_config))
-    _raise_outcome(failures, signals, code)
-
-
-def _display_of(config: Config, launch_config: LaunchConfig, tasks: TaskList) -> Display:
+def display_of(config: Config, launch_config: LaunchConfig, tasks: TaskList) -> Display:
     """Returns the display of a part, or one that shows all tasks in one output; as JSON if the log is to be that."""
     if config.log_format == "json":
         logs.setup_json(JSON_NAME)
@@ -90,23 +45,14 @@ def _display_of(config: Config, launch_config: LaunchConfig, tasks: TaskList) ->
         JsonDisplay(sys.stdout) if logs.is_json() else on_stream(sys.stdout, tasks.names, tasks.chief))
 
 
-def _raise_outcome(failures: Mapping[str, int], signals: Sequence[int], code: int) -> None:
-    """Raises LaunchError, if the training did not end by itself; `code` is the worst exit code."""
-    if failures:
-        raise LaunchError("task_failed", f"{' and '.join(failures)} failed", code)
-    if signals:
-        raise preparation.stopped(signals[0])
-    if code:
-        raise LaunchError("stop_requested", "the training was stopped by `ps_train stop`", code)
-
-
-def _refuse_tf_config(environ: Mapping[str, str]) -> None:
+def refuse_tf_config(environ: Mapping[str, str]) -> None:
+    """Raises ConfigError if the environment places a single task."""
     if environ.get("TF_CONFIG", "").strip():
         raise ConfigError("tf_config_set", "TF_CONFIG is set, which places a single task; launch places all of them "
                           "itself: unset it, or run that task with `ps_train` alone")
 
 
-def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
+def refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
     """Checks the lock of the --train_dir, which the chief would check only after seconds.
 
     Raises:
@@ -127,7 +73,7 @@ def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
         _log.debug("cannot read the lock in %s: %s", config.train_dir, error)
 
 
-def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, str]:
+def make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, str]:
     """Creates train_dir (a new one without --train_dir, not to continue an old training) and log_dir.
 
     Returns:
@@ -162,14 +108,6 @@ def _new_folder(path: str) -> str:
             candidate = f"{path}-{number}"
 
 
-class TaskCommand(NamedTuple):
-    """How one task is started: its name, such as `worker:1`, its command line, and its environment."""
-
-    name: str
-    command: Sequence[str]
-    environ: Mapping[str, str]
-
-
 @contextlib.contextmanager
 def started(
     commands: Sequence[TaskCommand], held_ports: Sequence[socket.socket | None], log_dir: str, display: Display
@@ -196,14 +134,15 @@ def started(
 
 def run_to_end(
     cluster: ClusterProcesses, display: Display, signals: Sequence[int], restarts: Restarts, grace_secs: float
-) -> dict[str, int]:
-    """Waits until all tasks have ended; returns name -> exit code of those whose failure ended the others."""
+) -> LaunchError | None:
+    """Waits until all tasks have ended; returns the error if some have failed, which ends the others."""
     def show_output() -> None:
         display.write_output(cluster.all)
 
     failed = supervision.watch(cluster, show_output, signals, restarts.restart_due)
     # A ps that does not end counts as lost, with any exit code when it is killed.
-    failures = {process.name: process.exit_code or ClusterLostError.exit_code for process in failed}
+    codes = [process.exit_code or ClusterLostError.exit_code for process in failed]
+    names = " and ".join(process.name for process in failed)
     if signals:
         display.write(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
     for process in failed:
@@ -214,8 +153,17 @@ def run_to_end(
     supervision.end(cluster, (lambda: display.write_output(causes)) if failed else show_output, signals, grace_secs)
     followers = [process.name for process in cluster.all if process.exit_code and process not in failed]
     if failed and followers:
-        display.write(f"{', '.join(followers)}: ended because {' and '.join(failures)} failed")
-    return failures
+        display.write(f"{', '.join(followers)}: ended because {names} failed")
+    if not failed:
+        return None
+    first = next((process for process in failed if process.failure_lines), failed[0])
+    cause = error_of(first.failure_lines or first.last_lines, codes[failed.index(first)], first.name)
+    return LaunchError("task_failed", f"{names} failed", supervision.worst([*codes, worst_code(cluster)]), cause)
+
+
+def worst_code(cluster: ClusterProcesses) -> int:
+    """Returns the worst exit code of the tasks, see `supervision.worst`."""
+    return supervision.worst([process.exit_code or 0 for process in cluster.all])
 
 
 def _failure_report(process: Process, has_shown_lines: bool) -> str:
@@ -234,7 +182,8 @@ def exit_codes(cluster: ClusterProcesses) -> str:
     return f"Exit codes: {ends}"
 
 
-def _summary(cluster: ClusterProcesses, config: Config, log_dir: str) -> str:
+def end_summary(cluster: ClusterProcesses, config: Config, log_dir: str) -> str:
+    """Returns the lines with the exit codes, the folders, and the command that shows the curves."""
     lines = [exit_codes(cluster), f"Checkpoints: {config.train_dir}  logs: {log_dir}"]
     if config.save_summaries_steps:
         lines.append(f"TensorBoard: {command_lines.tensorboard(local_folder(config.train_dir))}")

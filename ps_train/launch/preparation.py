@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Callable
 
 from ps_train.config.task import Config
-from ps_train.errors import LaunchError
+from ps_train.errors import LaunchError, PsTrainError
 from ps_train.launch import command_lines, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display
-from ps_train.launch.process import Process
+from ps_train.launch.process import Process, TaskCommand, error_of
 from ps_train.launch.supervision import ClusterProcesses
 from ps_train.runtime import logs
 from ps_train.runtime.reports import Failure
@@ -28,12 +28,12 @@ _EMBEDDED_DATASET = "data.digits"
 
 def prepare(
     config: Config, tasks: TaskList, display: Display, signals: Sequence[int],
-    command: Callable[[str, Sequence[str]], list[str]] = lambda name, line: command_lines.on_this_python(line),
+    command: Callable[[str, Sequence[str]], TaskCommand],
 ) -> Config:
     """Checks everything, fetches the data, and returns the flags of the tasks.
 
     Args:
-      command: returns the command of the process that runs a command line of ps_train for a task.
+      command: returns how a process is started that runs a command line of ps_train for a task.
 
     If MNIST cannot be fetched and the user gave neither dataset nor data_dir, the dataset becomes the embedded one.
 
@@ -41,17 +41,18 @@ def prepare(
       LaunchError: the preparation failed, or this process was asked to stop.
     """
     display.write(f"Loading TensorFlow, {config.model} and {config.dataset}")
-    code, failure = _run(config, tasks, display, signals, command)
+    code, failure, cause = _run(config, tasks, display, signals, command)
     is_default_dataset = fallback_dataset(config) is not None and not config.download_only
     if code and failure.missing_data and is_default_dataset and not signals:
         display.write(f"MNIST is not used (data_dir is {config.data_dir}): {failure.missing_data}; training on the "
                       f"synthetic digits instead (--dataset={_EMBEDDED_DATASET})")
         config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
-        code, failure = _run(config, tasks, display, signals, command)
+        code, failure, cause = _run(config, tasks, display, signals, command)
     if signals:
         raise stopped(signals[0])
     if code:
-        raise LaunchError("", "" if logs.is_json() else "\n".join(failure.message), code)  # as JSON it is shown already
+        message = "" if logs.is_json() else "\n".join(failure.message)  # as JSON it is shown already
+        raise LaunchError("", message, code, cause)
     return config
 
 
@@ -62,9 +63,9 @@ def fallback_dataset(config: Config) -> str | None:
 
 def _run(
     config: Config, tasks: TaskList, display: Display, signals: Sequence[int],
-    command: Callable[[str, Sequence[str]], list[str]],
-) -> tuple[int, Failure]:
-    """Returns the exit code of the subprocess and its failure, whose message is not displayed with its other lines."""
+    command: Callable[[str, Sequence[str]], TaskCommand],
+) -> tuple[int, Failure, PsTrainError]:
+    """Returns the exit code of the subprocess, its failure, whose message is not displayed, and the error of it."""
     failure = Failure([])
 
     def show_output() -> None:
@@ -76,12 +77,13 @@ def _run(
                 display.write(line)
 
     with tempfile.TemporaryDirectory() as folder:
-        words = command(tasks.chief, command_lines.preparation(tasks, config))
-        process = Process("preparation", words, os.path.join(folder, "log"), os.environ)
+        chief = command(tasks.chief, command_lines.preparation(tasks, config))
+        process = Process("preparation", chief.command, os.path.join(folder, "log"), chief.environ)
         alone = ClusterProcesses([], [process])
         supervision.watch(alone, show_output, signals)
         supervision.end(alone, show_output, signals)
-    return process.exit_code or 0, failure
+    code = process.exit_code or 0
+    return code, failure, error_of(process.failure_lines or process.last_lines, code)
 
 
 def stopped(number: int) -> LaunchError:

@@ -3,7 +3,7 @@
     child --lines--> its log ----------------------------------> new_output: (line, report)
           --JSON, see runtime/reports.py--> a file without a name --^
 
-There are no threads: a child writes directly to its log file, which the launcher reads. So neither a stopped terminal
+A child writes directly to its log file, which the launcher reads. So neither a stopped terminal
 nor a launcher that has died ever blocks a task.
 """
 
@@ -13,6 +13,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,9 +21,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from ps_train.cluster import ports
+from ps_train.errors import (
+    ClusterLostError,
+    ConfigError,
+    LaunchError,
+    Problem,
+    PsTrainError,
+    StoppedError,
+    UserCodeError,
+)
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Joined, Report
 
@@ -30,6 +40,8 @@ _REPORT_READ_BYTES = 1 << 20
 POLL_SECS = 0.05
 _LAST_LINES = 10
 _READ_BYTES = 1 << 20
+_ERRORS = {kind.exit_code: kind for kind in (UserCodeError, ConfigError, ClusterLostError, StoppedError)}
+_PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 Become = Callable[[Sequence[str], Mapping[str, str], int, Mapping[str, int]], "subprocess.Popen | None"]
@@ -82,6 +94,14 @@ class ChildReports:
                 self._expected += ((line, report) for line in log_lines if line)
 
 
+class TaskCommand(NamedTuple):
+    """How one task is started: its name, such as `worker:1`, its command line, and its environment."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+
+
 class Process:
     """A child process whose output goes to a file; it is killed when the launcher dies."""
 
@@ -111,6 +131,7 @@ class Process:
         self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
         self._reader.seek(0, os.SEEK_END)
         self.is_stopped_on_request = False
+        self.failure_lines: list[str] = []  # of its last Failure: its traceback, and its message
         self._reports = ChildReports(os.path.dirname(os.path.abspath(log_path)))
         self._start()
 
@@ -132,6 +153,7 @@ class Process:
         """
         self.restarts += 1
         self.exit_code = None
+        self.failure_lines.clear()
         self._start(become)
 
     def _start(self, become: Become | None = None) -> None:
@@ -161,8 +183,9 @@ class Process:
         """Yields each line written since the last call, with the report of which it is part, if any."""
         for line in self.new_lines():
             report = self._reports.of_line(line)
-            if isinstance(report, Failure) and report.is_requested:
-                self.is_stopped_on_request = True
+            if isinstance(report, Failure):
+                self.failure_lines.append(logs.message_in(line))
+                self.is_stopped_on_request |= report.is_requested
             yield line, report
 
     def new_lines(self) -> Iterator[str]:
@@ -197,13 +220,34 @@ class Process:
             os.killpg(self._popen.pid, number)
 
 
+def error_of(lines: Sequence[str], exit_code: int, task: str = "") -> PsTrainError:
+    """Returns the error of a process, from its last lines, or those of its Failure: a traceback, and problems.
+
+    The traceback stands behind the problems in the message. The class follows from the exit code.
+
+    Args:
+      task: its name, with which the message begins; "" to leave it out.
+    """
+    pairs = [(line, _PROBLEM.fullmatch(line)) for line in lines]
+    problems = [Problem(code, text) for _, match in pairs if match for text, code in [match.groups()]]
+    others = [line for line, match in pairs if not match]
+    if not problems:
+        colon = "; its last lines:" if others else ""
+        problems.append(Problem("task_failed", f"failed with exit code {exit_code}{colon}"))
+    message = (f"{task}: " if task else "") + "\n".join([*problems, *others])
+    kind = _ERRORS.get(exit_code)
+    error = kind("", message) if kind else LaunchError("", message, exit_code)
+    error.problems = tuple(problems)
+    return error
+
+
 def killed_with_parent() -> Callable[[], None] | None:
     """Returns a function, for `preexec_fn`, that makes a child die with this process.
 
     The kernel kills the child (prctl(2), PR_SET_PDEATHSIG), also when this process was killed, without help from the
     task. The signal is SIGKILL because a task that is stuck in native code would survive SIGTERM. macOS has no such
-    call: there, a launcher that is killed leaves its tasks running. The function is safe after fork because there are
-    no threads.
+    call: there, a launcher that is killed leaves its tasks running. The kernel takes the thread that started the child
+    for its parent: it must live as long. After fork the function takes no lock that another thread may hold.
     """
     if sys.platform != "linux":
         return None

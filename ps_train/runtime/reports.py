@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Union
 DESCRIPTOR_VARIABLE = "PS_TRAIN_REPORTS_FD"
 NO_STEP_LIMIT = 2**53  # train_steps where only --num_epochs ends the training
 FINISHING, EVALUATING = "finishing and saving", "evaluating"
-_MESSAGE_PREFIX = "ps_train: "
+MESSAGE_PREFIX = "ps_train: "
 _launcher_file: list[int] = []  # its descriptor, if a launcher has started this process
 
 
@@ -89,7 +89,7 @@ class Failure(NamedTuple):
 
     def lines(self) -> list[str]:
         """Returns the lines of the message as they are printed."""
-        return [f"{_MESSAGE_PREFIX}{line}" for line in self.message]
+        return [f"{MESSAGE_PREFIX}{line}" for line in self.message]
 
 
 class Joined(NamedTuple):

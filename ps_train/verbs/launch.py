@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ps_train.config import fields, launch
 from ps_train.config import task as config
-from ps_train.launch import launcher
+from ps_train.launch.training import ParsedTraining
 from ps_train.parts import table as parts
 from ps_train.verbs.verb import Verb, verb_at
 
@@ -22,7 +22,7 @@ def _launch(argv: Sequence[str]) -> None:
     if part := _part_of(argv):
         part.run(argv[1:])
     else:
-        launcher.run(*launch.parse_launch(argv))
+        ParsedTraining(*launch.parse_launch(argv)).run()
 
 
 def _flags_help(arguments: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 import ps_train
 from ps_train import __main__ as command_line
 from ps_train import errors
-from ps_train.launch import launcher
+from ps_train.launch.training import Training
 from ps_train.runtime import logs
 from ps_train.tasks import setup
 from ps_train.verbs import table, train
@@ -111,7 +111,7 @@ def test_tf_config_places_the_task(tasks, monkeypatch):
 def test_launch_gets_both_configs(tasks, monkeypatch):
     """`launch` runs without TensorFlow in the launcher."""
     calls = []
-    monkeypatch.setattr(launcher, "run", lambda *configs: calls.append(configs))
+    monkeypatch.setattr(Training, "run", lambda training: calls.append((training._config, training._launch_config)))
     assert command_line.main(["launch", "--num_workers=3", "--batch_size=5"]) == 0
     [(task_config, launch_config)] = calls
     assert (task_config.batch_size, launch_config.num_workers, tasks.calls) == (5, 3, [])

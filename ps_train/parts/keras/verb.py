@@ -15,7 +15,7 @@ from ps_train.config.groups import ModelFlags, check_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.launch import launcher
+from ps_train.launch.training import ParsedTraining
 from ps_train.parts import table
 from ps_train.parts.keras import flags
 from ps_train.runtime import installed, logs, signals
@@ -49,7 +49,7 @@ def _launch(argv: Sequence[str]) -> None:
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
     # A KerasConfig has every flag that the launcher reads.
-    launcher.run(cast(Config, config), launch_config, flags.strategy_tasks(config, launch_config))
+    ParsedTraining(cast(Config, config), launch_config, flags.strategy_tasks(config, launch_config)).run()
 
 
 def _convert(argv: Sequence[str]) -> None:

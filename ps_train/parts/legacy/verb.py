@@ -19,8 +19,8 @@ from ps_train.errors import ConfigError, LaunchError, UserCodeError
 from ps_train.launch import launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, on_stream
-from ps_train.launch.launcher import TaskCommand
 from ps_train.launch.machines import Place, ThisMachine, machines_of
+from ps_train.launch.process import TaskCommand
 from ps_train.launch.supervision import Restarts
 from ps_train.parts.legacy import source
 from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, before_script, split_script
@@ -64,16 +64,16 @@ def _launch(argv: Sequence[str]) -> None:
                              by_tf_config=not flags or "TF_CONFIG" in text) for name in names]
         display.write(_announcement(config, cluster, script, "its flags" if flags else "TF_CONFIG", log_dir))
         with launcher.started(commands, [place.holder for place in places], log_dir, display) as processes:
-            failures = launcher.run_to_end(
+            error = launcher.run_to_end(
                 processes, display, signals, Restarts(config.max_restarts, display.write), grace_secs)
         display.close(signals)
         display.write(f"{launcher.exit_codes(processes)}\nLogs: {log_dir}")
-        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in processes.all)])
+        code = launcher.worst_code(processes)
         is_lonely = _warn_of_missing_workers(processes, config, display)
-    if signals and not failures:
+    if error:
+        raise error
+    if signals:
         raise preparation.stopped(signals[0])
-    if failures:
-        raise LaunchError("task_failed", f"{' and '.join(failures)} failed", code)
     if is_lonely and not (code or signals or _HELP.intersection(script.arguments)):
         _refuse_lonely_training(config, script, text, flags)
 

@@ -68,8 +68,11 @@ PLUGIN = """
 class Launched:
     """A launcher in a process, in a folder with a plug-in `toy`."""
 
-    def __init__(self, folder, *flags, arguments=None, is_exec=False):
-        """Starts it, with these flags or with all other arguments; with `is_exec` all processes are new Pythons."""
+    def __init__(self, folder, *flags, arguments=None, is_exec=False, program=""):
+        """Starts it, with these flags or with all other arguments; with `is_exec` all processes are new Pythons.
+
+        A program, the text of a script that launches, gets the arguments in the place of `python -m ps_train`.
+        """
         self.train_dir = folder / "train"
         self._run = uuid.uuid4().hex
         self._output = folder / f"output-{self._run}.txt"
@@ -87,7 +90,10 @@ class Launched:
                     [sys.executable, "-m", "ps_train", *arguments], cwd=folder, env=environ, stdin=subprocess.DEVNULL,
                     stdout=output, stderr=output)
             else:
-                self.process = fork_server.of_this_process().start(arguments, folder, environ, output.fileno())
+                script = folder / "program.py"
+                script.write_text(textwrap.dedent(program))
+                self.process = fork_server.of_this_process().start(arguments, folder, environ, output.fileno(),
+                                                                   script=str(script) if program else "")
 
     @property
     def output(self):
@@ -112,10 +118,14 @@ class Launched:
 
     def check_nothing_is_left(self):
         """Fails if processes of this launch live on, or its ports stay taken."""
-        self.wait_for(lambda: not self.processes(), "every process has ended")
+        self.check_no_process_is_left()
         assert self.ports()
         # A process that was killed has lost its environment, by which `processes` finds it, before its sockets.
         self.wait_for(lambda: all(map(is_free, self.ports())), "every port is free")
+
+    def check_no_process_is_left(self):
+        """Fails if processes of this launch live on."""
+        self.wait_for(lambda: not self.processes(), "every process has ended")
 
     def processes(self):
         """Returns the ids of the live processes of this launch, each with its command line."""
@@ -376,13 +386,14 @@ def prepared(monkeypatch, argv, *results):
 
     def run(config, tasks, shown, signals, command):
         tried.append(config.dataset)
-        return next(answers)
+        return *next(answers), ConfigError("", "")
 
     monkeypatch.setattr(preparation, "_run", run)
     shown = display.Display(sys.stdout, [], "worker:0", False, False)
     monkeypatch.setattr(shown, "write", said.append)
     config, launch_config = parse_launch(argv)
-    return preparation.prepare(config, command_lines.task_list(launch_config), shown, []), said, tried
+    tasks = command_lines.task_list(launch_config)
+    return preparation.prepare(config, tasks, shown, [], lambda name, line: None), said, tried
 
 
 WHY = "https://x/train.gz: cannot be downloaded (no answer within 10 s)"
@@ -442,7 +453,7 @@ def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
     monkeypatch.setattr(groups.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(launcher.time, "strftime", lambda form: "20301231-235959")
     config, launch_config = parse_launch(["--model=models.cnn"])
-    folders = [launcher._make_folders(config, launch_config) for _ in range(2)]
+    folders = [launcher.make_folders(config, launch_config) for _ in range(2)]
     first, second = str(tmp_path / "ps_train/cnn-20301231-235959"), str(tmp_path / "ps_train/cnn-20301231-235959-2")
     assert [made.train_dir for made, _ in folders] == [first, second]
     assert [log_dir for _, log_dir in folders] == [f"{first}/logs", f"{second}/logs"]
@@ -452,7 +463,7 @@ def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
 def test_a_train_dir_that_was_given_is_used_as_it_is(tmp_path):
     """A second run continues there."""
     config, _ = parse_launch([f"--train_dir={tmp_path}"])
-    made, log_dir = launcher._make_folders(config, LaunchConfig(log_dir=str(tmp_path / "my logs")))
+    made, log_dir = launcher.make_folders(config, LaunchConfig(log_dir=str(tmp_path / "my logs")))
     assert made == config
     assert log_dir == str(tmp_path / "my logs")
 
@@ -462,11 +473,11 @@ def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path):
     (tmp_path / "file").touch()
     config, launch_config = parse_launch([f"--train_dir={tmp_path}/file"])
     with raises("folder_not_writable", kind=ConfigError):
-        launcher._make_folders(config, launch_config)
+        launcher.make_folders(config, launch_config)
 
 
 def test_tf_config_is_refused():
     """It would give every task the same place."""
     with raises("tf_config_set", kind=ConfigError):
-        launcher._refuse_tf_config({"TF_CONFIG": "{}"})
-    launcher._refuse_tf_config({"TF_CONFIG": " "})
+        launcher.refuse_tf_config({"TF_CONFIG": "{}"})
+    launcher.refuse_tf_config({"TF_CONFIG": " "})

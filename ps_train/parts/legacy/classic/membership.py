@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
+class ScriptTraining:
     """What a session trains. A script may train several times: folds, or one model after another.
 
     Attributes:
@@ -59,7 +59,7 @@ class Training:
     checkpoint_dir: str | None
     variables: frozenset[str]
 
-    def continues(self, other: Training) -> bool:
+    def continues(self, other: ScriptTraining) -> bool:
         """Returns whether this is the same training, in a new session or, as Estimator.train makes one, a new graph."""
         has_same_checkpoints = bool(self.checkpoint_dir) and self.checkpoint_dir == other.checkpoint_dir
         return self.graph is other.graph or (has_same_checkpoints and self.variables == other.variables)
@@ -94,7 +94,7 @@ class Membership:
         self._answered_secs = self._chief_seen_secs = 0.0
         self._chief_failed_secs = math.inf
         self._progress = WorkerProgress()
-        self._training: Training | None = None  # the parameters on the ps are those of this one
+        self._training: ScriptTraining | None = None  # the parameters on the ps are those of this one
         self._incarnations: tuple[int, ...] | None = None  # of the ps, at the last `find_parameters`
         self._has_joined = False
         self._is_late = False  # it joins to report its end: it has trained without the ps
@@ -136,7 +136,7 @@ class Membership:
         self.join()
         self._progress.local_steps = SERVES_ONLY
 
-    def find_parameters(self, training: Training) -> bool:
+    def find_parameters(self, training: ScriptTraining) -> bool:
         """Returns whether the parameters are in use already; then the chief must not overwrite them.
 
         Those that this process has used for another training do not count: it creates new ones now.
@@ -162,7 +162,7 @@ class Membership:
         for service in self.update_services:
             service.conclude(waits_for_others=waits_for_others)
 
-    def announce_prepared(self, training: Training) -> None:
+    def announce_prepared(self, training: ScriptTraining) -> None:
         """Announces that the chief has prepared them; raises BlackboardError if a ps has ended or has restarted."""
         self.join().start_run(prepared=self._incarnations)
         self._training = training

@@ -24,7 +24,7 @@ from ps_train.cluster import reachability
 from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
 from ps_train.parts.legacy.classic import ending, membership
-from ps_train.parts.legacy.classic.membership import Membership, Training
+from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
 from ps_train.parts.legacy.classic.server import real_target
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
@@ -105,7 +105,7 @@ class SessionManager(_TensorFlowManager):
         if arguments.get("checkpoint_filename_with_path"):  # Estimator.predict: these variables belong to no training
             return self._bounded(member, prepare)
         names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        training = Training(self._graph, arguments.get("checkpoint_dir"), names)
+        training = ScriptTraining(self._graph, arguments.get("checkpoint_dir"), names)
         if member.find_parameters(training):
             return self._bounded(member, functools.partial(
                 super().wait_for_session, arguments["master"], config=arguments["config"],
