@@ -1,6 +1,7 @@
 """Calls in their own threads: one whose outcome is handed over, and one that is repeated.
 
     Call(function, name)                 one call; `join` waits for its end, `result` hands over its outcome
+    start_thread(function, name)         one whose outcome nobody asks for: its error is logged
     repeating(call, period_secs=...)     a call that is repeated while the body of a `with` runs
     join_named(name, timeout_secs=...)   waits for the threads of one name
 
@@ -18,10 +19,22 @@ from typing import Callable
 from ps_train.runtime import clock
 from ps_train.runtime.clock import Call
 
-__all__ = ["CLOSING", "Call", "join_named", "repeating"]
+__all__ = ["CLOSING", "Call", "join_named", "repeating", "start_thread"]
 
 _log = logging.getLogger(__name__)
 CLOSING = "close session"  # the name of threads that close a session (coordination/sessions.py)
+
+
+def start_thread(function: Callable[[], None], name: str) -> Call:
+    """Starts a call in a thread of its own, and returns it; an error that it raises is logged."""
+    def logged() -> None:
+        try:
+            function()
+        except Exception:
+            _log.exception("the thread %r has ended", name)
+            raise
+
+    return clock.start_call(logged, name)
 
 
 @contextlib.contextmanager
@@ -36,14 +49,10 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
     is_over = clock.event()
 
     def repeat() -> None:
-        try:
-            while not is_over.wait(period_secs):
-                call()
-        except Exception:
-            _log.exception("the thread %r has ended", name)
-            raise
+        while not is_over.wait(period_secs):
+            call()
 
-    thread = clock.start_call(repeat, name)
+    thread = start_thread(repeat, name)
     try:
         yield
     finally:

@@ -16,14 +16,13 @@ import logging
 import math
 import os
 import threading
-import time
 from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
-from ps_train.runtime import waits
+from ps_train.runtime import clock, threads, waits
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
@@ -111,8 +110,8 @@ class CheckpointSaver:
         self._schedule = schedule
         self._is_lost = is_lost
         self._lock, self._note_saved = lock, note_saved
-        self._stop, self._wake = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop, self._wake = clock.event(), clock.event()
+        self._thread: threads.Call | None = None
         self._requests: collections.deque[Callable[[str, str], None]] = collections.deque()
         self._last_path = ""  # of the last step, once it is saved
 
@@ -138,10 +137,9 @@ class CheckpointSaver:
         """Starts a thread that saves for as long as the session lasts."""
         self.stop()
         self._last_path = ""
-        self._stop, self._wake = threading.Event(), threading.Event()
-        self._thread = threading.Thread(
-            target=self._keep_saving, args=(session, self._stop, self._wake), daemon=True, name="saving")
-        self._thread.start()
+        self._stop, self._wake = clock.event(), clock.event()
+        stop, wake = self._stop, self._wake
+        self._thread = threads.start_thread(lambda: self._keep_saving(session, stop, wake), "saving")
 
     def stop(self) -> None:
         """Asks the thread to end after its current save; does not wait, because that save may be blocked."""
@@ -202,7 +200,7 @@ class CheckpointSaver:
         """
         self.stop()
         timeout_secs = self._schedule.timeout_secs
-        deadline_secs = time.monotonic() + timeout_secs
+        deadline_secs = clock.now() + timeout_secs
         try:
             waits.bounded(lambda: self._save_before(session, deadline_secs), timeout_secs, "the last checkpoint")
         except FolderLostError:
@@ -214,7 +212,7 @@ class CheckpointSaver:
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
         if self._thread is not None:
             self._thread.join()  # it may be in the middle of a save
-        never = threading.Event()
+        never = clock.event()
         pause_secs = min(_FIRST_PAUSE_SECS, self._schedule.timeout_secs / 4)
         while True:
             try:
@@ -225,14 +223,14 @@ class CheckpointSaver:
             except _FAILURES as error:
                 if self._is_over(error):
                     raise
-                if time.monotonic() + pause_secs >= deadline_secs:
+                if clock.now() + pause_secs >= deadline_secs:
                     raise SaveError(
                         "last_save_failed", f"cannot save the last step to {self._train_dir} within "
                         f"{self._schedule.timeout_secs:g} s: {reason(error)}; {self._last_good()}; fix that, then run "
                         "the same command again") from error
                 _log.warning("cannot save the last step to %s: %s; the next try is in %.3g s", self._train_dir,
                              reason(error), pause_secs)
-            time.sleep(pause_secs)
+            clock.sleep(pause_secs)
             pause_secs = min(2 * pause_secs, _MAX_LAST_PAUSE_SECS)
 
     def _last_good(self) -> str:
@@ -310,31 +308,31 @@ class SaveTimer:
     def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
         self._every_steps = schedule.every_steps or math.inf
-        self._due_secs = time.monotonic() if schedule.every_secs or schedule.every_steps else math.inf
+        self._due_secs = clock.now() if schedule.every_secs or schedule.every_steps else math.inf
         self._due_step = -math.inf if schedule.every_secs or schedule.every_steps else math.inf
         self._pause_secs = 0.0
 
     def wait_secs(self) -> float:
         """Returns how long to wait before the next call of `is_due`."""
-        remaining_secs = max(0.0, self._due_secs - time.monotonic())
+        remaining_secs = max(0.0, self._due_secs - clock.now())
         return remaining_secs if self._every_steps == math.inf else min(remaining_secs, _POLL_SECS)
 
     def is_due(self, step: int) -> bool:
         """Returns whether to save now, at this global step; after a failure, only after a pause."""
-        is_time = time.monotonic() >= self._due_secs
+        is_time = clock.now() >= self._due_secs
         return is_time or (not self._pause_secs and step >= self._due_step)
 
     def saved(self, step: int) -> None:
         """Starts the next interval, after a save at this global step."""
         self._pause_secs = 0.0
-        self._due_secs = time.monotonic() + self._every_secs
+        self._due_secs = clock.now() + self._every_secs
         self._due_step = step + self._every_steps
 
     def failed(self) -> float:
         """Starts a pause, which doubles with each failure up to the interval; returns its length in seconds."""
         max_secs = min(self._every_secs, _MAX_PAUSE_SECS)
         self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, max_secs)
-        self._due_secs = time.monotonic() + self._pause_secs
+        self._due_secs = clock.now() + self._pause_secs
         return self._pause_secs
 
 
@@ -347,8 +345,8 @@ class DeltaTimer:
 
     def restart(self) -> None:
         """Starts the interval again."""
-        self._due_secs = time.monotonic() + self._every_secs
+        self._due_secs = clock.now() + self._every_secs
 
     def wait_secs(self) -> float:
         """Returns how long to wait; 0 if a delta is due."""
-        return max(0.0, self._due_secs - time.monotonic())
+        return max(0.0, self._due_secs - clock.now())

@@ -21,7 +21,7 @@ SETTINGS = {
     "backup": planted.BACKUP, "bound": planted.BOUND, "slow_opening": planted.SLOW_OPENING,
     "data": Setting(num_workers=3, is_sync=True, data_steps=((1, 3),)), "data_of_one": planted.DATA_OF_ONE,
     "data_of_chief": planted.DATA_OF_CHIEF, "late_save": planted.SYNC_LATE_SAVE, "single": Setting(num_workers=1),
-    "sync_two": planted.SYNC,
+    "sync_two": planted.SYNC, **explorer.PART_SETTINGS,
 }
 
 

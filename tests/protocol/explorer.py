@@ -16,15 +16,23 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tests.protocol import processes, simulation, tasks
+from tests.protocol import processes, simulation, stand_ins
 from tests.protocol.history import Violation
 from tests.protocol.invariants import Watcher
+from tests.protocol.model import ONLY_EVALUATES, Setting
 from tests.protocol.processes import Fiber
 from tests.protocol.sessions import Request
 from tests.protocol.simulation import World
-from tests.protocol.tasks import Setting, Training
+from tests.protocol.tasks import Training
 
 HORIZON_SECS = 900.0
+# Trainings with the range queue, clients, and an evaluator, which here ends the training early, too.
+PART_SETTINGS = {
+    "ranges": Setting(num_ranges=6, num_epochs=2), "ranges_sync": Setting(num_ps=2, is_sync=True, num_ranges=6),
+    "client": Setting(train_steps=24, client=("save", "status", "save", "save")),
+    "evaluator": Setting(num_ps=2, train_steps=12, evaluations=ONLY_EVALUATES),
+    "early_stop": Setting(train_steps=60, evaluations=2),
+}
 _RESTART_SECS = 1.5
 _REFUSED_SECS = 20.0
 _MOST_RESTARTS = 12
@@ -241,7 +249,7 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
 
     world.on_exit = on_exit
     failure = ""
-    with tasks.installed(training), simulation.installed(world), _quiet():
+    with stand_ins.installed(training), simulation.installed(world), _quiet():
         for process in world.processes.values():
             process.start()
         try:

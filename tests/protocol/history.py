@@ -112,7 +112,8 @@ class History:
         last = self.saved[max(self.saved)] if self.saved else []
         for step, (worker, known_secs) in self._known.items():
             missing = [ps for ps, saved in zip(self._ps, last) if step not in saved]
-            quiet_since = self._world.quiet_since(f"worker:{worker}", "worker:0", *self._ps)
+            quiet_since = max(self._world.quiet_since(f"worker:{worker}", "worker:0", *self._ps),
+                              self._world.delayed_until_secs)
             is_promised = quiet_since == 0.0 or quiet_since + quiet_secs < self._last_save_secs
             if missing and step not in self._discarded and (is_promised or known_secs < self._last_save_secs - 1.0):
                 return f"a step of worker:{worker} is lost: it took it for applied, and {missing[0]} has not saved it"

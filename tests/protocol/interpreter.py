@@ -35,7 +35,7 @@ class Node:
         self.control_consumers: list[Node] = []
         self.is_stateful = op.type in STATEFUL
         if op.type not in STATEFUL and op.type not in STATELESS and op.type not in _FLOW:
-            raise NotImplementedError(f"the twin has no {op.type} ({op.name})")
+            raise TypeError(f"the twin has no {op.type} ({op.name})")
         self.run: Callable = (STATEFUL.get(op.type) or STATELESS.get(op.type) or (lambda node: None))
         self.attrs = _attributes(op)
         self.ps = _ps_of(op.device)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ps_train.coordination.state import State
+from tests.protocol import asking
 from tests.protocol.history import Violation
 from tests.protocol.processes import Process
 from tests.protocol.sessions import Request
@@ -29,6 +30,7 @@ class Watcher:
         setting = training.setting
         world.on_write("ps_train/state", self._state)
         world.on_write("global_step", self._global_step)
+        world.on_write("ps_train/ranges/done", self._ranges_done)
         for index in range(setting.num_ps):
             world.on_write(f"counts_{index}", self._counts)
         self._waiting = WaitingWatcher(world, training)
@@ -53,7 +55,7 @@ class Watcher:
             if client.name != "worker:0":
                 self.fail(f"{client.name} announces the end")
             if max(self._training.checkpoints, default=0) < self._training.setting.train_steps and not (
-                    self._training.setting.data_steps):
+                    self._training.setting.ends_early):
                 self.fail("the end is announced before the last step is saved")
 
     def _global_step(self, ps: Process, request: Request, old: Any, new: Any) -> None:
@@ -63,6 +65,9 @@ class Watcher:
         client = request.session.client
         if self._are_prepared(ps) and not self._training.has_two:
             self.fail(f"{client.name} sets live parameters back from step {old} to {new}")
+
+    def _ranges_done(self, ps: Process, request: Request, old: Any, new: Any) -> None:
+        self._is_last_step_taken = bool(np.min(new) >= self._training.setting.num_epochs)
 
     def _are_prepared(self, first: Process) -> bool:
         """Returns whether the parameters on all ps are those that a chief has prepared, and no ps has restarted."""
@@ -119,7 +124,8 @@ class Watcher:
         training = self._training
         if not training.checkpoints:
             self.fail("nothing was saved")
-        if text := training.history.lost(_ANSWERED_SECS):
+        if text := (training.history.lost(_ANSWERED_SECS) or (training.setting.num_ranges and training.ranges.missing())
+                    or asking.broken(self._world, training)):
             self.fail(text)
         *vectors, step = training.checkpoints[max(training.checkpoints)]
         if training.had_fault:
@@ -128,7 +134,7 @@ class Watcher:
             if not np.array_equal(vector, vectors[0]):
                 self.fail(f"the ps differ: {vectors}")
         setting = training.setting
-        if setting.is_sync and not setting.drops_late and not setting.data_steps:
+        if setting.is_sync and not setting.drops_late and not setting.ends_early:
             is_whole = bool(np.all(vectors[0] == step))  # each worker's gradient is in each update, once
         else:
             is_whole = setting.is_sync or vectors[0].sum() == step

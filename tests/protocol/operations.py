@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any, Callable
 
 import numpy as np
@@ -46,6 +47,20 @@ def _one_hot(node: Node, indices: Any, depth: Any, on_value: Any, off_value: Any
     return np.where(np.arange(depth) == np.asarray(indices)[..., None], on_value, off_value)
 
 
+def _gather(node: Node, value: Any, indices: Any, axis: Any) -> Any:
+    return np.take(value, indices, axis=int(axis))
+
+
+def _scatter_nd(node: Node, indices: Any, updates: Any, shape: Any) -> Any:
+    value = np.zeros(tuple(int(size) for size in shape), np.asarray(updates).dtype)
+    np.add.at(value, tuple(np.moveaxis(np.asarray(indices), -1, 0)), updates)
+    return value
+
+
+def _draw(node: Node, shape: Any, key: Any, counter: Any, algorithm: Any) -> Any:
+    return np.random.default_rng(np.asarray(key).ravel()).random(tuple(shape), np.float32)
+
+
 _NUMPY = {
     "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply,
     "Maximum": np.maximum, "Minimum": np.minimum,
@@ -71,6 +86,7 @@ STATELESS: dict[str, Callable] = {
     "Fill": lambda node, shape, value: np.full(tuple(int(size) for size in shape), value),
     "Shape": lambda node, value: np.array(np.shape(value), node.attrs["out_type"].as_numpy_dtype),
     "Size": lambda node, value: node.attrs["out_type"].as_numpy_dtype(np.size(value)),
+    "Rank": lambda node, value: np.int32(np.ndim(value)),
     "Sum": lambda node, value, axis: np.sum(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Prod": lambda node, value, axis: np.prod(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Squeeze": lambda node, value: np.squeeze(value, tuple(node.attrs["squeeze_dims"]) or None),
@@ -80,7 +96,12 @@ STATELESS: dict[str, Callable] = {
     "ArgMin": lambda node, value, axis: np.int64(np.argmin(value)),
     "Reshape": lambda node, value, shape: np.reshape(value, tuple(int(size) for size in shape)),
     "Where": lambda node, value: np.argwhere(value).astype(np.int64),
-    "GatherV2": lambda node, value, indices, axis: np.take(value, indices, axis=int(axis)),
+    "GatherV2": _gather,
+    "ScatterNd": _scatter_nd,
+    "StatelessRandomGetKeyCounter": lambda node, seed: (np.abs(np.asarray(seed, np.int64)), np.zeros(2, np.int64)),
+    "StatelessRandomGetAlg": lambda node: np.int32(1),
+    "StatelessRandomUniformV2": _draw,
+    "FIFOQueueV2": lambda node: ((node.ps, node.name),),
     "GatherNd": lambda node, value, indices: value[tuple(np.moveaxis(indices, -1, 0))],
     "ConcatV2": lambda node, *values: np.concatenate(values[:-1], axis=int(values[-1])),
     "ExpandDims": lambda node, value, axis: np.expand_dims(value, int(axis)),
@@ -107,13 +128,14 @@ class Caller:
 
 
 class Store:
-    """The variables and accumulators of one process."""
+    """The variables, accumulators and queues of one process."""
 
     def __init__(self, draw: Callable[[int], int]) -> None:
         """Creates an empty store; `draw(most)` returns a random number from 1 to `most` - 1."""
         self.values: dict[str, Any] = {}
         self.accumulators: dict[str, Accumulator] = {}
         self.locks: dict[str, Any] = {}
+        self.queues: dict[str, collections.deque] = {}
         self.draw = draw
         self.caller: Any = Caller(0)  # whose operation runs
 
@@ -219,6 +241,29 @@ def _assert(store: Store, node: Node, condition: Any, *data: Any) -> tuple:
     return (None,)
 
 
+def _queue(store: Store, handle: Any) -> collections.deque:
+    return store.queues.setdefault(handle[1], collections.deque())
+
+
+def _enqueue(store: Store, node: Node, handle: Any, *components: Any) -> tuple:
+    _queue(store, handle).append(components)
+    return (None,)
+
+
+def _dequeue(store: Store, node: Node, handle: Any) -> Any:
+    queue = _queue(store, handle)
+    return tuple(queue.popleft()) if queue else BLOCKED
+
+
+def _dequeue_many(store: Store, node: Node, handle: Any, number: Any) -> Any:
+    queue = _queue(store, handle)
+    if len(queue) < number:
+        return BLOCKED
+    elements = [queue.popleft() for _ in range(int(number))]
+    return tuple(np.array([element[slot] for element in elements]).reshape([-1, *output.shape.as_list()[1:]])
+                 for slot, output in enumerate(node.op.outputs))
+
+
 STATEFUL: dict[str, Callable] = {
     "Assert": _assert,
     "ReadVariableOp": lambda store, node, handle: store.read(handle[1]),
@@ -236,6 +281,10 @@ STATEFUL: dict[str, Callable] = {
     "ResourceAccumulatorTakeGradient": lambda store, node, handle, required: (
         store.accumulators[handle[1]].take(int(required), handle[1], store.caller)),
     "ResourceAccumulatorNumAccumulated": lambda store, node, handle: np.int32(store.accumulators[handle[1]].count),
+    "QueueEnqueueV2": _enqueue,
+    "QueueDequeueV2": _dequeue,
+    "QueueDequeueManyV2": _dequeue_many,
+    "QueueSizeV2": lambda store, node, handle: np.int32(len(_queue(store, handle))),
     "MutexLock": _lock,
     "ConsumeMutexLock": _unlock,
     "RandomUniformInt": lambda store, node, shape, least, most: np.int64(store.draw(int(most))),

@@ -17,14 +17,14 @@ from ps_train.tasks import ps
 from ps_train.training import opening, recovery
 from ps_train.updates import staleness
 from ps_train.updates.sync import aggregation, runner
-from tests.protocol import explorer, tasks
+from tests.protocol import explorer, model, stand_ins
 from tests.protocol.explorer import Schedule, Setting
 
 ASYNC = Setting(num_ps=1, num_workers=2)
 TWO_PS = Setting(num_ps=2, num_workers=2)
 SYNC = Setting(num_ps=1, num_workers=2, is_sync=True)
 SYNC_TWO_PS = Setting(num_ps=2, num_workers=2, is_sync=True)
-SYNC_LATE_SAVE = Setting(num_ps=2, num_workers=2, is_sync=True, train_steps=24, save_secs=30.0)
+SYNC_LATE_SAVE = Setting(num_ps=2, num_workers=2, is_sync=True, train_steps=24, save_secs=30)
 SLOW_OPENING = Setting(num_workers=2, opening_secs=1.5)
 BOUND = Setting(num_workers=2, train_steps=24, flags=(("staleness_bound", 2),))
 DATA_OF_ONE = Setting(num_ps=2, num_workers=2, data_steps=((1, 2),))
@@ -169,8 +169,8 @@ def planted(fault: Planted) -> Iterator[None]:
 
 def forget_graphs() -> None:
     """Forgets the graphs that runs share, as the code that builds them changes."""
-    tasks._prototypes.clear()
-    tasks.build_graph.cache_clear()
+    stand_ins._prototypes.clear()
+    model.build_graph.cache_clear()
     agreement._reading.cache_clear()
 
 

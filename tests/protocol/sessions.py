@@ -66,7 +66,7 @@ def _as_fed(tensor: tf.Tensor, value: Any) -> Any:
 def _flatten(fetches: Any) -> list[Any]:
     if isinstance(fetches, (list, tuple)):
         return [each for fetch in fetches for each in _flatten(fetch)]
-    return [fetches]
+    return [getattr(fetches, "_graph_element", fetches)]  # of a variable, its value
 
 
 def _rebuild(fetches: Any, values: Iterator[Any]) -> Any:

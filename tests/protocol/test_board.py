@@ -18,7 +18,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError
 from tests import clusters
 from tests.errors import raises
-from tests.protocol import processes, tasks
+from tests.protocol import model, processes, stand_ins
 from tests.protocol.simulation import World
 from tests.tensorflow_mode import tf
 
@@ -65,7 +65,7 @@ def _on_servers(body: Callable[[Boards], None]) -> None:
 
 
 def _on_twin(body: Callable[[Boards], None]) -> None:
-    addresses = tasks.Setting(num_ps=2, num_workers=1).addresses()
+    addresses = model.Setting(num_ps=2, num_workers=1).addresses()
     world = World()
     for index, address in addresses["ps"].items():
         world.add(f"ps:{index}", address, lambda process: process.stop.wait())
@@ -79,7 +79,7 @@ def _on_twin(body: Callable[[Boards], None]) -> None:
     worker = world.add("worker:0", addresses["worker"][0], run_body)
     for process in world.processes.values():
         process.start()
-    with tasks.cached_boards():
+    with stand_ins.cached_boards():
         world.run()
     if worker.error is not None:
         raise worker.error

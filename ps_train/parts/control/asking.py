@@ -105,14 +105,22 @@ def save_now(config: Any, stop: threading.Event) -> None:
     def has_answered() -> bool:
         with contextlib.suppress(ClusterLostError):  # ps 0 may be busy; the wait is bounded
             ask_training(place, ask)
-        return answer is not None
+        return answer is not None or _is_over(place)
 
     waits.until(has_answered, config.timeout_secs, "the chief's checkpoint", stop,
                 "does the chief train? See `ps_train status`, and the chief's log")
-    assert answer is not None
-    if answer["problem"]:
+    if answer is None:  # the request came after the last save; the last checkpoint has it all
+        _has_ended(place)
+    elif answer["problem"]:
         raise SaveError("save_failed", f"the chief cannot save: {answer['problem']}")
-    logs.show(f"saved {answer['path']}")
+    else:
+        logs.show(f"saved {answer['path']}")
+
+
+def _is_over(place: TrainingPlace) -> bool:
+    """Returns whether ps 0 does not run any more, and the chief has noted the end; else it may come back."""
+    ending = history.read_ending(place.train_dir)
+    return ending is not None and ending.state != history.LOST and not reachability.accepts(place.ps[0].address)
 
 
 def stop_all(config: Any, stop: threading.Event) -> None:

@@ -21,7 +21,7 @@ from ps_train.coordination.state import Snapshot
 from ps_train.errors import ClusterLostError, ConfigError, Problem
 from ps_train.parts.control.history import LOST, Ending, read_ending
 from ps_train.parts.control.requests import ControlBoard
-from ps_train.runtime import threads, waits
+from ps_train.runtime import clock, waits
 from ps_train.storage import run_record
 
 ANSWER_SECS = 2.5  # of one ps, including the creation of a session
@@ -79,7 +79,7 @@ def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard],
 
 def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
     """Makes the calls in threads, each of which must be bounded, and waits for all; raises an error of a call."""
-    started = [threads.Call(call, name="ask") for call in calls]
+    started = [clock.start_call(call, "ask") for call in calls]
     for call in started:
         call.join()
     for call in started:

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import json
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -16,7 +15,7 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
 from ps_train.coordination.sessions import Connection
 from ps_train.errors import BlackboardError
-from ps_train.runtime import threads
+from ps_train.runtime import clock, threads
 
 _POLL_SECS = 1.0
 _RATE_SAMPLES = 11  # so the rate is that of the last ten seconds
@@ -137,7 +136,7 @@ class ClientService:
 
     def _steps_per_sec(self) -> float | None:
         """Returns the recent global steps per second, None at the start."""
-        self._samples.append((time.monotonic(), self._global_step()))
+        self._samples.append((clock.now(), self._global_step()))
         (first_secs, first_step), (last_secs, last_step) = self._samples[0], self._samples[-1]
         if not first_step or len(self._samples) < 2:
             return None

@@ -11,7 +11,6 @@ import logging
 import os
 import shlex
 import shutil
-import time
 from collections.abc import Collection
 from typing import Any
 
@@ -20,6 +19,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import CheckpointError, ConfigError, PsTrainError, SaveError
 from ps_train.parts.selection.flags import Target, parse_exporters, parse_stopping, parse_target
 from ps_train.parts.selection.record import SelectionRecord
+from ps_train.runtime import clock
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks.setup import LoadedPlugins
@@ -89,11 +89,11 @@ class EvalTimer:
         """Returns whether the checkpoint of this step should be evaluated."""
         steps, secs = self._settings.eval_steps, self._settings.eval_secs
         return (not steps and not secs or bool(steps) and step >= self._last_step + steps
-                or bool(secs) and time.monotonic() >= self._last_secs + secs)
+                or bool(secs) and clock.now() >= self._last_secs + secs)
 
     def evaluated(self, step: int) -> None:
         """Begins the next period."""
-        self._last_step, self._last_secs = step, time.monotonic()
+        self._last_step, self._last_secs = step, clock.now()
 
 
 class Selector:

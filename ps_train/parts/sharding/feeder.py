@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-import time
 from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -22,6 +21,7 @@ from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
+from ps_train.runtime import clock, threads
 
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
@@ -142,8 +142,8 @@ class RangeFeeder:
         self._has_ended = False
         self._misfit: ConfigError | None = None  # this worker lacks files of a new chief
         self._released_secs = 0.0
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop = clock.event()
+        self._thread: threads.Call | None = None
 
     def start(self, session: tf.Session) -> None:
         """Starts feeding the input of a session, which must be initialised and not in use.
@@ -156,9 +156,8 @@ class RangeFeeder:
         self._local.adopt(self._queue.plan())
         session.run(self._local.reset_op, options=_CALL)
         self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
-        self._stop = stop = threading.Event()
-        self._thread = threading.Thread(target=self._feed, args=(session, stop), daemon=True, name="ranges")
-        self._thread.start()
+        self._stop = stop = clock.event()
+        self._thread = threads.start_thread(lambda: self._feed(session, stop), "ranges")
 
     def stop(self) -> None:
         """Asks the thread to stop; its last call may still be under way."""
@@ -208,7 +207,7 @@ class RangeFeeder:
         Raises:
           BlackboardError: ps 0 does not answer.
         """
-        self._released_secs = time.monotonic()
+        self._released_secs = clock.now()
         for worker, numbers in self._queue.release_silent().items():
             _log.warning("%s: no heartbeat for %g s; reassigning its ranges: %s", self._cluster.worker_name(worker),
                          self._silent_secs, self._local.describe(numbers))
@@ -238,7 +237,7 @@ class RangeFeeder:
         self._forget_lost()
         done = self._accounts.done(self._progress.local_steps)
         wants_another = not num_waiting and not self._has_ended
-        if self._cluster.is_chief and time.monotonic() - self._released_secs > _RELEASE_SECS:
+        if self._cluster.is_chief and clock.now() - self._released_secs > _RELEASE_SECS:
             self.release_silent()
         return bool(done or wants_another) and self._exchange(session, done, wants_another=wants_another)
 

@@ -1,0 +1,195 @@
+"""The trainings that the twin runs: their settings, and the graph of a worker.
+
+The model counts: each update adds to element i of both vectors the number of gradients of worker i that it has. With
+ranges, a step takes a batch of a range, which `ranges.py` counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ps_train.cluster.spec import Cluster
+from ps_train.config.task import Config
+from ps_train.graph.extensions import RowParameters
+from ps_train.graph.plugin_calls import Hooks, Queues
+from ps_train.part import NO_PARTS
+from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.sharding.local_ranges import LocalRanges
+from ps_train.parts.sharding.part import ShardingPart
+from ps_train.tasks import setup
+from ps_train.training import replica_graph
+from ps_train.training.opening import PREPARING, Fence
+from ps_train.training.replica_graph import Input, Savers, TrainGraph
+from ps_train.updates import build
+from ps_train.updates.update import InitOps, Update
+from tests.tensorflow_mode import tf
+
+TRAIN_DIR = tempfile.gettempdir()  # exists; nothing is written there
+_SAVED, _RANGES = "saved variables", "ranges"
+_NO_LIMIT = 10**6
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A training, and the cluster that runs it.
+
+    Attributes:
+      flags: of all tasks, without those of the cluster.
+      data_steps: worker -> the steps after which its data ends.
+      opening_secs: what the chief needs for what is restored besides variables, and for the first summary.
+      save_secs: the time between two checkpoints.
+      num_ranges: of the input, with --dynamic_sharding; 0 without. Each has two batches.
+      num_epochs: how often each range is trained on.
+      evaluations: after which an evaluator ends the training; 0 without an evaluator, `ONLY_EVALUATES` for one that
+        does not.
+      client: what a client asks of the training, in this order: "save", "status".
+    """
+
+    num_ps: int = 1
+    num_workers: int = 2
+    train_steps: int = 8
+    is_sync: bool = False
+    flags: tuple[tuple[str, Any], ...] = ()
+    data_steps: tuple[tuple[int, int], ...] = ()
+    opening_secs: float = 0.0
+    save_secs: int = 2
+    num_ranges: int = 0
+    num_epochs: int = 1
+    evaluations: int = 0
+    client: tuple[str, ...] = ()
+
+    @property
+    def drops_late(self) -> bool:
+        """Whether updates leave out the gradients of the slowest workers."""
+        return self.is_sync and dict(self.flags).get("replicas_to_aggregate", self.num_workers) < self.num_workers
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether training may end before its last step."""
+        return bool(self.data_steps or self.num_ranges or 0 < self.evaluations < ONLY_EVALUATES)
+
+    def addresses(self) -> dict[str, dict[int, str]]:
+        return {"ps": {index: f"host:{2000 + index}" for index in range(self.num_ps)},
+                "worker": {index: f"host:{3000 + index}" for index in range(self.num_workers)}}
+
+    def cluster(self, job: str, index: int) -> Cluster:
+        return Cluster(job, index, self.addresses())
+
+    @functools.cache  # noqa: B019 (there are few)
+    def config(self, learning_rate: float = 0.5) -> Config:
+        of_ranges = {"dynamic_sharding": True, "num_epochs": self.num_epochs} if self.num_ranges else {}
+        return Config(**{
+            "num_gpus": 0, "train_steps": _NO_LIMIT if self.num_ranges else self.train_steps,
+            "sync_replicas": self.is_sync, "train_dir": TRAIN_DIR, "log_steps": 0, "save_summaries_steps": 0,
+            "save_model_secs": self.save_secs, "start_timeout_secs": 60.0, "idle_timeout_secs": 90.0,
+            "step_timeout_secs": 20.0, "learning_rate": learning_rate, **of_ranges, **dict(self.flags)})
+
+
+ONLY_EVALUATES = 1000
+
+
+class RangeOps(NamedTuple):
+    """What a worker's graph has for ranges.
+
+    Attributes:
+      part: the part that has built it.
+      next_range: the number of the next range, -1 at the end of the data.
+      mark, note_op: notes that a step takes a batch of a range, and whether that is the last one.
+    """
+
+    part: ShardingPart
+    next_range: tf.Tensor
+    mark: tf.Tensor
+    note_op: tf.Operation
+
+
+class SavedVariables:
+    """The variables of a graph, and the operations that save, restore and initialise them."""
+
+    def __init__(self, variables: list[tf.Variable]) -> None:
+        self.variables = variables
+        self.training_id = tf.placeholder(tf.float32, [])
+        self.values = [tf.placeholder(variable.dtype.base_dtype, variable.shape) for variable in variables]
+        self.restore_op = tf.group(*(variable.assign(value) for variable, value in zip(variables, self.values)))
+        self.read = [variable.read_value() for variable in variables]
+        self.are_initialized = []
+        for variable in variables:
+            with tf.device(variable.device):
+                self.are_initialized.append(tf.raw_ops.VarIsInitializedOp(resource=variable.handle))
+
+    def prepare_with(self, view: Cluster, init: InitOps) -> None:
+        """Adds what notes whose parameters those of a ps are, and the fence around the preparation."""
+        owned = []
+        for task in view.ps:
+            with tf.device(task.device + "/cpu:0"):
+                handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name="training_id", container="")
+                owned.append(tf.raw_ops.AssignVariableOp(resource=handle, value=self.training_id))
+        self.own_op = tf.group(*owned)
+        self.fence = Fence([self.own_op, self.restore_op, init.new_run, init.live_run,
+                            *tf.get_collection(PREPARING)])
+
+
+def saved_variables(graph: tf.Graph) -> SavedVariables:
+    """Returns the variables of a worker's graph."""
+    return graph.get_collection(_SAVED)[0]
+
+
+def range_ops(graph: tf.Graph) -> RangeOps | None:
+    """Returns what a worker's graph has for ranges, None without ranges."""
+    return next(iter(graph.get_collection(_RANGES)), None)
+
+
+@functools.cache
+def worker_settings(setting: Setting, index: int, learning_rate: float) -> setup.WorkerSettings:
+    """Returns what the flags say to a worker."""
+    return setup.worker_settings(setting.config(learning_rate), setting.cluster("worker", index))
+
+
+@functools.cache
+def build_graph(setting: Setting, index: int) -> TrainGraph:
+    """Returns the graph of a worker, which all runs share."""
+    view = setting.cluster("worker", index)
+    flags = worker_settings(setting, index, 0.5)
+    with tf.Graph().as_default() as graph, tf.variable_scope("", use_resource=True):
+        with tf.device(view.ps[0].device + "/cpu:0"):
+            global_step = tf.train.create_global_step()
+        vectors = []
+        for task in view.ps:
+            with tf.device(task.device + "/cpu:0"):
+                vectors.append(tf.get_variable(f"counts_{task.index}", [setting.num_workers], tf.float32,
+                                               initializer=tf.zeros_initializer()))
+        gradient = tf.constant(np.eye(setting.num_workers, dtype=np.float32)[index])
+        update = _build_update(flags, vectors, [(gradient, vector) for vector in vectors], global_step)
+        if setting.num_ranges:
+            update = _add_ranges(setting, view, update)
+        saved = SavedVariables([*vectors, global_step])
+        saved.prepare_with(view, update.init)
+        graph.add_to_collection(_SAVED, saved)
+        return TrainGraph(
+            graph=graph, update=update, global_step=global_step,
+            steps=replica_graph._make_steps(view, global_step, update, flags.graph.bound),
+            summary_op=tf.constant(b""), input=Input(tf.no_op(), {}, Queues()),
+            savers=Savers(saved.variables, None, None), rows=RowParameters(), hooks=Hooks(), parts=NO_PARTS,
+            init_fn=None)
+
+
+def _build_update(flags: Any, vectors: Any, gradients: Any, global_step: Any) -> Update:
+    optimizer, loss = tf.train.GradientDescentOptimizer(-1.0), tf.constant(0.0)
+    if flags.graph.updates.sync is None:
+        return build.async_update(build.apply_on_ps(optimizer, gradients, global_step), loss)
+    return build.sync_update(optimizer, gradients, loss, global_step, flags.graph.updates, vectors)
+
+
+def _add_ranges(setting: Setting, view: Cluster, update: Update) -> Update:
+    part = ShardingPart(setting.config(), view)
+    plan = [FileRange(number, f"/data/{number}", 0, 10, 10) for number in range(setting.num_ranges)]
+    part._source.local = local = LocalRanges(plan, ["/data/*"], part._source.settings, is_text=False)
+    mark = tf.placeholder(tf.int64, [2])
+    tf.add_to_collection(_RANGES, RangeOps(
+        part, local._waiting.dequeue()[0], mark, local.note(mark[0], mark[1])))
+    return part.update(update)
