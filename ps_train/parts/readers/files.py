@@ -80,8 +80,8 @@ def open_stream(name: str) -> Iterator[IO[bytes]]:
     Raises:
       DataError: it is damaged.
     """
-    opened = _StoreFile(name, size_of(name), is_stream=True) if is_in_store(name) else open_bytes(name)
-    with opened, io.BufferedReader(opened, _BLOCK_BYTES) as file:  # type: ignore[type-var]
+    opened = _StoreFile(name, size_of(name), is_stream=True) if is_in_store(name) else _RawFile(open_bytes(name))
+    with opened, io.BufferedReader(opened, _BLOCK_BYTES) as file:
         if not name.endswith(GZIP) or compression_of(file.peek(_MARK_BYTES)[:_MARK_BYTES]) != "gzip":
             yield file
             return
@@ -130,6 +130,25 @@ def _asked(name: str, ask: Callable[[Any, str], Any]) -> Any:
             raise DataError("input_file_missing", f"{name}: no such file") from None
         raise ConfigError("store_denied", f"{name}: {error}; give this process credentials that may list and read "
                           "there, in the way of the store's library") from None
+
+
+class _RawFile(io.RawIOBase):
+    """A file that is open, as `io.BufferedReader` wants it; TensorFlow's are not."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content = self._file.read(len(buffer))
+        buffer[:len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class _StoreFile(io.RawIOBase):

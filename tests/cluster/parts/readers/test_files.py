@@ -93,6 +93,20 @@ def test_records_are_the_same_from_everywhere(folder, tmp_path, suffix, compress
     assert [*file_texts.records_of(f"{folder}/part{suffix}")] == LINES
 
 
+def test_a_url_that_tensorflow_knows_is_read_through_it(tmp_path):
+    """`gs://` with some of its versions; its file system in memory stands in for that."""
+    folder = f"ram://{uuid.uuid4().hex}"
+    write_records(tmp_path, str(tmp_path / "copy"))
+    for name, content in {"records": (tmp_path / "copy").read_bytes(), "lines": b"\n".join(LINES),
+                          "lines.gz": gzip.compress(b"\n".join(LINES))}.items():
+        with tf.io.gfile.GFile(f"{folder}/{name}", "wb") as file:
+            file.write(content)
+    assert values(record_reader, f"{folder}/records", is_text=False) == [*map(int, LINES)]
+    assert [*file_texts.records_of(f"{folder}/records")] == LINES
+    for name in ("lines", "lines.gz"):
+        assert values(line_reader, f"{folder}/{name}", range_bytes=300) == [*map(int, LINES)]
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_malformed_line_is_named(folder, suffix):
     """By its number and byte in the text; that of a .gz file is the decompressed one."""
