@@ -54,7 +54,7 @@ setup(
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
-                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH, *_STORES],
+                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH, *_STORES, "ipykernel", "nbclient", "optuna"],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,

@@ -9,6 +9,7 @@ A flag in a text is marked, so that site.css can keep it on one line: a browser 
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import posixpath
@@ -29,8 +30,10 @@ _PAGES = {
     "README.md": "index.md",
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples/index.md",
+    "examples/by_feature/README.md": "examples/by_feature.md",
     "examples/churn/README.md": "examples/churn.md",
     "examples/movies/README.md": "examples/movies.md",
+    "examples/notebook/training.ipynb": "examples/notebook.md",
     "examples/word2vec/README.md": "examples/word2vec.md",
 }
 _FLAG_ROW = re.compile(r"^\| `--(\w+)` \|", re.MULTILINE)
@@ -53,8 +56,27 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the pages that lie outside docs/, but the README, whose place index.md has."""
     for source, page in _PAGES.items():
         if source != "README.md":
-            files.append(File.generated(config, page, content=(_REPO / source).read_text(encoding="utf-8")))
+            text = (_REPO / source).read_text(encoding="utf-8")
+            text = notebook_text(text) if source.endswith(".ipynb") else text
+            files.append(File.generated(config, page, content=text))
     return files
+
+
+def notebook_text(notebook: str) -> str:
+    """Returns a notebook as Markdown: its code in blocks, and below each what it has printed and drawn."""
+    blocks = []
+    for cell in json.loads(notebook)["cells"]:
+        source = "".join(cell["source"])
+        blocks.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                image = data["image/png"].strip()
+                blocks.append(f'<img alt="what the cell draws" src="data:image/png;base64,{image}">')
+            else:
+                text = "".join(output.get("text") or data["text/plain"])
+                blocks.append(f"```text\n{text.rstrip()}\n```")
+    return "\n\n".join(blocks)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -32,7 +32,8 @@ _GROUP_SECS, _GROUP_MBYTES = 60.0, 1700.0
 _UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record does not have
 # Folders and files of the units that are no parts: what they are made of, and their tests.
 _OTHER_UNITS = {
-    "docs": (("docs", "README.md"), ("tests/cluster/test_pages.py",)),
+    "docs": (("docs", "README.md"), (
+        "tests/cluster/test_pages.py", "tests/cluster/test_recipes.py", "tests/system/test_sweep.py")),
     "docs/how_to": ([f"docs/{page}.md" for page in (
         "clusters", "config_files", "data", "embeddings", "inference", "kubernetes", "migrate", "operate", "profile",
         "report")], ("tests/system/test_how_to.py",)),

@@ -231,7 +231,7 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
         sys.argv = [script or request["module"], *request["arguments"]]
         sys.path[:1] = [first, *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
         sys.modules["tests.plain_graphs"].are_wanted = PLAIN_GRAPHS_VARIABLE in os.environ
-        if request["arguments"][:1] == ["launch"]:
+        if script or request["arguments"][:1] == ["launch"]:  # a script may launch a training, too
             launched_forks.install(_become_task)
         if script:
             runpy.run_path(script, run_name="__main__")

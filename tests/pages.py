@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 
 from tests import fork_server, processes
 from tests.processes import DEADLINE_SECS, REPO, ProcessGroup
@@ -26,6 +27,21 @@ def block(page: str, language: str, beginning: str) -> str:
              if name == language and re.search(rf"^{re.escape(beginning)}", text, re.MULTILINE)]
     assert len(found) == 1, f"{page} has {len(found)} blocks of {language} with a line {beginning}..."
     return found[0]
+
+
+def run_script(
+    script: str, folder: pathlib.Path, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None, *,
+    timeout_secs: float = 2 * DEADLINE_SECS,
+) -> str:
+    """Runs a script of Python in a folder, which must end with 0; returns its output."""
+    with tempfile.TemporaryFile() as output:
+        code = fork_server.of_this_process().start(
+            [*arguments], folder, {**os.environ, **(env or {}), "PYTHONPATH": str(REPO)}, output.fileno(),
+            script=script).wait(timeout_secs)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    assert code == 0, text
+    return text
 
 
 class Reader:
@@ -103,16 +119,11 @@ class Reader:
         return [*kept, *(f"--{name}={value}" for name, value in self.flags.items())]
 
     def _run_python(self, words: list[str], env: dict[str, str]) -> None:
-        environ = {**os.environ, **env, "PYTHONPATH": str(REPO)}
         if words[0] == "-m":
             subprocess.run([sys.executable, *words], cwd=self._folder, check=True, timeout=2 * DEADLINE_SECS,
-                           env=environ)
+                           env={**os.environ, **env, "PYTHONPATH": str(REPO)})
             return
-        with tempfile.TemporaryFile() as output:
-            code = fork_server.of_this_process().start(
-                words[1:], self._folder, environ, output.fileno(), script=words[0]).wait(2 * DEADLINE_SECS)
-            output.seek(0)
-            assert code == 0, output.read().decode(errors="replace")
+        run_script(words[0], self._folder, words[1:], env)
 
     def _own_port(self, match: re.Match[str]) -> str:
         """Returns the address with a free port in place of the page's, the same one each time."""

@@ -61,3 +61,15 @@ def test_every_row_of_flags_gets_an_anchor():
     names = re.findall(pattern, page, re.MULTILINE)
     assert r'<h4 class="flag" id="\1">' in hook  # search leads to headings only
     assert len(names) == len(set(names)) == page.count("\n| `--") > 100
+
+
+def test_a_notebook_becomes_a_page():
+    """Its text as it is, its code in blocks, and what it has printed and drawn below each."""
+    pytest.importorskip("mkdocs", reason="needs mkdocs, of the extra [docs]")
+    from scripts.docs_pages import notebook_text  # noqa: PLC0415 it needs mkdocs
+
+    notebook = (REPO / "examples/notebook/training.ipynb").read_text(encoding="utf-8")
+    text = notebook_text(notebook)
+    assert text.startswith("# A training in a notebook\n")
+    assert "```python\nimport json\n" in text and re.search(r"```text\nstep \d+: .*accuracy 0.9", text)
+    assert text.count('src="data:image/png;base64,') == 1 and len(notebook) < 40000

@@ -8,6 +8,7 @@ import pytest
 
 from ps_train import __main__ as command_line
 from ps_train.config import fields, launch, task
+from ps_train.launch.training import Training
 from ps_train.parts.config_file.reading import read_flags, with_file_flags
 from ps_train.parts.keras.flags import parse_keras_task
 from ps_train.parts.legacy.flags import ScriptConfig, before_script
@@ -187,6 +188,15 @@ def test_a_format_whose_reader_is_missing_is_named(tmp_path, monkeypatch, name, 
     monkeypatch.setitem(sys.modules, module, None)
     error = error_of(read_flags, written(tmp_path, name, ""))
     assert error.code == "package_missing" and advice in str(error) and "\n" not in str(error)
+
+
+def test_a_training_of_a_program_takes_the_file(tmp_path):
+    """Its own arguments count, not those of the file, whose errors have their line."""
+    path = written(tmp_path, "run.yaml", "num_ps: 1\ntrain_steps: 500\nbatch_size: 6\n")
+    command = Training(config=path, train_steps=600).command()
+    assert {"--num_ps=1", "--train_steps=600", "--batch_size=6"} <= {*command.split()}
+    error = error_of(Training, config=written(tmp_path, "run.yaml", "train_steps: 0"))
+    assert error.problems[0].endswith(f"({path}, line 1)")
 
 
 def test_a_word_of_the_file_is_a_flag():
