@@ -34,12 +34,12 @@ from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedE
 from ps_train.launch import command_lines, in_threads, launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, StatusLine
-from ps_train.launch.machines import NO_VARIABLES, ThisMachine, machines_of
+from ps_train.launch.machines import ThisMachine, machines_of
 from ps_train.launch.process import TaskCommand, error_of, killed_with_parent
 from ps_train.launch.spare import Spares
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.parts import table
-from ps_train.plugins.functions import import_path, plugin_name
+from ps_train.plugins.functions import ProgramCode, import_path, plugin_name
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress, Stage
 from ps_train.storage import journal, run_record
@@ -82,6 +82,9 @@ class Training:
     ends, in whatever way, ends the tasks that it has launched.
     """
 
+    _code: Sequence[ProgramCode] = ()
+    _import_path = ""
+
     def __init__(
         self, model: str | types.ModuleType | Callable | None = None,
         dataset: str | types.ModuleType | Callable | None = None, *, num_ps: int | None = None,
@@ -90,8 +93,8 @@ class Training:
         """Checks the flags; nothing is started, and no file is touched.
 
         Args:
-          model: as --model; or the module, or its model_fn.
-          dataset: as --dataset; or the module, or its input_fn.
+          model: as --model; or the module, or a model_fn, which may be defined in a notebook.
+          dataset: as --dataset; or the module, or an input_fn.
           num_ps: parameter servers, 2 by default.
           num_workers: workers, including the chief, 2 by default.
           train_dir: folder of checkpoints, or its URL, from which training continues; a new one by default.
@@ -101,16 +104,20 @@ class Training:
         Raises:
           ConfigError: a flag does not exist, or its value is not allowed.
         """
-        named = {"model": plugin_name("model", model), "dataset": plugin_name("dataset", dataset), "num_ps": num_ps,
+        plugins = {"model": plugin_name("model", model), "dataset": plugin_name("dataset", dataset)}
+        named = {**{flag: getattr(plugin, "name", plugin) for flag, plugin in plugins.items()}, "num_ps": num_ps,
                  "num_workers": num_workers, "train_dir": train_dir, **flags}
         words = [f"--{name}={_as_text(value)}" for name, value in named.items() if value is not None]
         with table.completed_words(words, words) as completed:  # with the flags of a file
-            configs = parse_launch(completed)
-        self._take(*configs, variables={"PYTHONPATH": path} if (path := import_path()) else {})
+            self._take(*parse_launch(completed))
+        self._code = [plugin for plugin in plugins.values() if isinstance(plugin, ProgramCode)]
+        self._import_path = import_path()
+        if self._code and "://" in self._config.train_dir:
+            raise ConfigError("plugin_not_importable", f"--train_dir: got {self._config.train_dir}, where no module "
+                              "can be written for the tasks; put the functions into a module, or give a local folder")
 
-    def _take(self, config: Config, launch_config: LaunchConfig, tasks: TaskList | None = None,
-              variables: Mapping[str, str] = NO_VARIABLES) -> None:
-        self._config, self._launch_config, self._variables = config, launch_config, variables
+    def _take(self, config: Config, launch_config: LaunchConfig, tasks: TaskList | None = None) -> None:
+        self._config, self._launch_config = config, launch_config
         self._tasks = tasks or command_lines.task_list(launch_config)
         self._signals: list[int] = []
         self._thread: threading.Thread | None = None
@@ -140,8 +147,11 @@ class Training:
         return self._result
 
     def command(self) -> str:
-        """Returns the command line that does the same in a shell, in the working directory."""
-        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in self._variables.items())
+        """Returns the command line that does the same in a shell, in the working directory.
+
+        The module with a function of this program is there after the launch.
+        """
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in self._variables().items())
         return variables + command_lines.typed(
             command_lines.launch_line(self._tasks, self._config, self._launch_config))
 
@@ -219,6 +229,11 @@ class Training:
           ClusterLostError: the tasks did not end in time; the message names those that still ran.
           Exception: that of the first task at fault; a PsTrainError has the exit code.
         """
+        if self._code:
+            folder = os.path.abspath(self._write_code().train_dir)
+            sys.path.insert(0, folder)
+            for code in self._code:
+                sys.modules.pop(code.name, None)
         return in_threads.run_tasks(self._config, self._launch_config, timeout_secs)
 
     def status(self) -> Mapping[str, Any]:
@@ -323,6 +338,8 @@ class Training:
             if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
                 check_data_dir(config)
             launcher.refuse_folder_in_use(config, signals)
+            if self._code:
+                config = self._write_code()
             config = preparation.prepare(config, self._tasks, self._display, signals,
                                          lambda name, line: self._command(machines, name, line))
             if config.download_only:
@@ -359,7 +376,22 @@ class Training:
             raise LaunchError("stop_requested", message, code, StoppedError("stop_requested", message))
 
     def _command(self, machines: ThisMachine, name: str, line: Sequence[str]) -> TaskCommand:
-        return TaskCommand(name, machines.command(name, line, self._variables), {**os.environ, **self._variables})
+        variables = self._variables()
+        return TaskCommand(name, machines.command(name, line, variables), {**os.environ, **variables})
+
+    def _variables(self) -> dict[str, str]:
+        """Returns the variables by which the tasks import what this program can import."""
+        code_dir = os.path.abspath(self.train_dir) if self._code and self.train_dir else ""
+        folders = os.pathsep.join(filter(None, [code_dir, self._import_path]))
+        return {"PYTHONPATH": folders} if folders else {}
+
+    def _write_code(self) -> Config:
+        """Writes the modules of functions into the train_dir, and returns the flags with that folder."""
+        self._config, _ = launcher.make_folders(self._config, self._launch_config)
+        os.makedirs(self.train_dir, exist_ok=True)
+        for code in self._code:
+            code.write(self.train_dir)
+        return self._config
 
 
 class ParsedTraining(Training):
