@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import queue
 import threading
-import time
 from collections.abc import Sequence
+from concurrent import futures
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ps_train.cluster import ports
@@ -44,29 +43,6 @@ class ClusterResult(NamedTuple):
     evaluation: Evaluation
 
 
-class _TaskThread(threading.Thread):
-    """One task, which puts itself into a queue when it has ended."""
-
-    def __init__(self, config: Config, stop: threading.Event, ended: queue.Queue) -> None:
-        self._cluster = find_cluster(ps_hosts=config.ps_hosts, worker_hosts=config.worker_hosts,
-                                     job_name=config.job_name, task_index=config.task_index)
-        super().__init__(daemon=True, name=self._cluster.task.name)
-        self._config, self._stop_event, self._ended = config, stop, ended
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        """Runs the task; its error is kept for `run_tasks`."""
-        from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; wrong arguments should not)
-
-        try:
-            self.result = run.run_task(self._config, self._cluster, self._stop_event)
-        except BaseException as error:  # noqa: BLE001 (raised by run_tasks)
-            self.error = error
-        finally:
-            self._ended.put(self)
-
-
 def run_tasks(config: Config, launch_config: LaunchConfig, timeout_secs: float) -> ClusterResult:
     """Trains to the end with a cluster in this process; see `Training.run_in_threads`."""
     installed.prefer_tf_keras()
@@ -87,51 +63,41 @@ def run_tasks(config: Config, launch_config: LaunchConfig, timeout_secs: float) 
 
 
 def _run(configs: Sequence[Config], timeout_secs: float) -> list[Any]:
-    """Runs the tasks, and returns what each has returned."""
+    """Runs the tasks, and returns what each has returned; after the first failure, or in the end, stops the others."""
     stop = threading.Event()
-    ended: queue.Queue[_TaskThread] = queue.Queue()
-    tasks = [_TaskThread(config, stop, ended) for config in configs]
-    for task in tasks:
-        task.start()
+    tasks = {_started(config, stop): f"{config.job_name}:{config.task_index}" for config in configs}
     try:
-        _wait(tasks, stop, ended, timeout_secs, stop_timeout_secs=configs[0].stop_timeout_secs)
+        ended, running = futures.wait(tasks, timeout_secs, futures.FIRST_EXCEPTION)
+        overdue = [] if any(task.exception() for task in ended) else sorted(tasks[task] for task in running)
+        stop.set()
+        ended, _ = futures.wait(tasks, configs[0].stop_timeout_secs)
     finally:
         # A process that ends while a thread is inside TensorFlow is aborted.
         threads.join_named(threads.CLOSING, timeout_secs=_CLOSE_SECS)
-    return [task.result for task in tasks]
-
-
-def _wait(
-    tasks: Sequence[_TaskThread], stop: threading.Event, ended: queue.Queue, timeout_secs: float, *,
-    stop_timeout_secs: float,
-) -> None:
-    """Waits until all tasks have ended; after the first failure or when time is over, stops the others and raises."""
-    running = _until_ended(set(tasks), ended, timeout_secs)
-    overdue = sorted(task.name for task in running if all(task.error is None for task in tasks))
-    stop.set()
-    _until_ended(running, ended, stop_timeout_secs, goes_on_after_failure=True)
-    errors = sorted((task.error for task in tasks if task.error is not None), key=_consequence)
     if overdue:
         raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {', '.join(overdue)}, which still ran; "
                                "give run_in_threads a longer time-out, or fewer steps")
-    if errors:
-        raise errors[0]
+    if errors := [error for task in ended if (error := task.exception())]:
+        raise min(errors, key=_consequence)
+    return [task.result() for task in tasks]
 
 
-def _until_ended(
-    running: set[_TaskThread], ended: queue.Queue, timeout_secs: float, *, goes_on_after_failure: bool = False
-) -> set[_TaskThread]:
-    """Waits until all tasks have ended, one has failed, or the time is over; returns those that still run."""
-    end_secs = time.monotonic() + timeout_secs
-    while running:
+def _started(config: Config, stop: threading.Event) -> futures.Future:
+    """Starts a task in a thread that does not keep the process alive."""
+    from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; wrong arguments should not)
+
+    cluster = find_cluster(ps_hosts=config.ps_hosts, worker_hosts=config.worker_hosts, job_name=config.job_name,
+                           task_index=config.task_index)
+    task: futures.Future = futures.Future()
+
+    def work() -> None:
         try:
-            task = ended.get(timeout=max(0.0, end_secs - time.monotonic()))
-        except queue.Empty:
-            break
-        running = running - {task}
-        if task.error is not None and not goes_on_after_failure:
-            break
-    return running
+            task.set_result(run.run_task(config, cluster, stop))
+        except BaseException as error:  # noqa: BLE001 (raised by _run)
+            task.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name=cluster.task.name).start()
+    return task
 
 
 def _consequence(error: BaseException) -> int:

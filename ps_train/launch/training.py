@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from ps_train.config.groups import check_data_dir, local_folder
 from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.config.task import Config
-from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
+from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError, TrainingEndedError
 from ps_train.launch import command_lines, in_threads, launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, StatusLine
@@ -255,7 +255,10 @@ class Training:
         Raises:
           PsTrainError: it cannot save, or the training does not run.
         """
-        return self._ask("save").splitlines()[-1].removeprefix("saved ")
+        answer = self._ask("save").splitlines()[-1]
+        if not answer.startswith("saved "):
+            raise TrainingEndedError("training_ended", answer, 1)
+        return answer.removeprefix("saved ")
 
     def stop(self) -> Result | None:
         """Lets all tasks save and end, and returns the result; None if another process has launched the training.
@@ -286,8 +289,11 @@ class Training:
             raise ConfigError("no_training_in_folder", f"`{verb}`: the training has no folder yet; launch() it first, "
                               "or give its --train_dir")
         command = command_lines.on_this_python([verb, f"--train_dir={self.train_dir}", *flags])
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                               timeout=_ASK_SECS, preexec_fn=killed_with_parent())
+        try:
+            ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                                   timeout=_ASK_SECS, preexec_fn=killed_with_parent())
+        except subprocess.TimeoutExpired:
+            raise ClusterLostError("timed_out", f"no answer to `ps_train {verb}` within {_ASK_SECS:g} s") from None
         if ended.returncode and not ended.stdout.startswith("{"):
             raise error_of(ended.stderr.splitlines(), ended.returncode)
         return ended.stdout
