@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import json
 import os
 import re
 import signal
@@ -184,7 +185,7 @@ class Process:
         for line in self.new_lines():
             report = self._reports.of_line(line)
             if isinstance(report, Failure):
-                self.failure_lines.append(logs.message_in(line))
+                self.failure_lines += plain_lines(line)
                 self.is_stopped_on_request |= report.is_requested
             yield line, report
 
@@ -218,6 +219,16 @@ class Process:
     def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended since the check
             os.killpg(self._popen.pid, number)
+
+
+def plain_lines(line: str) -> list[str]:
+    """Returns a line of a log, or those of text that say what a line of JSON says about an error."""
+    if not logs.is_json_line(line):
+        return [line]
+    record = json.loads(line)
+    code = f" [{record['code']}]" if "code" in record else ""
+    first, *more = record["message"].split("\n")
+    return [*record.get("traceback", "").splitlines(), f"{reports.MESSAGE_PREFIX}{first}{code}", *more]
 
 
 def error_of(lines: Sequence[str], exit_code: int, task: str = "") -> PsTrainError:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ps_train.launch.process import ChildReports
+from ps_train.launch.process import ChildReports, error_of, plain_lines
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Stage
 
@@ -69,3 +69,15 @@ def test_the_file_has_no_name(child_reports, tmp_path):
     """Nothing is left of it, however the launcher ends."""
     send(STAGES[0])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_error_of_a_line_of_json_is_that_of_the_lines_of_text():
+    """With its code, the class of its exit code, and the traceback; a line of text stays as it is."""
+    trace = ["Traceback", "  File x", "ValueError: no"]
+    line = logs.json_line("input_fn failed\n  look there", task="worker:1", level="error", code="user_code_failed",
+                          exit_code=1, traceback="\n".join(trace))
+    expected = error_of([*trace, "ps_train: input_fn failed [user_code_failed]", "  look there"], 1, "worker:1")
+    found = error_of(plain_lines(line), 1, "worker:1")
+    assert (type(found), str(found), found.problems) == (type(expected), str(expected), expected.problems)
+    assert found.code == "user_code_failed" and "ValueError: no" in str(found)
+    assert plain_lines("a line of text") == ["a line of text"]
