@@ -46,7 +46,7 @@ from ps_train.storage import journal, run_record
 
 _POLL_SECS = 0.1
 _ASK_SECS = 90.0  # for a verb, with the import of TensorFlow
-_launched: dict[threading.Thread, list[int]] = {}  # those that have not ended, and their signals
+_launched: dict[threading.Event, list[int]] = {}  # of the trainings that have not ended: end -> signals
 
 
 class Result(NamedTuple):
@@ -120,7 +120,7 @@ class Training:
         self._config, self._launch_config = config, launch_config
         self._tasks = tasks or command_lines.task_list(launch_config)
         self._signals: list[int] = []
-        self._thread: threading.Thread | None = None
+        self._ended: threading.Event | None = None  # not the thread: KeyboardInterrupt in its join calls it dead
         self._display = self._recorder()
         self._result: Result | None = None
         self._log_dir = ""
@@ -134,7 +134,7 @@ class Training:
     @property
     def is_running(self) -> bool:
         """Whether it was launched and has not ended."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._ended is not None and not self._ended.is_set()
 
     @property
     def progress(self) -> Progress | Stage | None:
@@ -168,9 +168,9 @@ class Training:
             raise ConfigError("launch_in_task", "this process is a task of a training, and imports the module that "
                               "launches it; put the launch behind `if __name__ == \"__main__\":`")
         self._signals, self._display, self._result = [], self._recorder(), None
-        self._thread = threading.Thread(target=self._work, daemon=True, name=f"launcher of {self._config.model}")
-        _launched[self._thread] = self._signals
-        self._thread.start()
+        self._ended = threading.Event()
+        _launched[self._ended] = self._signals
+        threading.Thread(target=self._work, args=[self._ended], daemon=True, name="ps_train launcher").start()
         return self
 
     def wait(self, timeout_secs: float = math.inf, *, shows_progress: bool = True) -> Result:
@@ -185,17 +185,16 @@ class Training:
           PsTrainError: a task failed, with the code and the traceback of its error, or the training was stopped by
             others.
         """
-        if self._thread is None:
+        if self._ended is None:
             raise ConfigError("not_launched", "wait: the training was not launched; launch() it first")
         end_secs = time.monotonic() + timeout_secs
         try:
             with StatusLine(sys.stdout if shows_progress else None) as status_line:
-                while self._thread.is_alive():
+                while not self._ended.wait(_POLL_SECS):
                     if time.monotonic() > end_secs:
                         raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for the training in "
                                                f"{self.train_dir}, which goes on; wait() longer, or stop() it")
                     status_line.show(self._display)
-                    self._thread.join(_POLL_SECS)
                 status_line.show(self._display)
         except KeyboardInterrupt:
             self._end(signal.SIGINT)
@@ -266,7 +265,7 @@ class Training:
         Raises:
           PsTrainError: another process has launched it, and it does not answer.
         """
-        if self._thread is None:
+        if self._ended is None:
             self._ask("stop")
         elif self.is_running:
             self._end(signal.SIGTERM)
@@ -298,8 +297,15 @@ class Training:
             raise error_of(ended.stderr.splitlines(), ended.returncode)
         return ended.stdout
 
-    def _work(self) -> None:
+    def _work(self, ended: threading.Event) -> None:
         """Runs it in the thread of `launch`."""
+        try:
+            self._result = self._run_to_result()
+        finally:
+            del _launched[ended]
+            ended.set()
+
+    def _run_to_result(self) -> Result:
         error: BaseException | None = None
         start_secs, num_events = time.monotonic(), len(self._events())
         try:
@@ -311,12 +317,11 @@ class Training:
         events = self._events()[num_events:]
         end: Mapping[str, Any] = next((event for event in reversed(events) if event["event"] == "end"), {})
         steps = [event["step"] for event in events if isinstance(event.get("step"), int)]
-        self._result = Result(
+        return Result(
             why=str(error).partition("\n")[0] if error else end.get("why", ""), metrics=end.get("metrics") or {},
             step=steps[-1] if steps else None, checkpoint=_newest_checkpoint(self.train_dir),
             secs=time.monotonic() - start_secs, exit_codes=self._exit_codes, train_dir=self.train_dir,
             log_dir=self._log_dir, error=error)
-        del _launched[threading.current_thread()]
 
     def _events(self) -> Sequence[Mapping[str, Any]]:
         with contextlib.suppress(OSError):  # what cannot be read is missing in the result
@@ -326,12 +331,12 @@ class Training:
     def _end(self, number: int) -> None:
         """Ends it as a signal would; KeyboardInterrupt while it waits kills the tasks."""
         self._signals.append(number)
-        assert self._thread is not None
+        assert self._ended is not None
         try:
-            self._thread.join()  # the launcher ends in bounded time
+            self._ended.wait()  # the launcher ends in bounded time
         except KeyboardInterrupt:
             self._signals.append(number)
-            self._thread.join()
+            self._ended.wait()
             raise
 
     def _run(self) -> None:
@@ -435,8 +440,8 @@ def _end_all() -> None:
     running = dict(_launched)
     for signals in running.values():
         signals.append(signal.SIGTERM)
-    for thread in running:
-        thread.join()
+    for ended in running:
+        ended.wait()
 
 
 os.register_at_fork(after_in_child=_launched.clear)  # a child that the program forks has launched nothing
