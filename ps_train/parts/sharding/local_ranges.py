@@ -112,7 +112,7 @@ class LocalRanges:
         self.settings = settings
         self._own_plan, self._patterns, self._is_text = list(plan), patterns, is_text
         self.plan, self.plan_text = self._own_plan, range_plan.describe_ranges(plan, patterns)
-        # Without shared_name: `training.queues` removes the queues that have one.
+        # Without shared_name: `plugin_calls.Queues` removes the queues that have one.
         self._waiting = tf.queue.FIFOQueue(-1, list(_TYPES), [[]] * len(_TYPES), name="waiting_ranges")
         self._notes = tf.queue.FIFOQueue(-1, [tf.int64], [[2]], name="notes_on_ranges")
         self.added = FileRange(*(tf.placeholder(dtype, [], name="range") for dtype in _TYPES))
