@@ -33,10 +33,10 @@ REPO = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO))
 # Kind -> flags, the parts that it needs, and the longest list that is allowed.
 KINDS = {
-    "async": (["--model=tests.plugins.tiny", "--save_summaries_steps=0"], (), 31),
+    "async": (["--model=tests.plugins.tiny", "--save_summaries_steps=0"], (), 30),
     "sync": (["--model=tests.plugins.tiny", "--save_summaries_steps=0", "--sync_replicas"], (), 36),
-    "row": (["--model=tests.plugins.tiny_clicks", "--save_summaries_steps=0"], ("tables",), 44),
-    "end": (["--model=tests.plugins.tiny"], (), 52),
+    "row": (["--model=tests.plugins.tiny_clicks", "--save_summaries_steps=0"], ("tables",), 42),
+    "end": (["--model=tests.plugins.tiny"], (), 50),
 }
 _READS, _TRAINS = ("config/task.py", "parse_task"), ("tasks/run.py", "run_task")
 _LOOPS = {("training/loop.py", "run"), ("updates/sync/runner.py", "_repeat")}
