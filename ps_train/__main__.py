@@ -82,7 +82,7 @@ def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainErr
     if logs.is_json():
         problems = [problem for problem in error.problems if problem] if error else [Problem("", trace[-1])]
         reports.send(failure, list(problems))
-        level = "warning" if isinstance(error, StoppedError) else "error"
+        level = "warning" if error and error.exit_code == StoppedError.exit_code else "error"
         lines = [logs.json_line(
             problem, level=level, code=problem.code or None, exit_code=error.exit_code if error else 1,
             traceback="\n".join(trace) or None) for problem in problems]
