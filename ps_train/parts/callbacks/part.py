@@ -151,9 +151,10 @@ def event_of(name: str, values: Mapping[str, Any]) -> CallbackEvent | None:
 
 def _makers_of(text: str, model: str) -> list[MakeCallbacks]:
     """Returns the functions that make callbacks: that of the model's module, if it has one, and those of the flag."""
-    module = sys.modules[model]
-    makers = [checked_function("--model", module, "callbacks", ("training",))] if callable(
-        getattr(module, "callbacks", None)) else []
+    module = sys.modules.get(model)  # None if a program made the Model itself
+    makers = []
+    if module is not None and callable(getattr(module, "callbacks", None)):
+        makers.append(checked_function("--model", module, "callbacks", ("training",)))
     return makers + [_find("--callbacks", *place) for place in parse_callbacks("--callbacks", text)]
 
 
