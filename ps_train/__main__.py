@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 
 from ps_train import __version__
+from ps_train.config.fields import FileFlag
 from ps_train.errors import MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
 from ps_train.parts import table as parts
 from ps_train.runtime import logs, reports, tracebacks
@@ -63,14 +64,19 @@ def _help(argv: Sequence[str], name: str, arguments: Sequence[str], *, is_all: b
 
 def _run(verb: Verb, arguments: Sequence[str], own_arguments: Sequence[str]) -> None:
     with parts.completed_words(arguments, own_arguments) as words:
-        if _asks_for_json(verb.own_arguments(words)):  # before its flags are checked: their errors are logged
+        if verb.has_log and _asks_for_json(verb.own_arguments(words)):  # before its flags are checked
             logs.setup_json()
         verb.run(words)
 
 
 def _asks_for_json(words: Sequence[str]) -> bool:
-    pairs = map("=".join, zip(words, words[1:]))  # --log_format json
-    return any(word.lstrip("-") == "log_format=json" for word in [*words, *pairs])
+    typed = [word for word in words if not isinstance(word, FileFlag)]
+    in_two_words = [f"{name}={value}" for name, value in zip(typed, typed[1:]) if name.lstrip("-") == "log_format"]
+    for group in ([*typed, *in_two_words], words):  # a flag that is typed replaces that of a file
+        formats = [word.lstrip("-") for word in group if word.lstrip("-").startswith("log_format=")]
+        if formats:
+            return formats[-1] == "log_format=json"
+    return False
 
 
 def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainError | None) -> None:

@@ -2,7 +2,7 @@
 
     python scripts/check_layout.py                        what `ps_train.tasks.run` imports, parts left out
     python scripts/check_layout.py --without_parts        leaves all parts out of a copy, then each in turn
-    python scripts/check_layout.py --without_parts NAME   leaves one out
+    python scripts/check_layout.py --without_parts NAME   leaves one out, or "all" at once
     --cluster_tests                                       runs the spine's cluster tests there, too: minutes for each
 
 A part that is left out takes those with it that import it. In the copy, a training must pass; the spine's unit tests,
@@ -232,12 +232,14 @@ def main() -> int:
     if options.without_parts is None:
         return 0 if report_closure() else 1
     imports, every = imports_of(modules_of(REPO / "ps_train")), _CLUSTER_TESTS * options.cluster_tests
-    if options.without_parts:
+    names = sorted(path.parent.name for path in (REPO / "ps_train/parts").glob("*/__init__.py"))
+    bare = ("all parts", set(names), _UNIT_TESTS + every)  # shows that the spine's tests need no part
+    if options.without_parts == ["all"]:
+        left_out = [bare]
+    elif options.without_parts:
         left_out = [(name, parts_with(name, imports), _UNIT_TESTS + every) for name in options.without_parts]
-    else:  # one copy shows that the spine's unit tests need no part
-        names = sorted(path.parent.name for path in (REPO / "ps_train/parts").glob("*/__init__.py"))
-        left_out = [("all parts", set(names), _UNIT_TESTS), *(
-            (name, parts_with(name, imports), every) for name in names)]
+    else:
+        left_out = [bare, *((name, parts_with(name, imports), every) for name in names)]
     return 0 if check_parts(left_out) else 1
 
 

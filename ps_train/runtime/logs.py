@@ -78,7 +78,9 @@ def open_closed_streams() -> None:
 def show(text: str, **fields: Any) -> None:
     """Prints a result, as JSON with these fields; ignores a full disk or a closed pipe, which lose only the text."""
     with contextlib.suppress(OSError):
-        print(with_names(json_line(text, **fields) if _json else text), flush=True)
+        # In one call, and so in one piece: print writes the end of the line in a second one.
+        sys.stdout.write(f"{with_names(json_line(text, **fields) if _json else text)}\n")
+        sys.stdout.flush()
 
 
 def complain(text: str) -> None:

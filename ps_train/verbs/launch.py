@@ -41,4 +41,4 @@ LAUNCH = Verb(
   ps_train launch [--num_ps=2] [--num_workers=2]
            Run a whole cluster on this machine, or on those of --hosts=HOSTS.""",
                      *(verb.usage for verb in _OF_PARTS.values())]),
-    run=_launch, flags_help=_flags_help, own_arguments=_own_arguments)
+    run=_launch, flags_help=_flags_help, own_arguments=_own_arguments, has_log=True)

@@ -73,9 +73,9 @@ TRAIN = Verb(
     usage="""\
   ps_train train --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
            Run one task of a cluster: a ps serves, a worker trains.""",
-    run=_train, flags_help=_flags_help)
+    run=_train, flags_help=_flags_help, has_log=True)
 SERVE = Verb(
     usage="""\
   ps_train serve --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
            Run a server for workers that use --existing_servers.""",
-    run=_serve, flags_help=_flags_help)
+    run=_serve, flags_help=_flags_help, has_log=True)

@@ -26,12 +26,14 @@ class Verb:
       run: runs it with the arguments behind the verb. Raises a PsTrainError, or an exception of the user's code.
       flags_help: returns the help text of its flags, for the arguments behind the verb.
       own_arguments: returns those of the arguments that are for ps_train; the others are for a user's script.
+      has_log: whether --log_format says what its output looks like.
     """
 
     usage: str
     run: Callable[[Sequence[str]], None]
     flags_help: Callable[[Sequence[str]], str]
     own_arguments: Callable[[Sequence[str]], Sequence[str]] = lambda arguments: arguments
+    has_log: bool = False
 
     @property
     def summary(self) -> str:

@@ -92,12 +92,13 @@ KERAS = Verb(
   ps_train keras --strategy=NAME
            Train a Keras model under a tf.distribute strategy, or run one task
            of such a training.""",
-    run=_run, flags_help=lambda _: fields.help_text(flags.KerasConfig))
+    run=_run, flags_help=lambda _: fields.help_text(flags.KerasConfig), has_log=True)
 LAUNCH_KERAS = Verb(
     usage="""\
   ps_train launch keras --strategy=NAME
            Run all tasks of a Keras training in the same way.""",
-    run=_launch, flags_help=lambda _: fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED))
+    run=_launch, flags_help=lambda _: fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED),
+    has_log=True)
 CONVERT = Verb(
     usage="""\
   ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
