@@ -185,7 +185,10 @@ class StatusLine:
     def show(self, display: Display) -> None:
         """Draws the state of a display."""
         columns = shutil.get_terminal_size().columns - 1
-        line = bar(display.progress, columns) if display.progress else (display.activity or "starting")[:columns]
+        self.write(bar(display.progress, columns) if display.progress else (display.activity or "starting")[:columns])
+
+    def write(self, line: str) -> None:
+        """Writes the line in place of the last one."""
         if line == self._last_line:
             return
         if self._is_notebook:

@@ -33,7 +33,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError, TrainingEndedError
 from ps_train.launch import command_lines, in_threads, launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
-from ps_train.launch.display import Display, StatusLine
+from ps_train.launch.display import Display, StatusLine, duration
 from ps_train.launch.machines import ThisMachine, machines_of
 from ps_train.launch.process import TaskCommand, error_of, killed_with_parent
 from ps_train.launch.spare import Spares
@@ -73,6 +73,12 @@ class Result(NamedTuple):
     train_dir: str
     log_dir: str
     error: BaseException | None
+
+    def __str__(self) -> str:
+        """Returns a line such as "step 200: the global step reached train_steps; accuracy 0.9579; 16 s"."""
+        step = "" if self.step is None else f"step {self.step}: "
+        metrics = "".join(f"{name} {value:.4g}; " for name, value in sorted(self.metrics.items()))
+        return f"{step}{self.why}; {metrics}{duration(self.secs)}"
 
 
 class Training:
@@ -195,11 +201,11 @@ class Training:
                         raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for the training in "
                                                f"{self.train_dir}, which goes on; wait() longer, or stop() it")
                     status_line.show(self._display)
-                status_line.show(self._display)
+                assert self._result is not None
+                status_line.write(str(self._result))
         except KeyboardInterrupt:
             self._end(signal.SIGINT)
             raise
-        assert self._result is not None
         error = self._result.error
         if error is not None and getattr(error, "code", "") != "stopped_by_signal":
             raise error
@@ -387,7 +393,8 @@ class Training:
             raise LaunchError("stop_requested", message, code, StoppedError("stop_requested", message))
 
     def _command(self, machines: ThisMachine, name: str, line: Sequence[str]) -> TaskCommand:
-        variables = self._variables()
+        # Other machines have their own folders; a PYTHONPATH for them is in the flag --env.
+        variables = self._variables() if machines.is_here or self._code else {}
         return TaskCommand(name, machines.command(name, line, variables), {**os.environ, **variables})
 
     def _variables(self) -> dict[str, str]:

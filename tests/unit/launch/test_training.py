@@ -17,7 +17,7 @@ from ps_train.config.launch import parse_launch
 from ps_train.errors import ConfigError, LaunchError, UserCodeError
 from ps_train.launch.display import Display, StatusLine
 from ps_train.launch.process import error_of
-from ps_train.launch.training import Training
+from ps_train.launch.training import Result, Training
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress
 from tests.errors import raises
@@ -92,6 +92,13 @@ def test_what_has_no_training_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reports, "_launcher_file", [0])
     with raises("launch_in_task"):
         training.launch()
+
+
+def test_a_result_is_a_line():
+    """Without what it lacks."""
+    result = Result("the data ran out", {"b": 0.123456, "a": 2.0}, 7, "", 61.2, {}, "", "", None)
+    assert str(result) == "step 7: the data ran out; a 2; b 0.1235; 1 min 02 s"
+    assert str(result._replace(step=None, metrics={}, secs=2.0)) == "the data ran out; 2 s"
 
 
 TRACE = ["Traceback (most recent call last), your own code only:", '  File "/a/toy.py", line 7, in model_fn',
