@@ -31,9 +31,10 @@ TRAIN_DIR = "--train_dir"
 BEST = "best"  # the folder of the best checkpoint, as in storage/checkpoints.py, which needs TensorFlow
 _log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 20
-# Bounds of one request, in place of a minute each; requests are repeated here and by the library.
+# Bounds of one request, which is repeated here and by the library. The one that joins the parts of a large upload may
+# take a minute.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 1}},
+    "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 1}},
            "max_concurrency": 2}}  # parts of 50 MB that an upload has in memory
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)
 _MIN_SECRET = 8  # characters: a shorter value, such as "none", may be a word of the message
