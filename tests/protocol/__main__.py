@@ -69,11 +69,10 @@ def _walk(options: argparse.Namespace, names: list[str]) -> None:
 
 def _every(options: argparse.Namespace, names: list[str]) -> None:
     for name in names:
-        num_points = options.points or explorer.run(Schedule(SETTINGS[name])).points
         runs = _Runs()
-        for schedule in explorer.every_schedule(SETTINGS[name], range(1, num_points, options.step), options.kinds):
+        for schedule in explorer.every_schedule(SETTINGS[name], step=options.step, kinds=options.kinds):
             runs.run(schedule)
-        print(f"{name}, {num_points} points: {runs.summary()}", flush=True)
+        print(f"{name}: {runs.summary()}", flush=True)
 
 
 def _planted(seconds: float, text: str) -> None:
@@ -94,8 +93,7 @@ def _main() -> None:
     parser.add_argument("seed_to_show", nargs="?", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1000)
-    parser.add_argument("--points", type=int, default=0, help="up to which point; 0 for the whole run")
-    parser.add_argument("--step", type=int, default=1, help="takes only each n-th point")
+    parser.add_argument("--step", type=int, default=1, help="takes only each n-th point of a fault and a task")
     parser.add_argument("--kinds", type=lambda text: tuple(text.split(",")), default=tuple(explorer.KINDS))
     parser.add_argument("--only", default="", help="the planted faults with this in their name")
     parser.add_argument("--setting", choices=list(SETTINGS))

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gc
 import itertools
@@ -109,6 +110,7 @@ class _Driver:
     """Brings the faults into a run, and starts tasks again, as `ps_train launch --max_restarts` does."""
 
     def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
         self._faults = sorted(schedule.faults)
         self._back_secs: dict[str, float] = {}
         self.training: Any = None
@@ -233,6 +235,13 @@ class _Driver:
 def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
     """Runs a training under a schedule."""
     driver = _Driver(schedule)
+    world = _run(driver, keeps_trace=keeps_trace)
+    return Result(str(world.failure or ""), world.points, world.trace or [], driver.training)
+
+
+def _run(driver: _Driver, *, keeps_trace: bool = False) -> World:
+    """Runs a training with a driver; returns its world, whose `failure` is what broke."""
+    schedule = driver.schedule
     world = World(seed=schedule.seed, is_fine=schedule.is_fine, horizon_secs=HORIZON_SECS, keeps_trace=keeps_trace,
                   at_point=driver.at_point)
     training = Training(world, schedule.setting)
@@ -248,7 +257,6 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
         driver.on_exit(world, process, code)
 
     world.on_exit = on_exit
-    failure = ""
     with stand_ins.installed(training), simulation.installed(world), _quiet():
         for process in world.processes.values():
             process.start()
@@ -256,9 +264,9 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
             world.run()
             watcher.at_end()
         except Violation as error:
-            failure = str(error)
-            world.note(f"BROKEN: {failure}")
-    return Result(failure, world.points, world.trace or [], training)
+            world.failure = error
+            world.note(f"BROKEN: {error}")
+    return world
 
 
 class _quiet:  # noqa: N801 (used as a context manager)
@@ -289,15 +297,80 @@ def walk(
                     faults=tuple(sorted(faults)))
 
 
-def every_schedule(setting: Setting, points: range, kinds: tuple[str, ...] = tuple(KINDS)) -> Iterator[Schedule]:
-    """Yields all schedules with one fault at these points: each kind, each task, the shortest time and the longest."""
-    num_tasks = setting.num_ps + setting.num_workers
-    num_targets = {"lose": 1, "stall": 1, "cut": num_tasks * (num_tasks - 1) // 2, "replace": setting.num_workers,
-                   "block": setting.num_workers, "retrain": 2 * setting.num_workers}
-    for point, kind in itertools.product(points, kinds):
-        targets = range(num_targets.get(kind, num_tasks))
-        for target, secs in itertools.product(targets, sorted({KINDS[kind][0], KINDS[kind][-1]})):
-            yield Schedule(setting, faults=(Fault(point, kind, target, secs),))
+class _Point(NamedTuple):
+    """What a point of a run concerns: tasks, and calls that are sent, under way or answered there."""
+
+    tasks: frozenset[str]
+    is_answer: bool
+    is_movable: bool
+    requests: list[Request]
+
+
+class _Recorder(_Driver):
+    """Notes what each point of a run without a fault concerns."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        super().__init__(schedule)
+        self.points: list[_Point] = []
+        self._last: Any = None
+
+    def at_point(self, world: World, point: int, item: Any) -> float:
+        if isinstance(self._last, Fiber) and self._last.last_request is not None:
+            self.points[-1].requests.append(self._last.last_request)
+        self._last = world.coming
+        source = getattr(world.coming, "__self__", None)
+        sent = world.coming.last_request if isinstance(world.coming, Fiber) else source
+        self.points.append(_Point(
+            world.concerned(),
+            isinstance(item, Request) and item.is_over and not item.is_done and not item.is_local,
+            isinstance(item, (Fiber, Request)), [sent] if isinstance(sent, Request) else []))
+        return 0.0
+
+    def numbered(self) -> Iterator[tuple[int, _Point]]:
+        """Yields the points with their numbers, without those of calls that have changed and learnt nothing new."""
+        answers: dict[Any, str] = {}
+        is_new: dict[Request, bool] = {}
+        for request in dict.fromkeys(request for point in self.points for request in point.requests):
+            question, answer = request.answer()
+            is_new[request] = request.has_written or answers.get(question) != answer
+            answers[question] = answer
+        for number, point in enumerate(self.points, start=1):
+            if not point.requests or any(is_new[request] for request in point.requests):
+                yield number, point
+
+
+def every_schedule(setting: Setting, *, step: int = 1, kinds: tuple[str, ...] = tuple(KINDS)) -> Iterator[Schedule]:
+    """Yields all schedules with one fault: before each thing that concerns its task, or each n-th, for `step`.
+
+    Faults between two such things come to the same. A fault takes the shortest time, and the longest.
+    """
+    recorder = _Recorder(Schedule(setting))
+    names = list(_run(recorder).processes)
+    workers = [name for name in names if name.startswith("worker:")]
+    for kind in kinds:
+        points: dict[int, list[int]] = collections.defaultdict(list)
+        for number, point in recorder.numbered():
+            if {"lose": point.is_answer, "stall": point.is_movable}.get(kind, True):
+                for target in _targets(kind, names, workers, point.tasks):
+                    points[target].append(number)
+        for target, secs in itertools.product(points, sorted({KINDS[kind][0], KINDS[kind][-1]})):
+            for number in points[target][::step]:
+                yield Schedule(setting, faults=(Fault(number, kind, target, secs),))
+
+
+def _targets(kind: str, names: list[str], workers: list[str], concerned: frozenset[str]) -> Iterator[int]:
+    """Yields the targets of a kind of fault that something concerns; all if it is not known whom it concerns."""
+    if kind in ("lose", "stall"):
+        yield 0
+    elif kind == "retrain":
+        yield from range(2 * len(workers))
+    elif kind == "cut":
+        for target, name in enumerate(names):
+            if not concerned or {name, names[(target + 1) % len(names)]} <= concerned:
+                yield target
+    else:
+        among = workers if kind in ("replace", "block") else names
+        yield from (target for target, name in enumerate(among) if not concerned or name in concerned)
 
 
 def shrink(schedule: Schedule, failure: str, most_runs: int = 150) -> Schedule:

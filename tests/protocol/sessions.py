@@ -92,10 +92,22 @@ class Request(Caller):
         self._locks: list[tuple[Store, str]] = []
         self._contacted: set[int | None] = set()  # the ps that have the call and its own values
         self.operation = ""  # the type of the last one
+        self.has_written = False  # anything but the time
         self.seen: dict[str, Any] = {}  # what the watchers of reads have noted
         session.requests.add(self)
         world.in_flight.add(self)
         world.push(LATENCY_SECS, self._begin)
+
+    def answer(self) -> tuple[Any, str]:
+        """Returns what was asked by whom, and the answer without times."""
+        values = [value for value in self._results if np.asarray(value).dtype != np.float64]
+        return (self.session.client.name, self._plan), str(values)
+
+    def tasks(self) -> frozenset[str]:
+        """Returns the tasks that it concerns: its client, its server, and the ps whose variables it needs."""
+        server = self._world.at(self.session.address)
+        of_ps = {f"ps:{node.ps}" for node in self._plan.nodes if node.ps is not None}
+        return frozenset([self.session.client.name, *([server.name] if server else []), *of_ps])
 
     @property
     def is_local(self) -> bool:

@@ -27,6 +27,7 @@ from tests.protocol.sessions import LATENCY_SECS, Request, Session
 from tests.tensorflow_mode import tf
 
 _CONNECT_SECS = 2.0  # cluster/reachability.py
+_TIMES = {"ps_train/clock", "ps_train/heartbeats", "ps_train/steps", ""}
 
 
 class World:
@@ -36,6 +37,7 @@ class World:
       now_secs: the time.
       points: how many things have happened.
       trace: what happened at which point, if it is kept.
+      coming: what happens at this point, a fiber that goes on or a function.
       disturbed_until: task -> the time from which on no fault concerns it; see `disturb`.
       delayed_until_secs: the same for a fault by which a task is late, and which others do not see.
     """
@@ -67,6 +69,7 @@ class World:
         self._cuts: dict[frozenset[str], float] = {}
         self.current: Fiber | None = None
         self.failure: BaseException | None = None
+        self.coming: Any = None
         self.is_over = False
         self.trace: list[str] | None = [] if keeps_trace else None
         self._main = threading.Lock()
@@ -209,6 +212,7 @@ class World:
                     heapq.heappush(self._queue, (thing.process.frozen_until_secs, order, thing, item))
                     continue
                 self.points += 1
+                self.coming = thing
                 delay_secs = self._at_point(self, self.points, thing if is_fiber else item)
                 if delay_secs:
                     heapq.heappush(self._queue, (self.now_secs + delay_secs, order, thing, item))
@@ -248,6 +252,15 @@ class World:
         for request in sorted(blocked, key=lambda request: request.number):
             self.push(0.0, request.unblock)
 
+    def concerned(self) -> frozenset[str]:
+        """Returns the tasks that what comes concerns; none if that cannot be told."""
+        if isinstance(self.coming, Fiber):
+            return frozenset([self.coming.process.name])
+        source = getattr(self.coming, "__self__", None)
+        if isinstance(source, Process):
+            return frozenset([source.name])
+        return source.tasks() if isinstance(source, Request) else frozenset()
+
     def run_operation(self, process: Process, request: Request, execution: Execution, instance: Any) -> bool:
         """Runs an operation of a request on the variables of a process; returns false if it has to wait."""
         node = instance.node
@@ -260,6 +273,7 @@ class World:
         process.store.caller, request.operation = request, node.type
         if not execution.step(instance, process.store):
             return False
+        request.has_written |= is_write and name not in _TIMES and not name.endswith("mutex")
         for watch in watching:
             watch(process, request, old, process.store.values.get(name))
         if is_write and self.blocked:
