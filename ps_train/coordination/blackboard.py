@@ -10,7 +10,7 @@ Tasks reach it through the TensorFlow servers that run anyway (`sessions.py`). S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -37,6 +37,8 @@ class Blackboard:
 
     Attributes:
       first_ps: the ps that has the blackboard.
+      own_claim: of the worker that this is, which writes nothing for a number that another process has;
+        `variables.ANY_CLAIM` for other tasks, which nothing is refused.
       term: of the chief that this is (variables.py); `variables.NO_TERM` before `begin_term` and for other tasks.
     """
 
@@ -57,7 +59,7 @@ class Blackboard:
         self._heartbeat_timeout_secs = heartbeat_timeout_secs
         self._ps, self.first_ps = list(ps), ps[0]
         self._last_tick_secs = clock.now()
-        self.term = variables.NO_TERM
+        self.term, self.own_claim = variables.NO_TERM, variables.ANY_CLAIM
         with tf.Graph().as_default() as graph:
             self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             self._claim, self._term = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
@@ -121,10 +123,14 @@ class Blackboard:
         self._clear_finished_of_claimed = variables.write_in(self._term, lambda: variables.write("finished", tf.where(
             tf.not_equal(variables.read("claims"), 0), tf.zeros([variables.MAX_WORKERS], tf.int64),
             variables.read("finished"))))
-        self._mark_finished = variables.write_element("finished", self._worker, 1)
-        self._mark_unfinished = variables.write_element("finished", self._worker, 0)
-        self._admit = variables.write_element("admissions", self._worker, variables.read("claims")[self._worker])
-        self._withdraw = variables.write_element("admissions", self._worker, 0)
+        claim = variables.read("claims")[self._worker]
+        is_own = tf.equal(self._claim, variables.ANY_CLAIM) | tf.equal(claim, self._claim)
+        is_free = is_own | tf.equal(claim, 0)  # ps 0 has restarted, and this process has not claimed again
+        self._mark_finished = _write_if(is_free, lambda: variables.write_element("finished", self._worker, 1))
+        self._mark_unfinished = _write_if(is_free, lambda: variables.write_element("finished", self._worker, 0))
+        self._admit = _write_if(
+            is_own, lambda: variables.write_element("admissions", self._worker, tf.identity(claim)))
+        self._withdraw = _write_if(is_own, lambda: variables.write_element("admissions", self._worker, 0))
         self._read_admission_view = self._build_admission_view()
         self._local_steps, self._staleness = tf.placeholder(tf.int64, []), tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is accepted: a heartbeat never takes another process's number.
@@ -132,6 +138,7 @@ class Blackboard:
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
         with tf.control_dependencies([variables.write_element("claims", self._worker, self._claim)]):
             self._write_claim = self._record_heartbeat(0)
+        self._leave = _write_if(is_own, self._record_leaving)
 
     def _build_admission_view(self) -> list[Any]:
         """Reads in the order in which a chief does not write: admissions, state, prepared, fingerprint.
@@ -148,6 +155,10 @@ class Blackboard:
         with tf.control_dependencies([prepared]):
             strings = [variables.read(name) for name in ("fingerprint", "mismatch")]
         return [admissions, state, strings, prepared, self._read_incarnations]
+
+    def _record_leaving(self) -> tf.Tensor:
+        with tf.control_dependencies([variables.write_element("claims", self._worker, 0)]):
+            return self._record_heartbeat(0).op
 
     def _record_steps(self) -> tf.Tensor:
         """Returns true, after recording the worker's number of steps, its staleness, and that it is alive."""
@@ -328,20 +339,20 @@ class Blackboard:
 
     def claim(self, worker: int, claim: int) -> None:
         """Gives a worker's number to the process with this claim, even if another process had it before."""
-        self._run(self._mark_unfinished, {self._worker: worker})
+        self._run(self._mark_unfinished, {self._worker: worker, self._claim: variables.ANY_CLAIM})
         self._run(self._write_claim, {self._worker: worker, self._claim: claim})
 
-    def admit(self, worker: int) -> None:
-        """Records that the process with a worker's number uses the parameters from now on."""
-        self._run(self._admit, {self._worker: worker})
+    def admit(self, worker: int) -> bool:
+        """Records that this process uses the parameters from now on; returns false if it does not have the number."""
+        return bool(self._run(self._admit, self._of(worker)))
 
     def withdraw(self, worker: int) -> None:
-        """Records that the process with a worker's number does not use the parameters after all."""
-        self._run(self._withdraw, {self._worker: worker})
+        """Records that this process does not use the parameters after all."""
+        self._run(self._withdraw, self._of(worker))
 
     def leave(self, worker: int) -> None:
         """Gives up a worker's number: no task waits for this worker any longer."""
-        self._run(self._write_claim, {self._worker: worker, self._claim: 0})
+        self._run(self._leave, self._of(worker))
 
     def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0, staleness: float = 0.0) -> bool:
         """Records a heartbeat; returns false if the worker's number does not belong to this claim."""
@@ -351,11 +362,23 @@ class Blackboard:
 
     def report_finished(self, worker: int, *, is_finished: bool = True) -> None:
         """Records that a worker takes no more steps or, with is_finished=False, that it takes further ones."""
-        self._run(self._mark_finished if is_finished else self._mark_unfinished, {self._worker: worker})
+        self._run(self._mark_finished if is_finished else self._mark_unfinished, self._of(worker))
+
+    def _of(self, worker: int) -> dict[tf.Tensor, int]:
+        return {self._worker: worker, self._claim: self.own_claim}
 
     def close(self) -> None:
         """Closes the session, without waiting for a lost ps or for a call that is under way."""
         self._connection.close()
+
+
+def _write_if(condition: tf.Tensor, write: Callable[[], tf.Operation]) -> tf.Tensor:
+    """Returns a condition, after what it allows has been written."""
+    def written() -> tf.Tensor:
+        with tf.control_dependencies([write()]):
+            return tf.constant(True)
+
+    return tf.cond(condition, written, lambda: tf.constant(False))
 
 
 def for_ps(target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:

@@ -82,6 +82,7 @@ class Heartbeat:
         self._stop = stop
         self._claim = new_claim(addresses.port_of(task.address) if has_bound else None)
         self._left = clock.event()
+        board.own_claim = self._claim
 
     def claim(self, visitor: Blackboard, start_timeout_secs: float) -> None:
         """Makes this process the worker with this number.

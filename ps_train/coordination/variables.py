@@ -28,6 +28,7 @@ from ps_train.parts import table
 # Fixed sizes: no task needs to know the number of workers or ps.
 MAX_WORKERS = 1024
 MAX_PS = 1024
+ANY_CLAIM = 0  # of a task that is no worker: nothing that it writes is refused; and of a number that nobody has
 NO_TERM = 2**63 - 1  # of a task that is no chief: nothing that it writes is refused
 REFUSED = "another process has begun a later term as chief"
 

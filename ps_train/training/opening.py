@@ -107,15 +107,15 @@ class Admission:
                 self._board.announce(view.state)
                 return None
             parameters = Parameters.NEW
-        self._board.admit(self._cluster.worker_number)
-        return parameters
+        return parameters if self._board.admit(self._cluster.worker_number) else None
 
     def _ask_as_worker(self) -> Parameters | None:
         """Returns None while this worker has to wait for the chief."""
         parameters = self._parameters_of(self._board.admission_view())
         if parameters is not Parameters.LIVE:
             return parameters
-        self._board.admit(self._cluster.worker_number)
+        if not self._board.admit(self._cluster.worker_number):  # ps 0 has forgotten its claim, or it was replaced
+            return None
         # A chief that looked before may have begun another training meanwhile. Each of the two writes before it looks
         # again: at least one of them sees the other.
         parameters = self._parameters_of(self._board.admission_view())
@@ -291,15 +291,16 @@ class Fence:
             groups = collections.defaultdict(list)
             for op in transfer.upstream([operation]):
                 is_new = op not in checked and not transfer.is_enclosed(op)
-                if is_new and _is_write(op) and devices.is_on_ps(op.device):
-                    groups[devices.task_of(op.device), frozenset(op.control_inputs)].append(op)
+                if is_new and _is_write(op) and devices.is_on_ps(_place(op)):
+                    groups[devices.task_of(_place(op)), frozenset(op.control_inputs)].append(op)
             for (_, control_inputs), writes in groups.items():
                 self._check_before(writes, control_inputs)
                 checked.update(writes)
 
     def _check_before(self, writes: list[tf.Operation], control_inputs: Iterable[tf.Operation]) -> None:
-        with tf.device(None), tf.device(writes[0].device):
-            arrived = [_arrival(tensor, writes[0].device) for op in writes for tensor in op.inputs
+        device = _place(writes[0])
+        with tf.device(None), tf.device(device):
+            arrived = [_arrival(tensor, device) for op in writes for tensor in op.inputs
                        if tensor.op.inputs and not _needs_write(tensor)]
             with tf.control_dependencies(None), tf.control_dependencies([*control_inputs, *arrived]):
                 check = tf.raw_ops.Assert(
@@ -315,6 +316,12 @@ def _arrival(tensor: tf.Tensor, device: str) -> tf.Operation:
 
 def _is_write(op: tf.Operation) -> bool:
     return op.type.startswith(_WRITES)
+
+
+def _place(write: tf.Operation) -> str:
+    """Returns the device of a write: that of its variable, where TensorFlow puts it if it has none of its own."""
+    variable = write.inputs[0]
+    return variable.op.device if variable.dtype == tf.resource else write.device
 
 
 def _needs_write(tensor: tf.Tensor) -> bool:

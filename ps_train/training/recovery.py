@@ -270,6 +270,8 @@ class SupervisedTraining:
                 self._run(session, self._graph.update.release_op)
             elif self._cluster.is_chief:
                 self._wait_for_others(session)
+                if outcome.end is End.DATA:
+                    self._close_to_others(session)
         except BlackboardError as error:
             if not self._cluster.is_chief:
                 raise
@@ -295,7 +297,12 @@ class SupervisedTraining:
     def _release(self, session: tf.Session) -> None:
         sessions.run_bounded(session, self._graph.update.release_op, options=_CALL)
 
-    def _wait_for_others(self, session: tf.Session) -> None:
+    def _close_to_others(self, session: tf.Session) -> None:
+        """Lets no worker join any more, and releases those that joined since the others ended: no update follows."""
+        self._board.announce_stopping("the training data has ended")
+        self._wait_for_others(session, is_alive_only=True)
+
+    def _wait_for_others(self, session: tf.Session, *, is_alive_only: bool = False) -> None:
         """Waits until every worker has finished or died, or nothing has moved for `timeouts.end_secs`.
 
         Once training is over, waiting workers are released again and again, since one may have come late or pushed a
@@ -304,7 +311,7 @@ class SupervisedTraining:
         timeout_secs = self._settings.timeouts.end_secs
         moved_secs, last = clock.now(), None
         reminder = waits.Reminder(lambda: f"{', '.join(names)} to finish")
-        while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):
+        while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot(), is_alive_only):
             if snapshot.state >= State.STOPPING:
                 self._release(session)
             step = int(sessions.run_bounded(session, self._graph.steps.status, options=_CALL)[0])
@@ -318,9 +325,9 @@ class SupervisedTraining:
                 return
 
 
-def unfinished_workers(cluster: Cluster, snapshot: Snapshot) -> list[str]:
+def unfinished_workers(cluster: Cluster, snapshot: Snapshot, is_alive_only: bool = False) -> list[str]:
     """Returns the names of the workers that may still take a step: not finished, and alive or not here yet."""
     names = {cluster.number_of(task): str(task) for task in cluster.workers}
     names.update((number, cluster.worker_name(number)) for number in snapshot.alive() if number not in names)
     return [name for number, name in names.items() if not snapshot.finished[number]
-            and (not snapshot.claims[number] or snapshot.is_alive(number))]
+            and (snapshot.is_alive(number) or not (snapshot.claims[number] or is_alive_only))]

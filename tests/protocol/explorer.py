@@ -113,6 +113,7 @@ class _Driver:
         self.schedule = schedule
         self._faults = sorted(schedule.faults)
         self._back_secs: dict[str, float] = {}
+        self._starts: collections.Counter[str] = collections.Counter()
         self.training: Any = None
 
     def at_point(self, world: World, point: int, item: Any) -> float:
@@ -151,8 +152,16 @@ class _Driver:
         if process.is_alive:
             world.note(f"{fault.kind} {process.name}, back after {fault.secs:g} s")
             process.kill()
-            world.push(fault.secs, lambda: process.start(machine))
+            self._start_again(world, process, fault.secs, machine)
             world.disturb(process.name, fault.secs)
+
+    def _start_again(
+        self, world: World, process: processes.Process, secs: float, machine: int | None = None
+    ) -> None:
+        """Starts a task after a time, unless something else starts it before or after: it has one supervisor."""
+        self._starts[process.name] += 1
+        number = self._starts[process.name]
+        world.push(secs, lambda: process.start(machine) if self._starts[process.name] == number else None)
 
     def _freeze(self, world: World, process: processes.Process, fault: Fault) -> None:
         world.note(f"freeze {process.name} for {fault.secs:g} s")
@@ -172,6 +181,7 @@ class _Driver:
             world.note(f"freeze {process.name} for {fault.secs:g} s, and start another process in its place")
             process.frozen_until_secs = world.now_secs + fault.secs
             world.replace(process).start(process.machine + 1)
+            world.disturb(process.name, fault.secs)
 
     def _slow(self, world: World, process: processes.Process, fault: Fault) -> None:
         world.note(f"the clock of {process.name} goes {fault.secs:g} times as fast")
@@ -196,7 +206,7 @@ class _Driver:
             if process.is_alive and process.incarnation == incarnation:
                 world.note(f"{process.name} has not ended in time")
                 process.kill()
-                world.push(secs, process.start)
+                self._start_again(world, process, secs)
                 world.disturb(process.name, secs)
 
         world.push(_GRACE_SECS, end)
@@ -215,7 +225,7 @@ class _Driver:
             if late and number:
                 worker.learning_rate = self.training.first_rate
             is_chief_first = fault.target // len(workers) % 2
-            world.push(fault.secs * (number if is_chief_first else len(workers) - number), worker.start)
+            self._start_again(world, worker, fault.secs * (number if is_chief_first else len(workers) - number))
 
     def on_exit(self, world: World, process: processes.Process, code: int) -> None:
         chief = world.processes["worker:0"]
@@ -223,13 +233,15 @@ class _Driver:
         if process is not world.processes[process.name]:
             return
         if code == 143:
-            world.push(self._back_secs[process.name], process.start)
+            self._start_again(world, process, self._back_secs[process.name])
             world.disturb(process.name, self._back_secs[process.name])
             return
         if code != 0:
             world.disturb(process.name, _REFUSED_SECS if is_refused else _RESTART_SECS)
-        if (code == 138 or is_refused) and chief.exit_code != 0 and len(process.exit_codes) < _MOST_RESTARTS:
-            world.push(_REFUSED_SECS if is_refused else _RESTART_SECS, process.start)
+        # Whoever starts another training beside one that runs tries again until that has ended.
+        may_start = is_refused or (code == 138 and len(process.exit_codes) < _MOST_RESTARTS)
+        if may_start and chief.exit_code != 0:
+            self._start_again(world, process, _REFUSED_SECS if is_refused else _RESTART_SECS)
 
 
 def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:

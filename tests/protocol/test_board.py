@@ -60,7 +60,7 @@ def _on_servers(body: Callable[[Boards], None]) -> None:
     for ps in boards.ps:
         ps.create()
     for board in (boards.chief, boards.other):
-        board.term = variables.NO_TERM
+        board.term, board.own_claim = variables.NO_TERM, variables.ANY_CLAIM
     body(boards)
 
 
@@ -246,6 +246,35 @@ def test_a_process_is_admitted_until_another_one_has_its_number(boards):
     boards.chief.withdraw(0)
     boards.other.claim(1, 19)
     assert not boards.chief.admission_view().admitted
+
+
+@contract("admit", "withdraw", "leave", "report_finished")
+def test_a_process_that_was_replaced_writes_nothing_for_its_number(boards):
+    """As one that was frozen: it neither admits the new one, nor finishes or leaves in its place."""
+    old, new = boards.chief, boards.other
+    old.claim(0, 17)
+    new.claim(0, 18)
+    old.own_claim, new.own_claim = 17, 18
+    old.report_finished(0)
+    assert not old.admit(0) and not boards.client.admission_view().admitted
+    assert new.admit(0)
+    old.withdraw(0)
+    old.leave(0)
+    assert boards.client.admission_view().admitted == {0} and not boards.client.snapshot().finished[0]
+    new.report_finished(0)
+    new.leave(0)
+    assert boards.client.snapshot().finished[0] and not boards.client.snapshot().claims[0]
+
+
+@contract("admit", "report_finished", "create")
+def test_a_process_whose_claim_was_forgotten_is_not_admitted_but_may_finish(boards):
+    """Its heartbeat claims again; until then nobody would see that it uses the parameters."""
+    boards.chief.own_claim = 17
+    assert not boards.chief.admit(0)
+    boards.chief.report_finished(0)
+    assert boards.client.snapshot().finished[0]
+    boards.chief.claim(0, 17)
+    assert boards.chief.admit(0) and boards.client.admission_view().admitted == {0}
 
 
 @contract("note_activity", "describe_joined")

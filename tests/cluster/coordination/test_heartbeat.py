@@ -79,7 +79,7 @@ def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
     second._progress.local_steps += 2
     second.beat()
     assert board.snapshot().local_steps[0] == 42
-    board.leave(0)
+    visitor.leave(0)
     board.announce(State.IDLE)
     third, _ = make()
     third.claim(board, 5)
