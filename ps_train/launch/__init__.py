@@ -7,6 +7,7 @@
 Start with `training.py`. Nothing here imports TensorFlow, but the tasks in threads.
 
     training       `ps_train.Training`: the flags, the cluster and the result of a training, for programs and `launch`
+    result         how it has ended
     preparation    checks everything and fetches the data in one process, before any task starts
     launcher       the steps of a launch; the tasks from start to end
     command_lines  the command line of each task

@@ -16,7 +16,6 @@ import contextlib
 import json
 import math
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -25,7 +24,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ps_train.config.groups import check_data_dir, local_folder
 from ps_train.config.launch import LaunchConfig, parse_launch
@@ -33,52 +32,21 @@ from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError, TrainingEndedError
 from ps_train.launch import command_lines, in_threads, launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
-from ps_train.launch.display import Display, StatusLine, duration
+from ps_train.launch.display import Display, StatusLine
 from ps_train.launch.machines import ThisMachine, machines_of
 from ps_train.launch.process import TaskCommand, error_of, killed_with_parent
+from ps_train.launch.result import Result, events_of, make_result
 from ps_train.launch.spare import Spares
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.parts import table
 from ps_train.plugins.functions import ProgramCode, import_path, plugin_name
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress, Stage
-from ps_train.storage import journal, run_record
+from ps_train.storage import run_record
 
 _POLL_SECS = 0.1
 _ASK_SECS = 90.0  # for a verb, with the import of TensorFlow
 _launched: dict[threading.Event, list[int]] = {}  # of the trainings that have not ended: end -> signals
-
-
-class Result(NamedTuple):
-    """How a training has ended.
-
-    Attributes:
-      why: the reason, in a line.
-      metrics: name -> value in the evaluation of the last checkpoint; {} without an evaluation.
-      step: the last global step; None if it never trained.
-      checkpoint: the newest one in the train_dir, "" without one.
-      secs: from the launch to the end.
-      exit_codes: of each task, by its name; {} if none was started.
-      train_dir: the folder of the training.
-      log_dir: that of the tasks' logs, "" if none was started.
-      error: what `wait` raises, or None.
-    """
-
-    why: str
-    metrics: Mapping[str, float]
-    step: int | None
-    checkpoint: str
-    secs: float
-    exit_codes: Mapping[str, int]
-    train_dir: str
-    log_dir: str
-    error: BaseException | None
-
-    def __str__(self) -> str:
-        """Returns a line such as "step 200: the global step reached train_steps; accuracy 0.9579; 16 s"."""
-        step = "" if self.step is None else f"step {self.step}: "
-        metrics = "".join(f"{name} {value:.4g}; " for name, value in sorted(self.metrics.items()))
-        return f"{step}{self.why}; {metrics}{duration(self.secs)}"
 
 
 class Training:
@@ -242,11 +210,7 @@ class Training:
         return in_threads.run_tasks(self._config, self._launch_config, timeout_secs)
 
     def status(self) -> Mapping[str, Any]:
-        """Returns what `ps_train status --json` prints: the state, step, workers, ps and more. It takes seconds.
-
-        Raises:
-          PsTrainError: the folder has no training.
-        """
+        """Returns what `ps_train status --json` prints: the state, step, workers, ps and more. It takes seconds."""
         try:
             return json.loads(self._ask("status", "--json"))
         except ConfigError as error:
@@ -313,26 +277,16 @@ class Training:
 
     def _run_to_result(self) -> Result:
         error: BaseException | None = None
-        start_secs, num_events = time.monotonic(), len(self._events())
+        start_secs, num_events = time.monotonic(), len(events_of(self.train_dir))
         try:
             self._run()
         except LaunchError as launch_error:
             error = launch_error.cause or launch_error
         except BaseException as other_error:  # noqa: BLE001 (raised by wait)
             error = other_error
-        events = self._events()[num_events:]
-        end: Mapping[str, Any] = next((event for event in reversed(events) if event["event"] == "end"), {})
-        steps = [event["step"] for event in events if isinstance(event.get("step"), int)]
-        return Result(
-            why=str(error).partition("\n")[0] if error else end.get("why", ""), metrics=end.get("metrics") or {},
-            step=steps[-1] if steps else None, checkpoint=_newest_checkpoint(self.train_dir),
-            secs=time.monotonic() - start_secs, exit_codes=self._exit_codes, train_dir=self.train_dir,
-            log_dir=self._log_dir, error=error)
-
-    def _events(self) -> Sequence[Mapping[str, Any]]:
-        with contextlib.suppress(OSError):  # what cannot be read is missing in the result
-            return journal.read_journal(local_folder(self.train_dir)) if self.train_dir else []
-        return []
+        return make_result(
+            events_of(self.train_dir)[num_events:], error, secs=time.monotonic() - start_secs,
+            exit_codes=self._exit_codes, train_dir=self.train_dir, log_dir=self._log_dir)
 
     def _end(self, number: int) -> None:
         """Ends it as a signal would; KeyboardInterrupt while it waits kills the tasks."""
@@ -429,16 +383,6 @@ def _as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(_as_text, value))
     return str(value)
-
-
-def _newest_checkpoint(train_dir: str) -> str:
-    """Returns the path of the newest checkpoint of a train_dir, as its file "checkpoint" names it, or ""."""
-    try:
-        with open(os.path.join(local_folder(train_dir), "checkpoint"), encoding="utf-8") as file:
-            name = re.match(r'model_checkpoint_path: "(.*)"', file.readline())
-    except OSError:
-        return ""
-    return os.path.join(train_dir, name[1]) if name else ""
 
 
 @atexit.register

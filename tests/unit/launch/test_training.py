@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import pathlib
 import shlex
 import subprocess
@@ -17,7 +18,8 @@ from ps_train.config.launch import parse_launch
 from ps_train.errors import ConfigError, LaunchError, UserCodeError
 from ps_train.launch.display import Display, StatusLine
 from ps_train.launch.process import error_of
-from ps_train.launch.training import Result, Training
+from ps_train.launch.result import Result, events_of, make_result
+from ps_train.launch.training import Training
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress
 from tests.errors import raises
@@ -92,6 +94,20 @@ def test_what_has_no_training_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reports, "_launcher_file", [0])
     with raises("launch_in_task"):
         training.launch()
+
+
+def test_the_result_is_that_of_the_newest_end(tmp_path):
+    """An earlier training in the folder does not count; a journal that is damaged leaves the metrics out."""
+    lines = [{"event": "end", "why": "stopped early", "step": 3}, {"event": "checkpoint", "step": 9},
+             {"event": "end", "why": "the data ran out", "step": 10, "metrics": {"error": 0.5}}]
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-10"\nall_model_checkpoint_paths: "x"\n')
+    events, about = events_of(str(tmp_path)), {"secs": 1.0, "exit_codes": {}, "train_dir": str(tmp_path), "log_dir": ""}
+    result = make_result(events[1:], None, **about)
+    assert (result.why, result.step, result.metrics) == ("the data ran out", 10, {"error": 0.5})
+    assert result.checkpoint == str(tmp_path / "model.ckpt-10")
+    failed = make_result(events[3:], ConfigError("flag_unknown", "a\nb"), **{**about, "train_dir": f"{tmp_path}/none"})
+    assert (failed.why, failed.step, failed.metrics, failed.checkpoint) == ("a", None, {}, "")
 
 
 def test_a_result_is_a_line():
