@@ -170,10 +170,10 @@ class CheckpointMirror:
         kept = up_to_unit[-self._keep_max:]
         self._store.write(manifests.RECORD, manifests.record_text(kept[-1], kept).encode())
         deltas = [other for other in units if other.is_delta and other.step == unit.step]
-        old = [other for other in units if other.step < kept[0].step] + deltas[:-1]
+        files = manifests.files_by_unit(names)  # also what a process that was killed in the midst of this has left
+        old = [other for other in files if other.step < kept[0].step] + deltas[:-1]
         if self._has_one:
-            old = [other for other in units if other != unit]
-        files = manifests.files_by_unit(names)
+            old = [other for other in files if other != unit]
         for other in old:  # the index before the data: without it nobody takes the rest for a checkpoint
             self._store.remove([name for name in (other.manifest, *reversed(files[other])) if name in names])
             self.uploaded.pop(other, None)

@@ -158,6 +158,28 @@ def test_what_a_killed_upload_has_left_is_swept_by_the_next_one(tmp_path):
     assert fetched(store, tmp_path / "there") == ["9"]
 
 
+def test_what_a_process_killed_while_it_removed_old_checkpoints_has_left_is_removed_later(tmp_path):
+    """In any of its requests: nothing of them stays."""
+    here, at, num_kills = tmp_path / "here", 0, 0
+    while at == 0 or num_kills == at:
+        store = new_store("memory", tmp_path)
+        for step in (3, 5):
+            save(here, step)
+            mirror(store, here, keep_max=2).upload()
+        save(here, 9)
+        faulty = FaultyStore(store, Killed(), at)
+        try:
+            mirror(faulty, here, keep_max=2).upload()
+        except Killed:
+            num_kills += 1
+        save(here, 12)
+        mirror(store, here, keep_max=2).upload()
+        kept = {int(name.split("-")[1].split(".")[0]) for name in store.names() if "ckpt" in name}
+        assert kept <= {5, 9, 12} and len(kept) == 2, (at, sorted(store.names()))
+        at += 1
+    assert num_kills > 8  # in its uploads, its record, and its removals
+
+
 @pytest.mark.parametrize("damage", ["content", "size", "missing"])
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path, caplog, damage):
     """And named."""
