@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ps_train.coordination import agreement, blackboard, heartbeat, sessions
+from ps_train.parts.sharding import feeder, range_queue
 from ps_train.tasks import ps
 from ps_train.training import opening, recovery
 from ps_train.updates import staleness
@@ -30,6 +31,7 @@ BOUND = Setting(num_workers=2, train_steps=24, flags=(("staleness_bound", 2),))
 DATA_OF_ONE = Setting(num_ps=2, num_workers=2, data_steps=((1, 2),))
 DATA_OF_CHIEF = Setting(num_workers=2, is_sync=True, data_steps=((0, 3),))
 SHORT_IDLE = Setting(num_workers=2, train_steps=16, flags=(("idle_timeout_secs", 2.0),))
+RANGES = explorer.PART_SETTINGS["ranges"]
 BACKUP = Setting(num_ps=1, num_workers=3, is_sync=True, flags=(("replicas_to_aggregate", 2),))
 
 
@@ -155,6 +157,13 @@ PLANTED = [
             'variables.write("included", tf.concat([updated, included[self._num_workers:]], 0))', "tf.no_op()", SYNC),
     Planted("a worker enters the gate before it has pushed its gradients", aggregation.SyncEngine, "_step",
             "with tf.control_dependencies(pushes):", "with tf.control_dependencies([]):", SYNC),
+    Planted("a range whose assignment was not heard is not assigned again", range_queue, "exchange",
+            "tf.where(is_again, unknown, is_free)", "is_free", RANGES, ("lose", "kill")),
+    Planted("ranges of silent workers stay with them", range_queue, "release_silent", ">= timeout_secs", ">= 1e9",
+            RANGES, ("kill", "move", "freeze"),
+            why_not="each worker comes back, and takes its own ranges first"),
+    Planted("a range counts as done when its last batch is taken", feeder.Accounts, "done",
+            "num_steps > entry.last_taken", "num_steps >= entry.last_taken", RANGES, ("kill", "move")),
 ]
 
 

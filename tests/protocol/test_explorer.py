@@ -60,6 +60,14 @@ def test_a_fault_that_a_walk_shows(name):
     assert planted.find(fault).schedule is not None
 
 
+def test_some_schedules_with_one_fault_in_a_small_cluster():
+    """`python -m tests.protocol every` runs all of them."""
+    schedules = list(explorer.every_schedule(Setting(num_workers=1), step=60))
+    assert {schedule.faults[0].kind for schedule in schedules} == set(explorer.KINDS)
+    for schedule in schedules:
+        assert explorer.run(schedule).failure == "", schedule
+
+
 def test_each_planted_fault_has_its_place():
     """So the table fits the code of today."""
     for fault in planted.PLANTED:

@@ -7,7 +7,6 @@ import socket
 import time
 import types
 
-import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
@@ -33,79 +32,9 @@ def worker_board(cluster, index):
     return blackboard.for_worker(cluster.target("worker", index), cluster.view("worker", index))
 
 
-def test_what_the_chief_announces_every_task_reads(start_servers, open_board):
-    """Each ps on itself, the other worker and an evaluator on ps 0."""
-    cluster = start_servers(2, 2)
-    chief = open_board(worker_board(cluster, 0))
-    readers = [open_board(worker_board(cluster, 1)), open_board(blackboard.for_client(cluster.view("worker", 0)))]
-    readers += [open_board(blackboard.for_ps(cluster.target("ps", index), cluster.view("ps", index)))
-                for index in range(2)]
-    assert [reader.state() for reader in readers] == [State.IDLE] * 4
-    for state in (State.RUNNING, State.STOPPING, State.DONE):
-        chief.announce(state)
-        assert [reader.state() for reader in readers] == [state] * 4
 
 
-def test_workers_that_finished_are_known_until_the_next_run(start_servers, open_board):
-    """The last worker that there may be counts too."""
-    cluster = start_servers(1, 2)
-    chief, other = open_board(worker_board(cluster, 0)), open_board(worker_board(cluster, 1))
-    assert not chief.snapshot().finished.any()
-    other.report_finished(1)
-    chief.report_finished(variables.MAX_WORKERS - 1)
-    np.testing.assert_array_equal(np.flatnonzero(other.snapshot().finished), [1, variables.MAX_WORKERS - 1])
-    chief.start_run()
-    assert not other.snapshot().finished.any()
-    assert other.state() == State.RUNNING
 
-
-def test_parameters_are_prepared_until_a_ps_restarts(start_servers, open_board):
-    """A ps that puts up its part anew has another incarnation: what the chief prepared is no longer whole."""
-    cluster = start_servers(2, 1)
-    board = open_board(worker_board(cluster, 0))
-    assert not board.is_prepared()
-    board.start_run()
-    assert board.is_prepared()
-    open_board(blackboard.for_ps(cluster.target("ps", 1), cluster.view("ps", 1))).create()
-    assert not board.is_prepared()
-    board.start_run()
-    assert board.is_prepared()
-    board.announce(State.DONE)
-    assert not board.is_prepared()
-
-
-def test_who_has_finished_and_left_is_not_waited_for_again(start_servers, open_board):
-    """After the loss of a ps, workers that are still there train on; a new run begins with all workers."""
-    board = open_board(worker_board(start_servers(1, 3), 0))
-    board.start_run()
-    for worker in range(2):
-        board.claim(worker, 7)
-        board.report_finished(worker)
-    board.leave(1)
-    board.start_run()
-    assert list(board.snapshot().finished[:3]) == [False, True, False]
-    board.announce(State.IDLE)
-    board.start_run()
-    assert not board.snapshot().finished.any()
-
-
-def test_a_beat_counts_for_the_process_that_holds_the_number_only(start_servers, open_board):
-    """It is stamped with ps 0's clock and brings the step; after another claim, or after leaving, it is refused."""
-    cluster = start_servers(1, 1)
-    board = open_board(worker_board(cluster, 0))
-    board.claim(3, claim=77)
-    assert board.beat(3, claim=77, step=12)
-    snapshot = board.snapshot()
-    assert (snapshot.claims[3], snapshot.steps[3]) == (77, 12)
-    assert 0 <= snapshot.age_secs(3) < LONG_SECS
-    assert snapshot.alive(within_secs=LONG_SECS) == [3]
-    assert snapshot.alive(within_secs=0) == []
-    board.claim(3, claim=78)
-    assert not board.beat(3, claim=77, step=13)
-    assert board.snapshot().steps[3] == 0
-    board.leave(3)
-    assert not board.beat(3, claim=78, step=14)
-    assert board.snapshot().alive(within_secs=LONG_SECS) == []
 
 
 def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):

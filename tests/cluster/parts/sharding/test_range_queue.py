@@ -60,34 +60,6 @@ def take(queue, held=(), finished=(), generation=GENERATION):
     return Assignment(int(answer.taken), int(answer.epoch)) if answer.taken >= 0 else None
 
 
-def test_each_range_is_handed_out_once_an_epoch(queues):
-    """One worker that finishes each range before it asks for another sees all of an epoch before the next one."""
-    queues.begin([0] * 5)
-    queue, finished, seen = queues.of(0, num_epochs=3), [], []
-    while one := take(queue, finished=finished):
-        finished = [one]
-        seen.append(one)
-    assert [one.epoch for one in seen] == [0] * 5 + [1] * 5 + [2] * 5
-    assert all(sorted(one.number for one in seen[at:at + 5]) == list(range(5)) for at in (0, 5, 10))
-    assert seen[:5] != [one._replace(epoch=0) for one in seen[5:10]]  # each epoch has its own order
-    state = queue.state()
-    assert state.done.tolist() == [3] * 5 and state.num_left(3) == 0 and not state.has_free(3)
-    assert state.num_left(2) == 0 and state.num_left(4) == 5
-
-
-def test_what_one_worker_holds_no_other_gets(queues):
-    """Nor does the next epoch of such a range begin; no other worker waits for it."""
-    queues.begin([0] * 3)
-    slow, fast = queues.of(0), queues.of(1)
-    held = take(slow)
-    seen, finished = [], []
-    for _ in range(6):
-        one = take(fast, finished=finished)
-        seen, finished = [*seen, one], [one]
-    assert held.number not in {one.number for one in seen}
-    assert sorted(one.epoch for one in seen) == [0, 0, 1, 1, 2, 2]
-    assert slow.state().holders() == {0: 1, 1: 1}
-    assert take(slow, finished=[held]).epoch == 1  # it is the one that is furthest behind
 
 
 def test_a_call_that_is_repeated_changes_nothing_more(queues):
@@ -119,18 +91,6 @@ def test_a_range_that_is_done_and_given_for_the_next_epoch_was_twice_in_hand(que
             session.run(mark)
             assert session.run(given).tolist() == [1, 0]
 
-
-def test_a_worker_that_is_started_again_gets_its_own_ranges_first(queues):
-    """It holds nothing, and ps 0 says otherwise."""
-    queues.begin([0] * 6)
-    first_life = queues.of(1)
-    held = [take(first_life)]
-    held.append(take(first_life, held=held))
-    take(queues.of(0))
-    second_life, again = queues.of(1), []
-    for _ in range(3):
-        again.append(take(second_life, held=again))
-    assert set(again[:2]) == set(held) and again[2] not in held
 
 
 def test_a_range_that_another_worker_has_by_now_is_not_counted(queues):
