@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from tests.pages import Reader, block
+from tests.pages import Reader, block, run_script
 
 
 @pytest.fixture
@@ -121,3 +121,14 @@ def test_a_checkpoint_is_converted_there_and_back(reader, start_process, tmp_pat
     follower.flags["train_steps"] = "60"
     follower.run("python -m ps_train launch --model=models.mlp --train_dir=/tmp/graph-again")
     assert "continuing from" in start_process.log(f"command-{follower.num_run}")
+
+
+def test_a_program_trains_with_a_function_of_its_own(tmp_path):
+    """The network of the page learns; its module is in the train_dir."""
+    text = block("docs/python.md", "python", "DEFAULT_PARAMS")
+    text = text.replace("train_steps=500", "train_steps=100, num_ps=1, num_workers=1")
+    (tmp_path / "program.py").write_text(f"{text}\nprint(training.launch().wait(timeout_secs=150))\n")
+    output = run_script(str(tmp_path / "program.py"), tmp_path, ["launch"])
+    assert re.search(r"^step 100: the global step reached train_steps; accuracy 0\.[5-9]\d*; \d+ s$", output,
+                     re.MULTILINE), output
+    assert "def network(" in (tmp_path / "run" / "program_model.py").read_text()
