@@ -16,7 +16,6 @@ import threading
 from collections.abc import Sequence
 
 from ps_train import __version__
-from ps_train.config.fields import FileFlag
 from ps_train.errors import MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
 from ps_train.parts import table as parts
 from ps_train.runtime import logs, reports, tracebacks
@@ -64,19 +63,9 @@ def _help(argv: Sequence[str], name: str, arguments: Sequence[str], *, is_all: b
 
 def _run(verb: Verb, arguments: Sequence[str], own_arguments: Sequence[str]) -> None:
     with parts.completed_words(arguments, own_arguments) as words:
-        if verb.has_log and _asks_for_json(verb.own_arguments(words)):  # before its flags are checked
+        if verb.asks_for_json(words):  # before its flags are checked: their errors are lines of the log, too
             logs.setup_json()
         verb.run(words)
-
-
-def _asks_for_json(words: Sequence[str]) -> bool:
-    typed = [word for word in words if not isinstance(word, FileFlag)]
-    in_two_words = [f"{name}={value}" for name, value in zip(typed, typed[1:]) if name.lstrip("-") == "log_format"]
-    for group in ([*typed, *in_two_words], words):  # a flag that is typed replaces that of a file
-        formats = [word.lstrip("-") for word in group if word.lstrip("-").startswith("log_format=")]
-        if formats:
-            return formats[-1] == "log_format=json"
-    return False
 
 
 def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainError | None) -> None:

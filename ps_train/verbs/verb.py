@@ -41,6 +41,17 @@ class Verb:
         lines = itertools.takewhile(lambda line: not line.startswith("  ps_train "), self.usage.splitlines()[1:])
         return " ".join(line.strip() for line in lines).partition(". ")[0].rstrip(".")
 
+    def asks_for_json(self, arguments: Sequence[str]) -> bool:
+        """Returns whether its log is to be JSON, by flags that are not checked yet, those of a file among them."""
+        words = self.own_arguments(arguments)
+        typed = [word for word in words if not isinstance(word, fields.FileFlag)]
+        in_two_words = [f"{name}={value}" for name, value in zip(typed, typed[1:]) if name.lstrip("-") == "log_format"]
+        for group in ([*typed, *in_two_words], words):  # a flag that is typed replaces that of a file
+            formats = [word.lstrip("-") for word in group if word.lstrip("-").startswith("log_format=")]
+            if formats:
+                return self.has_log and formats[-1] == "log_format=json"
+        return False
+
 
 def verb_at(place: str) -> Verb:
     """Returns the verb of a place, "module:CONSTANT"."""
