@@ -144,8 +144,18 @@ def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool
                          for start, stop in zip(cuts, cuts[1:]))
 
 
-def _whole_files(sizes: Sequence[tuple[str, int]]) -> tuple[FileRange, ...]:
-    return _numbered((name, 0, size, size) for name, size in sizes if size)
+@functools.lru_cache(maxsize=8)
+def _whole_files(sizes: tuple[tuple[str, int], ...]) -> tuple[FileRange, ...]:
+    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        has_content = pool.map(lambda file: _has_content(*file), sizes)
+        return _numbered((name, 0, size, size) for (name, size), is_full in zip(sizes, has_content) if is_full)
+
+
+def _has_content(name: str, size: int) -> bool:
+    if not size or not name.endswith(GZIP):
+        return bool(size)
+    with open_stream(name) as file:  # one of nothing has 20 bytes
+        return bool(file.read(1))
 
 
 def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ...]:
@@ -153,13 +163,14 @@ def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ..
 
 
 def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]:
-    """Returns the first bytes of the ranges of a file, and its end: [0, ..., size]; [size] without ranges."""
-    is_gzip = name.endswith(GZIP)
-    num_ranges = 1 if is_gzip else -(-size // range_bytes)
-    with open_stream(name) if is_gzip else open_bytes(name, size) as file:
+    """Returns the first bytes of the ranges of a file, and its end: [0, ..., size]; less than two without ranges."""
+    if name.endswith(GZIP):
+        return _cuts_of_stream(name, size, has_header)
+    num_ranges = -(-size // range_bytes)
+    with open_bytes(name, size) as file:
         start = file.read(_LOOK_BYTES)
         refuse_compressed(name, start)
-        first = _next_line(file, 1) if has_header else len(_BYTE_ORDER_MARK) * start.startswith(_BYTE_ORDER_MARK)
+        first = _next_line(file, 1) if has_header else _mark_bytes(start)
     positions = [size * part // num_ranges for part in range(1, num_ranges)]
     with contextlib.ExitStack() as stack:
         if is_in_store(name):  # each request takes long
@@ -168,8 +179,23 @@ def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]
         else:
             file = stack.enter_context(open_bytes(name))
             places = [_next_line(file, position) for position in positions]
-    end = max(size, first + 1) if is_gzip else size  # the decompressed text is longer
-    return sorted(cut for cut in {first, end, *places} if cut >= first)
+    return sorted(cut for cut in {first, size, *places} if cut >= first)
+
+
+def _cuts_of_stream(name: str, size: int, has_header: bool) -> list[int]:
+    """Returns what `_cuts` does: [first byte of the decompressed text, end], or [] if there is no text."""
+    with open_stream(name) as file:  # cannot seek
+        start = file.read(_LOOK_BYTES)
+        refuse_compressed(name, start)
+        first = _mark_bytes(start)
+        if has_header:
+            first = start.find(b"\n") + 1 or len(start) + len(file.readline())
+        has_text = bool(start[first:] or file.read(1))
+    return [first, max(size, first + 1)] if has_text else []  # the decompressed text may be longer than the file
+
+
+def _mark_bytes(start: bytes) -> int:
+    return len(_BYTE_ORDER_MARK) if start.startswith(_BYTE_ORDER_MARK) else 0
 
 
 def refuse_compressed(name: str, start: bytes) -> None:

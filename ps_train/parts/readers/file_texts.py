@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import struct
+import uuid
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -36,16 +37,17 @@ class CarriedErrors(extensions.Watcher):
     def __init__(self) -> None:
         """Adds this to the current graph."""
         self._errors: list[PsTrainError] = []
+        self._mark = f"[{_MARK}] [{uuid.uuid4().hex}]"  # a graph may have several readers
         extensions.add_watcher(self)
 
     def carry(self, error: PsTrainError) -> ValueError:
         """Returns what to raise in place of an error; TensorFlow turns it into an InvalidArgumentError."""
         self._errors.append(error)
-        return ValueError(f"[{_MARK}] [{len(self._errors) - 1}] {error}")
+        return ValueError(f"{self._mark} [{len(self._errors) - 1}] {error}")
 
     def explain(self, error: tf.errors.InvalidArgumentError, where: str) -> None:
-        """Raises the error that was carried."""
-        if match := re.search(rf"\[{_MARK}\] \[(\d+)\]", error.message):
+        """Raises the error that this one has carried."""
+        if match := re.search(rf"{re.escape(self._mark)} \[(\d+)\]", error.message):
             raise self._errors[int(match[1])] from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import uuid
 
@@ -83,6 +84,46 @@ def test_lines_are_the_same_from_everywhere(folder, monkeypatch, suffix, compres
     plan = plan_ranges(f"{folder}/part*", **options)
     assert len(plan) == 2 if suffix else len(plan) > 5
     assert {one.file for one in plan} == {f"{folder}/part{number}{suffix}" for number in (0, 1)}
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("header", [b"number\n", b"x" * 5000 + b"\n"], ids=["short", "long"])
+def test_a_header_of_a_stream_is_left_out_however_long_the_text_is(folder, compress, header):
+    """A stream cannot seek: not if all of it was read to find the header, and not if it was not compressed."""
+    write(f"{folder}/part.gz", compress(header + b"1\n22\n333"))
+    assert values(line_reader, f"{folder}/part.gz", has_header=True) == [1, 22, 333]
+
+
+@pytest.mark.parametrize("is_text", [True, False], ids=["lines", "records"])
+def test_a_stream_of_nothing_has_no_range(folder, tmp_path, is_text):
+    """A worker whose share has nothing else would look for an example for ever."""
+    if is_text:
+        contents = {b"", gzip.compress(b""), gzip.compress(b"number\n"), b"number\n", gzip.compress(b"x" * 5000)}
+    else:
+        contents = {b"", gzip.compress(b"")}
+    for number, content in enumerate(contents):
+        write(f"{folder}/part{number}.gz", content)
+    with raises("input_file_empty"):
+        plan_ranges(f"{folder}/part*", is_text=is_text, has_header=is_text)
+    (write if is_text else functools.partial(write_records, tmp_path))(
+        f"{folder}/part.gz", gzip.compress(b"number\n1") if is_text else gzip.compress)
+    [only] = plan_ranges(f"{folder}/part*", is_text=is_text, has_header=is_text)
+    assert only.file == f"{folder}/part.gz"
+
+
+def test_the_error_of_the_reader_that_failed_is_raised(tmp_path):
+    """Of two in one graph, whichever was made first."""
+    sound, damaged = f"{tmp_path}/sound.gz", f"{tmp_path}/damaged.gz"
+    write(sound, gzip.compress(b"1\n"))
+    write(damaged, gzip.compress(b"\n".join(LINES))[:-100])
+
+    def reader_after_another():
+        line_reader().read(plan_ranges(sound)[0])
+        return line_reader()
+
+    with raises("input_file_damaged") as caught:
+        values(reader_after_another, damaged)
+    assert damaged in str(caught.value)
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress)])
