@@ -1,6 +1,6 @@
 """Brings the newest whole checkpoint of a store, and the small files, to a folder on this machine.
 
-    the store counts        checkpoints here that do not follow from those in the store are removed
+    the store counts        checkpoints here that do not follow from the newest undamaged one there are removed
     except its successors   what this machine saved after its last upload is newer, and stays
     damage                  a file with another size or checksum: warn, and take the checkpoint before
 
@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable
 
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
@@ -51,14 +50,20 @@ class Known:
         return known if isinstance(known, dict) else {}
 
     def write(self, known: dict[str, Any]) -> None:
-        """Replaces it.
-
-        Raises:
-          OSError: the disk is full.
-        """
+        """Replaces it; raises OSError if the disk is full."""
         with open(f"{self._path}.new", "w", encoding="utf-8") as file:
             json.dump(known, file)
         os.replace(f"{self._path}.new", self._path)
+
+    def note_newest(self, unit: Unit, manifest: Manifest) -> None:
+        """Replaces what it says of the newest unit, not what it knows of damage; raises OSError as `write` does."""
+        damaged = self.read().get(_DAMAGED)
+        self.write({**describe_newest(unit, manifest), **({_DAMAGED: damaged} if damaged else {})})
+
+    def newest_step(self) -> int | None:
+        """Returns the step of the newest unit, or None if this machine knows none."""
+        unit = unit_of(f"{self.read().get('newest')}.index")
+        return unit.step if unit else None
 
 
 def describe_newest(unit: Unit | None, manifest: Manifest | None) -> dict[str, Any]:
@@ -96,6 +101,7 @@ class Fetcher:
         """Sends nothing yet."""
         self._store, self._folder = store, folder
         self._damaged: dict[str, str] = {}  # name -> stamp of the files that were found damaged
+        self._warned: set[str] = set()  # of these files
 
     def fetch_for_training(self) -> None:
         """Makes the folder what the training continues from.
@@ -108,24 +114,57 @@ class Fetcher:
           OSError: the folder cannot be written.
         """
         names = self._store.names(is_deep=True)
-        units = self.units(names)
-        newest = units[-1] if units else None
-        manifest = manifests.read_manifest(self._store, newest) if newest else None
-        of_store, known = describe_newest(newest, manifest), Known(self._folder)
+        units, known = self.units(names), Known(self._folder)
         before = known.read()
         self._damaged = dict(before.pop(_DAMAGED, {}))
-        if of_store != before and not (manifest and self._has(manifest)):
+        newest, _ = self._newest_sound(units, names)
+        if not self._follows(before, [unit for unit in units if newest is None or unit >= newest]):
             self._remove([name for name in local_files(self._folder) if name != run_record.LAUNCH_NAME])
         here = local_files(self._folder)
         self.fetch_files([name for name in names if is_small(name) and name not in here])
-        is_here = any(newest <= unit for unit in manifests.files_by_unit(here)) if newest else True
+        is_here = any(newest <= unit for unit in manifests.files_by_unit(here)) if newest else not units
         if not is_here and self.fetch_newest(units) is None:
             raise CheckpointError("checkpoint_unreadable", f"--train_dir={self._store.url}: all checkpoints there are "
                                   "damaged; restore one, or remove them to start from new parameters")
         if not manifests.recorded_unit(os.path.join(self._folder, BEST)):
             self.below(BEST).fetch_newest_of_all()
         with noticing_full_disk(self._folder):
-            known.write({**of_store, **({_DAMAGED: self._damaged} if self._damaged else {})})
+            known.write({**describe_newest(*self._newest_sound(units, names)),
+                         **({_DAMAGED: self._damaged} if self._damaged else {})})
+
+    def _newest_sound(self, units: Sequence[Unit], names: Mapping[str, int]) -> tuple[Unit | None, Manifest | None]:
+        """Returns the newest unit of which no damage is known, nor of its checkpoint, and its manifest."""
+        for unit in reversed(units):
+            manifest, checkpoint = manifests.read_manifest(self._store, unit), Unit(unit.step)
+            has_checkpoint = checkpoint in units and (not unit.is_delta or self._is_sound(
+                checkpoint, manifests.read_manifest(self._store, checkpoint), names))
+            if has_checkpoint and self._is_sound(unit, manifest, names):
+                return unit, manifest
+        return None, None
+
+    def _is_sound(self, unit: Unit, manifest: Manifest | None, names: Mapping[str, int]) -> bool:
+        """Returns whether no damage of a unit is known before it is fetched; warns otherwise."""
+        for name, (size, _) in _expected(unit, manifest, names).items():
+            if fault := self._known_fault(name, size, names):
+                self._warn(unit, name, fault)
+                return False
+        return True
+
+    def _warn(self, unit: Unit, name: str, fault: str) -> None:
+        if name not in self._warned:
+            _log.warning("%s/%s is damaged: %s %s; it is skipped", self._store.url, unit.name, name, fault)
+            self._warned.add(name)
+
+    def _follows(self, before: Mapping[str, Any], units: Collection[Unit]) -> bool:
+        """Returns whether what is here follows from the store: from one of its newest units.
+
+        Args:
+          before: what this machine knew of the newest one.
+          units: the newest undamaged one, and the damaged ones after it, which it may have been before.
+        """
+        known = [(unit, manifests.read_manifest(self._store, unit)) for unit in units]
+        return before in [describe_newest(*pair) for pair in known or [(None, None)]] or any(
+            manifest and self._has(manifest) for _, manifest in known)
 
     def below(self, folder: str) -> Fetcher:
         """Returns what fetches a folder in this one."""
@@ -177,19 +216,18 @@ class Fetcher:
         """
         manifest = manifests.read_manifest(self._store, unit)
         names = self._store.names()
-        files = list(manifest.files) if manifest else manifests.files_by_unit(names).get(unit, [])
-        if (manifest and unit.manifest not in names) or f"{unit.name}.index" not in files:
+        expected = _expected(unit, manifest, names)
+        if (manifest and unit.manifest not in names) or f"{unit.name}.index" not in expected:
             raise RemovedError(f"{unit.name} was removed in the meantime")
-        expected = manifest.files if manifest else {name: (names[name], "") for name in files}
+        if not self._is_sound(unit, manifest, names):
+            self._remove(expected)
+            return False
         num_bytes = sum(size for size, _ in expected.values())
         _log.info("fetching %s/%s (%.3g MB)", self._store.url, unit.name, num_bytes / 1e6)
-        files.sort(key=lambda name: name.endswith(".index"))  # last: without it there is no checkpoint
-        faults = itertools.chain(((name, self._known_fault(name, expected[name][0], names)) for name in files),
-                                 ((name, self._fetch_checked(name, *expected[name])) for name in files))
-        for name, fault in faults:
-            if fault:
-                _log.warning("%s/%s is damaged: %s %s; it is skipped", self._store.url, unit.name, name, fault)
-                self._remove(files)
+        for name in sorted(expected, key=lambda name: name.endswith(".index")):  # last: without it no checkpoint
+            if fault := self._fetch_checked(name, *expected[name]):
+                self._warn(unit, name, fault)
+                self._remove(expected)
                 return False
         return True
 
@@ -224,6 +262,13 @@ class Fetcher:
         for name in sorted(names, key=lambda name: not name.endswith(".index")):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(os.path.join(self._folder, name))
+
+
+def _expected(unit: Unit, manifest: Manifest | None, names: Mapping[str, int]) -> Mapping[str, tuple[int, str]]:
+    """Returns name -> (bytes, SHA-256, or "" without a manifest) of the files that a unit must have."""
+    if manifest:
+        return manifest.files
+    return {name: (names[name], "") for name in manifests.files_by_unit(names).get(unit, [])}
 
 
 def is_event_file(name: str) -> bool:

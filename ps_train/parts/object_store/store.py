@@ -188,20 +188,17 @@ class ObjectStore:
         """
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            with translated(passing=(_FullDiskError,)), noticing_full_disk(os.path.dirname(path)):
+            with (_raising_removed(name), translated(passing=(_FullDiskError,)),
+                  noticing_full_disk(os.path.dirname(path))):
                 self._fs.get_file(self._path(name), f"{path}.new")
             os.replace(f"{path}.new", path)
-        except StoreError as error:
-            if error.kind == "missing":
-                raise RemovedError(f"{name} was removed in the meantime") from None
-            raise
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(f"{path}.new")
 
     def stamp(self, name: str) -> str:
-        """Returns a text that changes when the object does."""
-        with translated():
+        """Returns a text that changes when the object does; raises RemovedError and StoreError as `get` does."""
+        with _raising_removed(name), translated():
             return str(self._fs.checksum(self._path(name)))
 
     def remove(self, names: Collection[str]) -> None:
@@ -258,6 +255,9 @@ class PatientStore(ObjectStore):
     def get(self, name: str, path: str) -> None:
         self._insist(functools.partial(super().get, name, path))
 
+    def stamp(self, name: str) -> str:
+        return self._insist(functools.partial(super().stamp, name))
+
     def _insist(self, call: Callable[[], Any]) -> Any:
         return insist(call, f"{self.flag}={self.url}", self._timeout_secs, self._stop)
 
@@ -276,6 +276,17 @@ def noticing_full_disk(folder: str) -> Iterator[None]:
             raise
         raise _FullDiskError("disk_full", f"{folder}: {os.strerror(error.errno)}; make room there, or "
                              "let TMPDIR name a folder with more room") from None
+
+
+@contextlib.contextmanager
+def _raising_removed(name: str) -> Iterator[None]:
+    """Raises RemovedError where its body does not find an object that was listed."""
+    try:
+        yield
+    except StoreError as error:
+        if error.kind == "missing":
+            raise RemovedError(f"{name} was removed in the meantime") from None
+        raise
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ class CheckpointMirror:
 
     def __init__(
         self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None],
-        note_uploaded: Callable[[Unit, Manifest], None] = lambda unit, manifest: None, *, has_one: bool = False,
+        note_uploaded: Callable[[Unit, Manifest, bool], None] = lambda *_: None, *, has_one: bool = False,
     ) -> None:
         """Sends nothing yet.
 
@@ -52,7 +52,7 @@ class CheckpointMirror:
           folder: the same on this machine.
           keep_max: checkpoints to keep in the store.
           check_lock: called before a checkpoint becomes visible or is removed.
-          note_uploaded: takes each unit that has become visible.
+          note_uploaded: takes each unit that is visible there, its manifest, and whether it was sent.
           has_one: whether the store has no other checkpoint than the last one, even one of a later step.
         """
         self._has_one = has_one
@@ -120,7 +120,7 @@ class CheckpointMirror:
         if is_new:
             self._send(unit, manifest, names)
         # Again if it was there already: an attempt before this one may have failed in the midst of these.
-        self._note_uploaded(unit, manifest)
+        self._note_uploaded(unit, manifest, is_new)
         self._check_lock()
         self._record_and_prune(unit)
         self.uploaded[unit] = state
@@ -197,6 +197,7 @@ class Uploader:
         self._asked = self._done = 0  # the number of the newest flush, and of the newest that is done
         self._reason, self._is_over = "", False
         self._uploaded_secs: float | None = None
+        self._fetched_step = self._known.newest_step()  # in the store, before this process uploads
         self._thread = threading.Thread(target=self._work, daemon=True, name="uploading")
 
     def start(self) -> None:
@@ -222,7 +223,7 @@ class Uploader:
         """
         newest = manifests.recorded_unit(self._folder)
         steps = [unit.step for unit in list(self._mirrors[0].uploaded)]
-        step = max(steps, default=None)
+        step = max(steps, default=self._fetched_step)
         behind = newest.step - (step or 0) if newest else 0
         secs = None if self._uploaded_secs is None else time.monotonic() - self._uploaded_secs
         return {"step": step, "behind_steps": max(0, behind), "secs": secs, "reason": self._reason}
@@ -235,9 +236,10 @@ class Uploader:
             self._is_over = True
             self._wake.set()
 
-    def _note_uploaded(self, unit: Unit, manifest: Manifest) -> None:
-        self._uploaded_secs = time.monotonic()
-        self._known.write(fetching.describe_newest(unit, manifest))
+    def _note_uploaded(self, unit: Unit, manifest: Manifest, is_new: bool) -> None:
+        if is_new:
+            self._uploaded_secs = time.monotonic()
+        self._known.note_newest(unit, manifest)
 
     def _work(self) -> None:
         pause_secs = 0.0
