@@ -13,7 +13,9 @@ from typing import Callable
 class ForkedTask:
     """A task that the launcher starts, with the part of `subprocess.Popen` that launch/process.py uses."""
 
-    def __init__(self, become_task: Callable[..., None], command: Sequence[str], stdout, env, pass_fds, preexec_fn):
+    def __init__(
+        self, become_task: Callable[..., None], command: Sequence[str], stdout, env, cwd, pass_fds, preexec_fn
+    ):
         """Forks; returns when the task has a session of its own and ends with the launcher, as after Popen."""
         self.returncode: int | None = None
         sys.stdout.flush()  # the task has a copy of what is not written yet
@@ -25,7 +27,7 @@ class ForkedTask:
                 if preexec_fn is not None:
                     preexec_fn()
                 os.close(is_ready)
-                request = {"module": command[2], "arguments": command[3:], "cwd": os.getcwd(), "environ": env}
+                request = {"module": command[2], "arguments": command[3:], "cwd": cwd, "environ": env}
                 become_task(request, stdout.fileno(), pass_fds)
             finally:
                 os._exit(1)
@@ -50,10 +52,10 @@ def install(become_task: Callable[..., None]) -> None:
     """
     from ps_train.launch import process, spare  # noqa: PLC0415 (the fork server has imported them)
 
-    def start(command, *, stdin, stdout, stderr, env, pass_fds, start_new_session, preexec_fn):
+    def start(command, *, stdin, stdout, stderr, env, cwd, pass_fds, start_new_session, preexec_fn):
         if list(command[1:3]) == ["-m", "ps_train"]:
-            return ForkedTask(become_task, command, stdout, env, pass_fds, preexec_fn)
-        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, pass_fds=pass_fds,
+            return ForkedTask(become_task, command, stdout, env, cwd, pass_fds, preexec_fn)
+        return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, pass_fds=pass_fds,
                                 start_new_session=start_new_session, preexec_fn=preexec_fn)
 
     spare.Spares.keep_ready = lambda self: None  # a fork starts as soon as a spare

@@ -69,9 +69,9 @@ def _run(configs: Sequence[Config], timeout_secs: float) -> list[Any]:
     try:
         ended, running = futures.wait(tasks, timeout_secs, futures.FIRST_EXCEPTION)
         overdue = [] if any(task.exception() for task in ended) else sorted(tasks[task] for task in running)
+    finally:  # KeyboardInterrupt in a notebook, too
         stop.set()
         ended, _ = futures.wait(tasks, configs[0].stop_timeout_secs)
-    finally:
         # A process that ends while a thread is inside TensorFlow is aborted.
         threads.join_named(threads.CLOSING, timeout_secs=_CLOSE_SECS)
     if overdue:

@@ -130,6 +130,7 @@ def started(
             port.close()
         for process in cluster.all:
             process.kill()
+            process.close()
 
 
 def run_to_end(

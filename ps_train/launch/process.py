@@ -69,6 +69,10 @@ class ChildReports:
         """The open file, for the child."""
         return self._file.fileno()
 
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
     def of_line(self, line: str) -> Report | None:
         """Returns the report of which a line of the log is part, or None. Call it with the lines in their order."""
         self._read()
@@ -127,6 +131,7 @@ class Process:
         self._unfinished_line = b""
         self._command = command
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
+        self._folder = os.getcwd()  # also of a restart: a program may change to another one meanwhile
         self._held_port = held_port
         self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
         self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
@@ -170,7 +175,7 @@ class Process:
         environ = {**self._environ, **{name: str(descriptor) for name, descriptor in inherited.items()}}
         # In its own session: Ctrl-C in the terminal reaches only the launcher, which then decides.
         return subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
+            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ, cwd=self._folder,
             pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=killed_with_parent())
 
     def poll(self) -> int | None:
@@ -215,6 +220,12 @@ class Process:
             self._send(signal.SIGKILL)
         while self.poll() is None:
             time.sleep(POLL_SECS)
+
+    def close(self) -> None:
+        """Closes its files, once it has ended for good and its output was read."""
+        for file in (self._log, self._reader):
+            file.close()
+        self._reports.close()
 
     def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended since the check

@@ -9,6 +9,7 @@ The import is most of the time until a lost task of a small model trains again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import runpy
@@ -96,7 +97,9 @@ class Spares:
     def keep_ready(self) -> None:
         """Starts a spare, if there is none, and the tasks have had the time to start. Call it while all tasks run."""
         if self._spare is None and self._clock() - self._taken_secs > _QUIET_SECS:
-            self._spare = self._start(self._environ)
+            self._taken_secs = self._clock()
+            with contextlib.suppress(OSError):  # no process or memory is left for it; the tasks do without
+                self._spare = self._start(self._environ)
 
     def become(
         self, command: Sequence[str], environ: Mapping[str, str], log: int, files: Mapping[str, int]

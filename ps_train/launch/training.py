@@ -57,6 +57,7 @@ class Training:
     """
 
     _code: Sequence[ProgramCode] = ()
+    _folder = ""  # the working directory at the launch; the program may change to another one meanwhile
     _import_path = ""
 
     def __init__(
@@ -141,6 +142,7 @@ class Training:
         if reports.is_launched():
             raise ConfigError("launch_in_task", "this process is a task of a training, and imports the module that "
                               "launches it; put the launch behind `if __name__ == \"__main__\":`")
+        self._folder = os.getcwd()
         self._signals, self._display, self._result = [], self._recorder(), None
         self._ended = threading.Event()
         _launched[self._ended] = self._signals
@@ -202,9 +204,9 @@ class Training:
           ClusterLostError: the tasks did not end in time; the message names those that still ran.
           Exception: that of the first task at fault; a PsTrainError has the exit code.
         """
+        self._config, _ = launcher.make_folders(self._config, self._launch_config)
         if self._code:
-            folder = os.path.abspath(self._write_code().train_dir)
-            sys.path.insert(0, folder)
+            sys.path.insert(0, os.path.abspath(self._write_code().train_dir))
             for code in self._code:
                 sys.modules.pop(code.name, None)
         return in_threads.run_tasks(self._config, self._launch_config, timeout_secs)
@@ -260,7 +262,8 @@ class Training:
         command = command_lines.on_this_python([verb, f"--train_dir={self.train_dir}", *flags])
         try:
             ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-                                   timeout=_ASK_SECS, preexec_fn=killed_with_parent())
+                                   timeout=_ASK_SECS, preexec_fn=killed_with_parent(),
+                                   env={**os.environ, **self._variables()}, cwd=self._folder or None)
         except subprocess.TimeoutExpired:
             raise ClusterLostError("timed_out", f"no answer to `ps_train {verb}` within {_ASK_SECS:g} s") from None
         if ended.returncode and not ended.stdout.startswith("{"):
@@ -277,7 +280,7 @@ class Training:
 
     def _run_to_result(self) -> Result:
         error: BaseException | None = None
-        start_secs, num_events = time.monotonic(), len(events_of(self.train_dir))
+        start_secs, num_events = time.monotonic(), len(events_of(self._train_path()))
         try:
             self._run()
         except LaunchError as launch_error:
@@ -285,8 +288,13 @@ class Training:
         except BaseException as other_error:  # noqa: BLE001 (raised by wait)
             error = other_error
         return make_result(
-            events_of(self.train_dir)[num_events:], error, secs=time.monotonic() - start_secs,
-            exit_codes=self._exit_codes, train_dir=self.train_dir, log_dir=self._log_dir)
+            events_of(self._train_path())[num_events:], error, secs=time.monotonic() - start_secs,
+            exit_codes=self._exit_codes, train_dir=self._train_path(), log_dir=self._log_dir)
+
+    def _train_path(self) -> str:
+        """Returns the train_dir as it is found from any working directory."""
+        is_path = self.train_dir and "://" not in self.train_dir
+        return os.path.join(self._folder, self.train_dir) if is_path else self.train_dir
 
     def _end(self, number: int) -> None:
         """Ends it as a signal would; KeyboardInterrupt while it waits kills the tasks."""
@@ -329,8 +337,8 @@ class Training:
         with launcher.started(commands, holders, self._log_dir, display) as cluster, \
                 contextlib.closing(Spares(commands[0].environ)) as spares:
             max_restarts = self._launch_config.max_restarts
-            restarts = Restarts(max_restarts, display.write,
-                                spares=spares if max_restarts and not config.tf_log else None)
+            has_spares = max_restarts and machines.is_here and not config.tf_log
+            restarts = Restarts(max_restarts, display.write, spares=spares if has_spares else None)
             error = launcher.run_to_end(cluster, display, signals, restarts, grace_secs)
         self._exit_codes = {process.name: process.exit_code or 0 for process in cluster.all}
         display.close(signals)

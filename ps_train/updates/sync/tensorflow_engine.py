@@ -76,7 +76,7 @@ def build_engine(
 def _begin_step(classic: Any, global_step: tf.Variable, num_steps: int) -> tf.Operation:
     """Raises the global step by `num_steps`, and drops the gradients that an earlier session left."""
     step = global_step.read_value() + num_steps
-    # TensorFlow has no public name for its aggregation.
+    # TensorFlow has no public name for its accumulators.
     wrapped = [aggregation.Accumulator(*pair) for pair in classic._accumulator_list]  # noqa: SLF001
     with tf.control_dependencies(aggregation.restart(wrapped, step)):
         return tf.group(global_step.assign(step))

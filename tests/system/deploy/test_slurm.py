@@ -129,6 +129,7 @@ def test_a_job_is_queued_again_where_that_may_help(run_batch, tmp_path, code, re
     ("exit $((SLURM_PROCID == 1 ? 2 : 143))", 2, False),
     ("exit $((SLURM_PROCID == 1 ? 137 : 138))", 138, True),
     ("echo '1: ps_train: stopped at step 7 [stop_requested]' >&2; exit 143", 143, False),
+    ("""echo '1: {"time": "", "code": "stop_requested", "exit_code": 143}' >&2; exit 143""", 143, False),
 ])
 def test_a_fault_of_one_task_and_a_request_to_stop_end_the_job(run_batch, tmp_path, script, code, is_queued_again):
     """A chief that fails ends the others with 138, which is the larger code and so that of srun."""
