@@ -5,6 +5,7 @@ Nothing here imports TensorFlow: a pure test should not wait for it.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -25,6 +26,16 @@ hypothesis.settings.load_profile("ps_train")
 def _notes_of_launches(tmp_path_factory):
     """Launches in tests note their folders where no other process, and no person, looks for them."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was():
+    """A test that runs the command line in its process leaves no handler on the log for the next ones."""
+    logger = logging.getLogger("ps_train")
+    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture
