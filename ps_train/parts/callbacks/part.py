@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, StoppedError
 from ps_train.part import Part
 from ps_train.parts.callbacks.flags import parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
@@ -57,14 +57,17 @@ class CallbacksPart(Part):
         try:
             yield
         except BaseException as error:
-            if (thread := self._closed_thread()) and thread.error not in (None, error):
+            if (thread := self._closed_thread(is_stopped=isinstance(error, StoppedError))) and (
+                    thread.error not in (None, error)):
                 _log.warning("a callback failed, too: %s: %s", type(thread.error).__name__, thread.error)
             raise
         if thread := self._closed_thread():
             thread.check()
 
-    def _closed_thread(self) -> CallbackThread | None:
-        if self._thread is not None:
+    def _closed_thread(self, is_stopped: bool = False) -> CallbackThread | None:
+        if self._thread is not None and is_stopped:  # most of that time was for the last step and the checkpoint
+            self._thread.close(self._config.stop_timeout_secs / 4, leaves_out_progress=True)
+        elif self._thread is not None:
             self._thread.close()
         return self._thread
 

@@ -7,6 +7,7 @@ A slow callback does not delay a step: events wait in a queue, and where that is
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -15,8 +16,9 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from ps_train.errors import UserCodeError
 
+_PROGRESS = ("progress", "workers")
 _MOST_WAITING = 1000  # events, from which on progress is left out
-_CLOSE_SECS = 60.0  # for the events that wait when training has ended
+CLOSE_SECS = 60.0  # for the events that wait when training has ended
 _log = logging.getLogger(__name__)
 
 
@@ -100,19 +102,31 @@ class CallbackThread:
 
     def put(self, event: CallbackEvent) -> None:
         """Lets the callbacks be called with an event; any thread may call this."""
-        if event.kind in ("progress", "workers") and self._events.qsize() >= _MOST_WAITING:
+        if event.kind in _PROGRESS and self._events.qsize() >= _MOST_WAITING:
             if not self._has_warned:
                 _log.warning("the callbacks are slow: %d events wait, so progress is left out", _MOST_WAITING)
             self._has_warned = True
         else:
             self._events.put(event)
 
-    def close(self) -> None:
-        """Waits until the callbacks were called with all events, in bounded time."""
+    def close(self, timeout_secs: float = CLOSE_SECS, *, leaves_out_progress: bool = False) -> None:
+        """Waits until the callbacks were called with the events that wait, in bounded time.
+
+        Args:
+          leaves_out_progress: of a task that was asked to stop: what matters is the end.
+        """
+        if leaves_out_progress:
+            waiting: list[CallbackEvent | None] = []
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waiting.append(self._events.get_nowait())
+            for event in waiting:
+                if event is not None and event.kind not in _PROGRESS:
+                    self._events.put(event)
         self._events.put(None)
-        self._thread.join(_CLOSE_SECS)
+        self._thread.join(timeout_secs)
         if self._thread.is_alive():
-            _log.warning("the callbacks have not ended within %g s; leaving them", _CLOSE_SECS)
+            _log.warning("the callbacks have not ended within %g s; leaving them", timeout_secs)
 
     def _work(self) -> None:
         try:

@@ -121,3 +121,25 @@ def test_another_form_is_refused(text):
     """The error shows the right one."""
     with raises("flag_malformed"):
         parse_callbacks("--callbacks", text)
+
+
+def test_a_task_that_is_stopped_leaves_out_progress_but_not_the_end():
+    """Its time to stop is bounded, and a tracker must learn that the run is over."""
+    gate, has_begun, calls = threading.Event(), threading.Event(), []
+
+    def wait(event):
+        calls.append((event.kind, event.step))
+        has_begun.set()
+        gate.wait(30)
+
+    made = CallbackThread([lambda training: wait], TRAINING)
+    made.start(10)
+    made.put(event(0))
+    assert has_begun.wait(30)
+    for number in range(1, 9):
+        made.put(event(number))
+    made.put(event(9, "end"))
+    made.close(0.01, leaves_out_progress=True)
+    gate.set()
+    made.close(30)
+    assert calls == [("progress", 0), ("end", 9)]
