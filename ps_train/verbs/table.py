@@ -23,7 +23,7 @@ NAMES = tuple(_PLACES)
 
 # The flags that `ps_train --help` names: those that nearly every training gives.
 _COMMON = ("job_name", "task_index", "ps_hosts", "worker_hosts", "train_dir", "model", "dataset", "data_dir",
-           "train_steps", "batch_size", "learning_rate", "sync_replicas", "communication_period")
+           "train_steps", "batch_size", "learning_rate", "sync_replicas")
 _WIDTH = 80  # of a terminal
 _TITLE = "Parameter-server training for TensorFlow 1 graph code, one process per task."
 _SCREEN = """\
@@ -37,8 +37,7 @@ Common flags:
 `ps_train VERB --help` shows a verb and its flags, `--help_all` everything.
 {notes}"""
 _NOTES = """\
-If TF_CONFIG is set, it replaces the four cluster flags.
---flagfile=FILE reads further flags from a file, one per line.
+TF_CONFIG replaces the cluster flags; --config=FILE reads flags from a file.
 """
 _EXIT_CODES = """\
 Exit codes: 0 done, 1 a fault in your code or data, 2 bad configuration,

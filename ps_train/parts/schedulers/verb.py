@@ -46,5 +46,5 @@ def _print(argv: Sequence[str]) -> None:
 TF_CONFIG = Verb(
     usage="""\
   ps_train tf_config --cluster_from=SCHEDULER [--cluster_tasks=ps:2,...]
-           Print the TF_CONFIG of this task, for verbs and programs that read it.""",
+           Print the TF_CONFIG of this task, for what reads it.""",
     run=_print, flags_help=lambda _: fields.help_text(PlaceConfig))
