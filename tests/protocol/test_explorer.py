@@ -24,7 +24,7 @@ def test_a_training_without_a_fault_ends_in_the_same_way_every_time(setting):
 def test_no_walk_breaks_an_invariant(setting):
     """`python -m tests.protocol walk` takes more of them."""
     num_points = explorer.run(Schedule(setting)).points
-    for seed in range(1, 16):
+    for seed in range(1, 14):
         schedule = explorer.walk(setting, seed, num_points)
         assert explorer.run(schedule).failure == "", schedule
 
