@@ -53,10 +53,13 @@ class Part:
         """Returns the `tasks.setup.WorkerSettings` of this worker, with what the part needs changed in them."""
         return settings
 
-    def around_task(self) -> contextlib.AbstractContextManager:
+    def around_task(self, stop: Any) -> contextlib.AbstractContextManager:
         """Returns a context around the whole task, which is entered before a socket opens, and may refuse.
 
         It is the only method that a ps calls, too, if the row of the part says `is_in_ps`.
+
+        Args:
+          stop: the event that ends the task.
 
         Raises:
           PsTrainError: the part cannot do what the flags ask for; raised when the context is entered.

@@ -11,6 +11,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+import threading
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -167,12 +168,15 @@ def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[li
 
 
 @contextlib.contextmanager
-def readable_words(words: Sequence[str], needs: str, flag: str = "--train_dir") -> Iterator[list[str]]:
+def readable_words(
+    words: Sequence[str], needs: str, flag: str = "--train_dir", stop: threading.Event | None = None
+) -> Iterator[list[str]]:
     """Yields the arguments of a verb that reads a train_dir: with a folder on this machine, for as long as it runs.
 
     Args:
       needs: what it reads besides small files: "checkpoint", "curves" for event files, or "".
       flag: which flag has the folder, for errors; among the arguments it is --train_dir.
+      stop: ends waits in a task; a verb has none.
 
     Raises:
       PsTrainError: the train_dir cannot be read.
@@ -180,7 +184,7 @@ def readable_words(words: Sequence[str], needs: str, flag: str = "--train_dir") 
     with contextlib.ExitStack() as stack:
         for row in TABLE:
             if row.read:
-                words = stack.enter_context(_attribute(row, *row.read.split(":"))(words, needs, flag))
+                words = stack.enter_context(_attribute(row, *row.read.split(":"))(words, needs, flag, stop))
         yield list(words)
 
 

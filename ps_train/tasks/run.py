@@ -45,7 +45,7 @@ def _run_role(
     config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, stop: threading.Event
 ) -> WorkerResult | None:
     parts = table.make_parts(config, cluster)
-    with parts.around_task():
+    with parts.around_task(stop):
         if cluster.job == "ps":
             _refuse_existing_servers(config, cluster)
             _serve_until_done(config, cluster, stop)

@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import logging
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
@@ -48,7 +49,7 @@ class CallbacksPart(Part):
         self._last = (clock.now(), 0)
 
     @contextlib.contextmanager
-    def around_task(self) -> Iterator[None]:
+    def around_task(self, stop: threading.Event) -> Iterator[None]:
         """Waits at the end until all events have reached the callbacks.
 
         Raises:

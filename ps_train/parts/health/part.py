@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
@@ -38,7 +39,7 @@ class HealthPart(Part):
         self._exposition = Exposition(self._counts, cluster.job, cluster.index)
 
     @contextlib.contextmanager
-    def around_task(self) -> Iterator[None]:
+    def around_task(self, stop: threading.Event) -> Iterator[None]:
         """Serves while the task runs."""
         pages = Pages(self._waits_for, self._exposition.text, self._exposition.content_type)
         with serving(self._host, self._port, pages):

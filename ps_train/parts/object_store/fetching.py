@@ -162,8 +162,10 @@ class Fetcher:
           before: what this machine knew of the newest one.
           units: the newest undamaged one, and the damaged ones after it, which it may have been before.
         """
+        if not units:
+            return not before
         known = [(unit, manifests.read_manifest(self._store, unit)) for unit in units]
-        return before in [describe_newest(*pair) for pair in known or [(None, None)]] or any(
+        return before in [describe_newest(*pair) for pair in known] or any(
             manifest and self._has(manifest) for _, manifest in known)
 
     def below(self, folder: str) -> Fetcher:

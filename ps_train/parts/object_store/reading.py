@@ -26,22 +26,25 @@ from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, Pati
 from ps_train.runtime import logs
 
 _FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for each listing and file: small ones, and those of a checkpoint and events
-_PREFIX, _LOCK = "ps_train-fetched-", ".lock"
+_PREFIX, _NEW_PREFIX, _LOCK = "ps_train-fetched-", "ps_train-new-", ".lock"
 
 
 @contextlib.contextmanager
-def fetched_words(words: Sequence[str], needs: str, flag: str = TRAIN_DIR) -> Iterator[list[str]]:
+def fetched_words(
+    words: Sequence[str], needs: str, flag: str = TRAIN_DIR, stop: threading.Event | None = None
+) -> Iterator[list[str]]:
     """Yields the arguments of a verb with a folder of this machine in place of a URL.
 
     Args:
       words: the arguments; if there is a folder, as --train_dir.
       needs: "checkpoint": that of --checkpoint, or the newest; "curves": event files; "": neither.
       flag: which flag the user gave, for errors.
+      stop: ends the wait, in a task; a verb has none.
 
     Raises:
       ConfigError: the store cannot be used, or has no such training or checkpoint.
       ClusterLostError: it does not answer.
-      StoppedError: SIGTERM came.
+      StoppedError: SIGTERM came, or `stop` was set.
     """
     url = _value(words, "train_dir")
     if "://" not in url:
@@ -51,10 +54,10 @@ def fetched_words(words: Sequence[str], needs: str, flag: str = TRAIN_DIR) -> It
     if protocol_of(_value(words, "checkpoint")):
         raise ConfigError("path_is_url", "--checkpoint: got a URL; give its step, or best")
     with _raising_on_sigterm(), _temporary_folder() as folder, _named(folder, url.rstrip("/")):
-        timeout_secs, never = _FETCH_SECS if needs else _FILES_SECS, threading.Event()
+        timeout_secs, stop = _FETCH_SECS if needs else _FILES_SECS, stop or threading.Event()
         place = f"{flag}={url}"
-        store = PatientStore(insist(lambda: open_store(url, flag), place, timeout_secs, never), timeout_secs, never)
-        listing_again(lambda: _fetch(store, folder, needs, _value(words, "checkpoint")), place, never)
+        store = PatientStore(insist(lambda: open_store(url, flag), place, timeout_secs, stop), timeout_secs, stop)
+        listing_again(lambda: _fetch(store, folder, needs, _value(words, "checkpoint")), place, stop)
         rest = _without(words, "train_dir")
         if needs == "curves" and not _value(words, "output"):
             rest.append("--output=report.html")  # the folder of the training lasts no longer than the verb
@@ -93,10 +96,14 @@ def _raising_on_sigterm() -> Iterator[None]:
 def _temporary_folder() -> Iterator[str]:
     """Yields a new folder, which is removed at the end, or else by the next process after this one."""
     _remove_leftovers()
-    folder = tempfile.mkdtemp(prefix=_PREFIX)
+    folder = tempfile.mkdtemp(prefix=_NEW_PREFIX)
     try:
         with open(os.path.join(folder, _LOCK), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # as long as this process lives
+            parent, name = os.path.split(folder)
+            locked_folder = os.path.join(parent, _PREFIX + name.removeprefix(_NEW_PREFIX))
+            os.rename(folder, locked_folder)  # no other process has seen it before it was locked
+            folder = locked_folder
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # a download that nobody waits for may still write there
@@ -105,9 +112,9 @@ def _temporary_folder() -> Iterator[str]:
 def _remove_leftovers() -> None:
     for entry in os.scandir(tempfile.gettempdir()):
         if entry.name.startswith(_PREFIX):
-            with contextlib.suppress(OSError):  # another user's, in use, or just being made or removed
-                with open(os.path.join(entry.path, _LOCK), "rb") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Errors: it is another user's, in use, or just being removed.
+            with contextlib.suppress(OSError), open(os.path.join(entry.path, _LOCK), "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -43,6 +44,7 @@ class WarmStartPart(Part):
         self._variables: list[tf.Variable] = []
         self._fetched = contextlib.ExitStack()
         self._warm_start: WarmStart | None = None
+        self._stop: threading.Event | None = None  # none where no task runs
 
     def update(self, update: Update) -> Update:
         """Takes note of the variables."""
@@ -50,8 +52,9 @@ class WarmStartPart(Part):
         return update
 
     @contextlib.contextmanager
-    def around_task(self) -> Iterator[None]:
+    def around_task(self, stop: threading.Event) -> Iterator[None]:
         """Keeps what is fetched from a store while the task runs."""
+        self._stop = stop
         with self._fetched:
             yield
 
@@ -59,7 +62,7 @@ class WarmStartPart(Part):
         """Finds the variables in the checkpoint, if the parameters will be new; raises as `WarmStart` does."""
         if path is None and self._warm_start is None:
             atexit.register(self._fetched.close)  # where no task runs: the launcher only checks the graph
-            path = self._fetched.enter_context(_on_this_machine(self._path))
+            path = self._fetched.enter_context(_on_this_machine(self._path, self._stop))
             self._warm_start = WarmStart(path, self._pairs, self._variables)
 
     def before_server(self, task: PreparedWorker) -> None:
@@ -74,7 +77,7 @@ class WarmStartPart(Part):
 
 
 @contextlib.contextmanager
-def _on_this_machine(path: str) -> Iterator[str]:
+def _on_this_machine(path: str, stop: threading.Event | None) -> Iterator[str]:
     """Yields the path of a checkpoint or folder that TensorFlow can read; of one in a store while its body runs."""
     scheme, is_url, _ = path.partition("://")
     if not is_url or scheme in tf.io.gfile.get_registered_schemes():
@@ -84,7 +87,7 @@ def _on_this_machine(path: str) -> Iterator[str]:
     step = name.removeprefix("model.ckpt-")
     words = [f"--train_dir={folder}", f"--checkpoint={step}"] if step.isdecimal() and step != name else [
         f"--train_dir={path}"]
-    with table.readable_words(words, "checkpoint", "--init_checkpoint") as (word, *_):
+    with table.readable_words(words, "checkpoint", "--init_checkpoint", stop) as (word, *_):
         fetched = word.partition("=")[2]
         yield fetched if len(words) == 1 else os.path.join(fetched, name)
 

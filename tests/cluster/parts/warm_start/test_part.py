@@ -6,12 +6,15 @@ import glob
 import logging
 import os
 import shutil
+import threading
+import types
 
 import numpy as np
 import pytest
 
 from ps_train import testing
-from ps_train.parts.warm_start.part import WarmStart
+from ps_train.errors import StoppedError
+from ps_train.parts.warm_start.part import WarmStart, WarmStartPart
 from ps_train.storage import checkpoints
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -140,3 +143,22 @@ def test_a_global_step_of_the_checkpoint_is_that_of_each_worker(first, tmp_path)
         init_map="global_step:global_step", sync_replicas=True, sync_engine="tensorflow", step_timeout_secs=20.0,
         **_COMMON)
     assert result.outcomes[0].global_step == 9 and result.outcomes[0].first_step == 5
+
+
+def test_a_task_that_is_stopped_does_not_wait_for_a_store(monkeypatch):
+    """It fails for a while when the stop comes."""
+    pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
+    from ps_train.parts.object_store import reading  # noqa: PLC0415 (needs the extra)
+    from ps_train.parts.object_store.store import ObjectStore, StoreError  # noqa: PLC0415
+
+    stop = threading.Event()
+
+    def fail(self, *, is_deep):
+        stop.set()
+        raise StoreError("503 Slow Down")
+
+    monkeypatch.setattr(ObjectStore, "names", fail)
+    monkeypatch.setattr(reading, "_FETCH_SECS", 10.0)
+    part = WarmStartPart(types.SimpleNamespace(init_checkpoint="memory://first/train", init_map=""), None)
+    with raises("stopped", kind=StoppedError), part.around_task(stop):
+        part.check_origin(None)

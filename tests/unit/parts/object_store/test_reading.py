@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -88,3 +90,38 @@ def test_what_a_killed_verb_has_left_is_removed_by_the_next_one(store):
             process.kill()
             process.wait()
             process.stdout.close()
+
+
+def test_a_folder_that_is_just_being_made_is_no_leftover(store, monkeypatch):
+    """Another verb looks between the moment when its lock file is made and the one when it is locked."""
+    real = fcntl.flock
+
+    def flock(lock, operation):
+        if not operation & fcntl.LOCK_NB:
+            reading._remove_leftovers()
+        real(lock, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with reading._temporary_folder() as folder:
+        assert folders() == [os.path.basename(folder)]
+        reading._remove_leftovers()
+        assert os.path.exists(os.path.join(folder, ".lock"))
+    assert not folders()
+
+
+def test_a_leftover_is_removed_under_its_lock(store, monkeypatch):
+    """So that no other process uses it meanwhile."""
+    leftover = os.path.join(tempfile.gettempdir(), "ps_train-fetched-x")
+    os.mkdir(leftover)
+    open(os.path.join(leftover, ".lock"), "wb").close()
+    real, removed = shutil.rmtree, []
+
+    def rmtree(path, **options):
+        with open(os.path.join(path, ".lock"), "rb") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        removed.append(path)
+        real(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    reading._remove_leftovers()
+    assert removed == [leftover] and not folders()
