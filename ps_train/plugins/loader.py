@@ -34,6 +34,11 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _PROJECT = _PACKAGE.parent  # in a checkout, the folder of models/ and data/
 _INSTALLED = {"models": "models", "data": "datasets"}  # their names in an installed package, see setup.py
 _FLAG_FOLDERS = {"--model": "models", "--dataset": "data"}
+INPUT_PAIR = ("train_input_fn", "eval_input_fn")
+CONTRACTS = {  # what a module may have; a part may look for more
+    "model": ("model_fn", "DEFAULT_PARAMS", "make_optimizer", "serving_input_fn", "callbacks"),
+    "dataset": ("input_fn", *INPUT_PAIR, "DEFAULT_PARAMS", "prepare", "serving_input_fn"),
+}
 _MAX_LISTED = 12  # modules that an error lists
 
 
@@ -65,9 +70,8 @@ def load_dataset(name: str) -> Dataset:
       ConfigError: the module does not exist or has no input_fn, or a function has the wrong signature.
     """
     module = find_module("--dataset", name, function="input_fn")
-    pair = ("train_input_fn", "eval_input_fn")
-    if not hasattr(module, "input_fn") and any(hasattr(module, name) for name in pair):
-        (train, is_sharded), (evaluate, is_eval_sharded) = (_input_function(module, name) for name in pair)
+    if not hasattr(module, "input_fn") and any(hasattr(module, name) for name in INPUT_PAIR):
+        (train, is_sharded), (evaluate, is_eval_sharded) = (_input_function(module, name) for name in INPUT_PAIR)
         function = _by_mode(train, evaluate)
     else:
         function, is_sharded = _input_function(module, "input_fn")
@@ -211,6 +215,22 @@ def _candidates(folder: str, name: str) -> list[str]:
     in_folder = f"{folder}.{name}"
     is_in_working_dir = pathlib.Path(f"{name}.py").is_file() and not pathlib.Path(folder, f"{name}.py").is_file()
     return [name, in_folder] if is_in_working_dir else [in_folder, name]
+
+
+def file_of(flag: str, name: str, path: Sequence[str]) -> str | None:
+    """Returns the file that `find_module` would import in a process with that sys.path; None if that is not known."""
+    candidates = _candidates(_FLAG_FOLDERS[flag], name)
+    return next(filter(None, (imported_file(candidate, path) for candidate in candidates)), None)
+
+
+def imported_file(name: str, path: Sequence[str]) -> str | None:
+    """Returns the file of a module that a task would import, without an import here; None if that is not known."""
+    first, *others = name.split(".")
+    places = [pathlib.Path(folder, first, *others) for folder in path]
+    if others and first in _INSTALLED:
+        places.append(_default_folder(first).joinpath(*others))
+    files = (file for place in places for file in (place / "__init__.py", place.with_name(f"{place.name}.py")))
+    return next((str(file) for file in files if file.is_file()), None)
 
 
 def _entry_points(folder: str) -> Mapping[str, importlib.metadata.EntryPoint]:
