@@ -36,7 +36,7 @@ _OTHER_UNITS = {
         "tests/cluster/test_pages.py", "tests/cluster/test_recipes.py", "tests/system/test_sweep.py")),
     "docs/how_to": ([f"docs/{page}.md" for page in (
         "clusters", "config_files", "data", "embeddings", "inference", "kubernetes", "migrate", "operate", "profile",
-        "report")], ("tests/system/test_how_to.py",)),
+        "python", "report")], ("tests/system/test_how_to.py",)),
     "docs/tutorial": (("docs/tutorial", "docs/index.md"), ("tests/system/test_tutorial.py",)),
     "examples": (("examples",), ("tests/system/test_examples.py",)),
     "deploy": (("deploy", "docs/kubernetes.md", "docs/jobset.md", "docs/tutorial/kubernetes.md",

@@ -17,6 +17,7 @@ from ps_train.launch.spare import Spares
 GRACE_SECS = 10.0  # for the ps to end after the workers; and, by default, between SIGTERM and SIGKILL
 _CAUSE_SECS = 2.0  # a task that ends because another one fails may end before it
 FIRST_RETRYABLE_CODE = 128  # 0 is success, 1 to 127 are permanent: see errors.py
+_ALONE_SECS = 3.0  # a ps that has no worker any more still waits for one that did not leave, until it counts as dead
 _LONGEST_PAUSE_SECS = 30.0
 _STEADY_SECS = 30.0  # a task that ran for so long did not fail because of how it starts
 
@@ -109,6 +110,8 @@ def end(
 ) -> None:
     """Ends all running processes: SIGTERM, then SIGKILL after the grace period, or at once if another signal comes.
 
+    The ps come last. They are asked a second time after some seconds, which ends them at once.
+
     Args:
       show_output: called repeatedly; shows the new output of the processes.
       signals: see `noted_signals`.
@@ -119,9 +122,13 @@ def end(
     for group in (cluster.workers, cluster.ps):
         for process in group:
             process.terminate()
-        deadline_secs = time.monotonic() + grace_secs
+        start_secs, is_asked_twice = time.monotonic(), group is cluster.workers
         while (any(process.poll() is None for process in group) and len(signals) <= patience
-               and time.monotonic() < deadline_secs):
+               and time.monotonic() < start_secs + grace_secs):
+            if not is_asked_twice and time.monotonic() > start_secs + _ALONE_SECS:
+                is_asked_twice = True
+                for process in group:
+                    process.terminate()
             show_output()
             time.sleep(POLL_SECS)
         for process in group:

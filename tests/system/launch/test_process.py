@@ -224,6 +224,32 @@ def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
     assert slow.exit_code == 143
 
 
+def test_a_ps_is_asked_twice(tmp_path, monkeypatch):
+    """It may still wait for a worker that was killed; a worker is asked once, as it saves."""
+    monkeypatch.setattr(supervision, "_ALONE_SECS", 0.1)
+    code = """
+        import signal, time
+        asked = []
+        signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+        print("ready")
+        start_secs = time.monotonic()
+        while len(asked) < 2 and not (asked and time.monotonic() > start_secs + {secs}):
+            time.sleep(0.01)
+        raise SystemExit(142 + len(asked))
+    """
+    ps = python(tmp_path, "ps:0", code.format(secs=60))
+    worker = python(tmp_path, "worker:0", code.format(secs=1))
+    seen = []
+
+    def are_ready():
+        seen.extend([*ps.new_lines(), *worker.new_lines()])
+        return len(seen) == 2
+
+    wait_until(are_ready, "both children are ready")
+    supervision.end(ClusterProcesses([ps], [worker]), lambda: None, [signal.SIGTERM], 30.0)
+    assert (ps.exit_code, worker.exit_code) == (144, 143)
+
+
 def test_signals_are_noted_and_the_old_handlers_come_back():
     """Inside, SIGTERM is an entry in a list; outside, what it was."""
     before = signal.getsignal(signal.SIGTERM)
