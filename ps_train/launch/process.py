@@ -70,7 +70,8 @@ class ChildReports:
         return self._file.fileno()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file, after a last look."""
+        self._read()
         self._file.close()
 
     def of_line(self, line: str) -> Report | None:
@@ -86,7 +87,8 @@ class ChildReports:
 
     def has_joined(self) -> bool:
         """Returns whether the child has reported that it has joined, even if the line is missing in its log."""
-        self._read()
+        if not self._file.closed:
+            self._read()
         return self._has_joined
 
     def _read(self) -> None:
