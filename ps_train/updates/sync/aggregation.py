@@ -286,8 +286,7 @@ class SyncEngine:
     def operations(self) -> SyncOperations:
         """Returns the operations."""
         flush_op = self._begin(1)
-        with tf.device(self._ps), tf.control_dependencies([flush_op]):
-            live_run_op = self._begin_step(self._read_step(), 0, 0)
+        live_run_op = self._then_begin_own_step(flush_op)
         train_op, verdict = self._step()
         with tf.device(self._ps):
             required = tf.placeholder(tf.int64, [], "required")
@@ -326,8 +325,7 @@ class SyncEngine:
             with tf.control_dependencies([entered]):
                 notified = self._update_condition.notify()
             with tf.control_dependencies([notified]):
-                waited = self._worker_conditions[self._worker].wait_while(
-                    lambda: variables.read("awaited")[self._worker] > self._read_step())
+                waited = self._worker_conditions[self._worker].wait_while(self._must_wait)
             with tf.control_dependencies([waited]):
                 next_step = self._read_step()
             is_later = next_step > step
@@ -339,6 +337,10 @@ class SyncEngine:
     def _read_step(self) -> tf.Tensor:
         """Returns the global step as an int64 scalar; the variable may have another integer type."""
         return tf.cast(self._global_step.read_value(), tf.int64)
+
+    def _must_wait(self) -> tf.Tensor:
+        """Returns whether this worker waits for an update, bool scalar."""
+        return variables.read("awaited")[self._worker] > self._read_step()
 
     def _begin_step(self, step: tf.Tensor, num_pushed: Any, marks: Any) -> tf.Operation:
         """Records the global step that this worker's next gradient is for, and what it has pushed for that step."""
@@ -389,6 +391,11 @@ class SyncEngine:
                 raised = self._global_step.assign(tf.cast(step, self._global_step.dtype.base_dtype))
             with tf.control_dependencies([raised]):
                 return self._release()
+
+    def _then_begin_own_step(self, begun: tf.Operation) -> tf.Operation:
+        """Returns the operation that begins this worker's next step after `begun`."""
+        with tf.device(self._ps), tf.control_dependencies([begun]):
+            return self._begin_step(self._read_step(), 0, 0)
 
     def _release(self) -> tf.Operation:
         with tf.device(self._ps), tf.control_dependencies([variables.clear("awaited")]):
