@@ -72,7 +72,7 @@ class Results:
 def prepared(index, stop=None, ends_idle=False, is_eval_sharded=True, timeouts=TIMEOUTS):
     """Returns the attributes of a PreparedWorker that the roles read."""
     dataset = types.SimpleNamespace(name="mine", is_eval_sharded=is_eval_sharded)
-    settings = types.SimpleNamespace(timeouts=timeouts, server=types.SimpleNamespace(is_existing=ends_idle))
+    settings = types.SimpleNamespace(timeouts=timeouts, has_server=ends_idle)
     return types.SimpleNamespace(cluster=Cluster("worker", index, HOSTS), settings=settings,
                                  plugins=types.SimpleNamespace(dataset=dataset), stop=stop or threading.Event())
 
