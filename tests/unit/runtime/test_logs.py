@@ -119,15 +119,3 @@ def test_the_error_of_a_flag_is_a_line_of_json(flag):
     lines = lines_of(ended.stderr)
     assert [(line["level"], line["code"], line["exit_code"], line["message"].split(":")[0]) for line in lines] == [
         ("error", "flag_out_of_range", 2, "--train_steps"), ("error", "flag_out_of_range", 2, "--batch_size")]
-
-
-@pytest.mark.parametrize(("words", "is_json"), [
-    (["launch", "--train_steps=0"], True), (["launch", "--train_steps=0", "--log_format=ps_train"], False),
-    (["launch", "--train_steps=0", "--log_format", "ps_train"], False), (["plan", "--batch_size=x"], False)])
-def test_the_log_format_of_a_file_counts_if_none_is_typed(tmp_path, words, is_json):
-    """And for verbs that have a log: what `config` or `status` prints is not one."""
-    (tmp_path / "run.json").write_text('{"log_format": "json"}')
-    ended = subprocess.run([sys.executable, "-m", "ps_train", *words, f"--config={tmp_path}/run.json"],
-                           capture_output=True, text=True, timeout=60, cwd=REPO)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith('{"time"') is is_json, ended.stderr

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+
+import pytest
 
 from ps_train.config import fields, task
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig, parse_launch
 from ps_train.parts.config_file.reading import with_file_flags
 from ps_train.parts.config_file.verb import effective_lines
+from tests.children import REPO
 
 TF_CONFIG = json.dumps({"cluster": {"ps": ["a:1"], "worker": ["b:2", "c:3"]}, "task": {"type": "worker", "index": 1}})
 
@@ -67,3 +72,15 @@ def test_what_it_prints_can_be_a_config_file(tmp_path):
     path.write_text("\n".join(effective_lines(arguments, {})))
     with with_file_flags([f"--config={path}"], [f"--config={path}"]) as words:
         assert parse_launch(words) == parse_launch(arguments)
+
+
+@pytest.mark.parametrize(("words", "is_json"), [
+    (["launch", "--train_steps=0"], True), (["launch", "--train_steps=0", "--log_format=ps_train"], False),
+    (["launch", "--train_steps=0", "--log_format", "ps_train"], False), (["plan", "--batch_size=x"], False)])
+def test_the_log_format_of_a_file_counts_if_none_is_typed(tmp_path, words, is_json):
+    """And for verbs that have a log: what `config` or `status` prints is not one."""
+    (tmp_path / "run.json").write_text('{"log_format": "json"}')
+    ended = subprocess.run([sys.executable, "-m", "ps_train", *words, f"--config={tmp_path}/run.json"],
+                           capture_output=True, text=True, timeout=60, cwd=REPO)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith('{"time"') is is_json, ended.stderr
