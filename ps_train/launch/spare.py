@@ -33,14 +33,14 @@ _QUIET_SECS = 10.0  # without a restart, before the next one is started: its imp
 class Spare:
     """A process that waits to become a task; it ends with this one."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        """Starts it with the environment of the tasks; does not wait for its import."""
+    def __init__(self, environ: Mapping[str, str], folder: str | None = None) -> None:
+        """Starts it with the environment and the working directory of the tasks; does not wait for its import."""
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._popen = subprocess.Popen(
                 [sys.executable, "-m", _MODULE, str(theirs.fileno())], env=self._environ, pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True, preexec_fn=killed_with_parent())
 
     @property
@@ -87,10 +87,11 @@ class Spares:
 
     def __init__(
         self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic,
-        start: Callable[[Mapping[str, str]], Spare] = Spare,
+        start: Callable[[Mapping[str, str], str], Spare] = Spare,
     ) -> None:
         """Starts none yet."""
         self._environ, self._clock, self._start = environ, clock, start
+        self._folder = os.getcwd()  # of the tasks; a program may change to another one before a spare is started
         self._spare: Spare | None = None
         self._taken_secs = clock()
 
@@ -99,7 +100,7 @@ class Spares:
         if self._spare is None and self._clock() - self._taken_secs > _QUIET_SECS:
             self._taken_secs = self._clock()
             with contextlib.suppress(OSError):  # no process or memory is left for it; the tasks do without
-                self._spare = self._start(self._environ)
+                self._spare = self._start(self._environ, self._folder)
 
     def become(
         self, command: Sequence[str], environ: Mapping[str, str], log: int, files: Mapping[str, int]

@@ -62,8 +62,8 @@ def test_a_spare_that_was_killed_is_left_out(tmp_path, spare):
 class Started:
     """Stands for a spare."""
 
-    def __init__(self, environ):
-        self.is_over = False
+    def __init__(self, folder):
+        self.folder, self.is_over = folder, False
 
     def become(self, command, environ, log, files):
         return None if command == ["other"] else self
@@ -75,7 +75,7 @@ class Started:
 def test_one_is_kept_ready_and_made_again_when_the_tasks_have_started():
     """Its import would take a core from tasks that start; one that does not fit is not left behind."""
     now_secs, made = [0.0], []
-    spares = Spares({}, lambda: now_secs[0], lambda environ: made.append(Started(environ)) or made[-1])
+    spares = Spares({}, lambda: now_secs[0], lambda environ, folder: made.append(Started(folder)) or made[-1])
     for secs, count in ((9.0, 0), (11.0, 1), (12.0, 1)):
         now_secs[0] = secs
         spares.keep_ready()
@@ -86,3 +86,17 @@ def test_one_is_kept_ready_and_made_again_when_the_tasks_have_started():
     spares.keep_ready()
     assert spares.become(["other"], {}, 1, {}) is None
     assert [spare.is_over for spare in made] == [False, True]
+
+
+def test_a_spare_has_the_folder_in_which_the_tasks_were_started(tmp_path, monkeypatch):
+    """A program may change to another one, and a task that is restarted must find the same relative paths."""
+    now_secs, made = [0.0], []
+    monkeypatch.chdir(tmp_path)
+    spares = Spares(_ENVIRON, lambda: now_secs[0], lambda *args: made.append(Spare(*args)) or made[-1])
+    monkeypatch.chdir("/")
+    now_secs[0] = 11.0
+    spares.keep_ready()
+    try:
+        assert os.path.samefile(f"/proc/{made[0].pid}/cwd", tmp_path)
+    finally:
+        spares.close()
