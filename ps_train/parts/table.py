@@ -99,6 +99,7 @@ TABLE = (
     PartRow("config_file", words="reading:with_file_flags", verbs=("config",)),
     # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
+    PartRow("rows", verbs=("rows",)),
     PartRow("plan", verbs=("plan",)),
     PartRow("doctor", verbs=("doctor",)),
     PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),

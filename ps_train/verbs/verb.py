@@ -59,6 +59,13 @@ def verb_at(place: str) -> Verb:
     return getattr(importlib.import_module(module), constant)
 
 
+def positional(words: Sequence[str], cls: type) -> list[int]:
+    """Returns the places of the words that are neither flags of a verb nor their values; `cls` has the flags."""
+    with_value = {name for name, (_, kind, _) in fields.rules(cls).items() if kind is not bool}
+    return [index for index, word in enumerate(words) if not word.startswith("-") and not (
+        index and words[index - 1].startswith("-") and words[index - 1].lstrip("-") in with_value)]
+
+
 def reading_train_dir(
     argv: Sequence[str], cls: type, *, needs: str = ""
 ) -> contextlib.AbstractContextManager[list[str]]:
@@ -78,11 +85,8 @@ def name_train_dir(argv: Sequence[str], cls: type) -> list[str]:
       cls: the class with the verb's flags, to know whether the word behind a flag is its value.
     """
     words = list(argv)
-    with_value = {name for name, (_, kind, _) in fields.rules(cls).items() if kind is not bool}
-    positional = [index for index, word in enumerate(words) if not word.startswith("-") and not (
-        index and words[index - 1].startswith("-") and words[index - 1].lstrip("-") in with_value)]
-    if positional:
-        train_dir = words.pop(positional[0])
+    if places := positional(words, cls):
+        train_dir = words.pop(places[0])
         return [f"--train_dir={train_dir}", *words]
     names = {word.lstrip("-").partition("=")[0] for word in argv if word.startswith("-")}
     if names & _PLACING or not (train_dir := run_record.newest_launch()):

@@ -19,6 +19,7 @@ from ps_train.parts.keras import flags as keras_flags
 from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script
 from ps_train.parts.plan import verb as plan_flags
 from ps_train.parts.report import verb as report_flags
+from ps_train.parts.rows import verb as rows_flags
 from ps_train.verbs.table import split_argv
 from ps_train.verbs.verb import name_train_dir
 from tests.pages import block
@@ -71,6 +72,7 @@ PARSERS = {
     **{verb: lambda argv, verb=verb: control_flags.parse_control(name_train_dir(argv, control_flags.ControlConfig),
                                                                  verb)
        for verb in ("save", "stop", "resume")},
+    "rows": lambda argv: rows_flags.parse_rows(rows_flags.split_words(argv).flags),
     "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor,
     "new": lambda argv: argv, "config": lambda argv: effective_lines(argv, {}),
 }

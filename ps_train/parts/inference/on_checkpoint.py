@@ -31,12 +31,13 @@ _MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
 _NAMES = {"train": "training", "validation": "validation"}
 
 
-def find_checkpoint(train_dir: str, checkpoint: str) -> str:
+def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint") -> str:
     """Returns the path prefix of a checkpoint.
 
     Args:
       train_dir: the folder of the checkpoints.
       checkpoint: a global step, a path, `best`, or "" for the newest readable one.
+      flag: that has it, for errors.
 
     Raises:
       ConfigError: it does not exist; the error lists the existing ones.
@@ -63,7 +64,7 @@ def find_checkpoint(train_dir: str, checkpoint: str) -> str:
         steps = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
         shown = ", ".join(steps[-_MAX_LISTED:]) or "no checkpoint"
         raise ConfigError("no_checkpoint",
-                          f"--checkpoint: got {checkpoint!r}; {train_dir} has {shown}; give one of these, or a path")
+                          f"{flag}: got {checkpoint!r}; {train_dir} has {shown}; give one of these, or a path")
     checkpoints.verify(path)
     return path
 

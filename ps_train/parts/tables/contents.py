@@ -24,7 +24,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -83,6 +83,20 @@ class SavedTable:
             if saved != current:
                 return f"table {spec.name} has {argument} {saved} there, and {current} in the model"
         return None
+
+
+class SavedRow(NamedTuple):
+    """A row as it is in a checkpoint.
+
+    Attributes:
+      ps: the number of the ps that had it.
+      mark: the number of the update of the table that last touched it.
+      value: float32 [dim].
+    """
+
+    ps: int
+    mark: int
+    value: np.ndarray
 
 
 def to_text(tables: Mapping[str, SavedTable]) -> str:
@@ -150,11 +164,40 @@ def read_table(path: str, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     Raises:
       CheckpointError: the checkpoint cannot be read, or has no such table.
     """
+    saved = read_described(path, name)
+    return ((ids, values) for ids, values in _read_pieces(path, saved, ["ids", "values"]))
+
+
+def read_described(path: str, name: str) -> SavedTable:
+    """Returns what a checkpoint says about a table; raises CheckpointError if it has no such table."""
     saved = read_tables(path)
     if name not in saved:
         raise CheckpointError("table_not_in_checkpoint", f"checkpoint {path} has no table {name!r}; it has "
                               f"{', '.join(saved) or 'none'}")
-    return ((ids, values) for ids, values in _read_pieces(path, saved[name], ["ids", "values"]))
+    return saved[name]
+
+
+def find_rows(path: str, name: str, ids: Sequence[int]) -> dict[int, SavedRow]:
+    """Returns id -> row of those ids that have one; holds one piece at a time.
+
+    Raises:
+      CheckpointError: the checkpoint cannot be read, or has no such table.
+    """
+    saved, wanted = read_described(path, name), np.unique(np.asarray(ids, np.int64))
+    found: dict[int, SavedRow] = {}
+    pieces = [(ps, piece) for ps in range(len(saved.pieces)) for piece in saved.newest_first(ps)]
+    with _reading(path, "its rows"):
+        for number, (ps, piece) in enumerate(pieces):
+            if number % _PIECES_PER_READER == 0:
+                reader = tf.train.load_checkpoint(path)
+            of_piece = reader.get_tensor(f"{piece}/ids")
+            places = np.flatnonzero(np.isin(of_piece, wanted))
+            if not len(places):
+                continue
+            marks, values = (reader.get_tensor(f"{piece}/{part}")[places] for part in ("marks", "values"))
+            for own, mark, value in zip(of_piece[places], marks, values):
+                found.setdefault(int(own), SavedRow(ps, int(mark), value))  # the first one holds
+    return found
 
 
 def read_ids(path: str, saved: SavedTable) -> Iterator[np.ndarray]:

@@ -120,7 +120,7 @@ class Table:
             if not self.spec.is_dynamic and not self.spec.num_hashes:
                 raise UserCodeError("bad_id_type", f"table {self.spec.name}: {name} has strings, and a table with "
                                     "num_rows takes row numbers; give num_hashes=1, or leave num_rows out")
-            return tf.strings.to_hash_bucket_fast(ids, _MAX_HASH)
+            return hash_of_strings(ids)
         if not ids.dtype.is_integer:
             raise UserCodeError("bad_id_type", f"table {self.spec.name}: {name} has {ids.dtype.name}; ids are integers "
                                 "or strings")
@@ -129,6 +129,11 @@ class Table:
     def _hashed(self, ids: tf.Tensor, number: int) -> tf.Tensor:
         # Strings cost more than a product, but their hash is a published one that every version of TensorFlow has.
         return tf.strings.to_hash_bucket_strong(tf.as_string(ids), self.spec.num_rows, [number, 0x5eed])
+
+
+def hash_of_strings(ids: tf.Tensor) -> tf.Tensor:
+    """Returns the ids of rows for strings [...], int64 from 0 to 2^63 - 2."""
+    return tf.strings.to_hash_bucket_fast(ids, _MAX_HASH)
 
 
 def _as_ragged(ragged: Any) -> tf.RaggedTensor:

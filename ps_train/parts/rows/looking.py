@@ -1,0 +1,205 @@
+"""Looks at rows of a checkpoint: what they are, and which of them moved most since an earlier checkpoint.
+
+    path, delta --> find    ids of the user --> rows: value, norm, ps, last update
+    before      --> compare rows of both, id by id --> distances, the largest ones; new and dropped ids, counted
+
+A comparison holds the rows of a group of ids of the earlier checkpoint, and a piece of the later one. Where the table
+is larger than that, it reads the later one once for each group.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError
+from ps_train.parts.inference.on_checkpoint import find_checkpoint
+from ps_train.parts.rows.verb import RowsConfig
+from ps_train.parts.tables import contents, tables
+from ps_train.runtime import logs
+from ps_train.storage import checkpoints
+
+_GROUP_BYTES = 256_000_000  # of the rows of an earlier checkpoint that are held at once
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # golden ratio: ids with a pattern are spread over the groups, too
+_IDS = np.iinfo(np.int64)
+
+
+class Source(NamedTuple):
+    """Where rows are read from.
+
+    Attributes:
+      path: the path prefix of a checkpoint.
+      delta: that of a delta to it, whose rows are newer, or "".
+    """
+
+    path: str
+    delta: str = ""
+
+    @property
+    def newest(self) -> str:
+        """The path that says how far the training was."""
+        return self.delta or self.path
+
+
+class Moved(NamedTuple):
+    """How a table has changed between two checkpoints.
+
+    Attributes:
+      num_before, num_now: rows.
+      num_new, num_dropped: ids that have a row only later, or only earlier.
+      rows: (id, distance of the two values, norm before, norm now) of those that moved most, the farthest first.
+    """
+
+    num_before: int
+    num_now: int
+    num_new: int
+    num_dropped: int
+    rows: list[tuple[int, float, float, float]]
+
+
+def print_rows(config: RowsConfig, table: str, ids: Sequence[str]) -> None:
+    """Prints rows by id, and with --since those that moved most.
+
+    Raises:
+      PsTrainError: a checkpoint does not exist or cannot be read, or has no such table or ids.
+    """
+    path = find_checkpoint(config.train_dir, config.checkpoint)
+    source = Source(path, "" if config.checkpoint else contents.newest_sound_delta(path) or "")
+    saved = contents.read_described(source.newest, table)
+    answer = {
+        "table": table, "checkpoint": source.path, "delta": source.delta or None,
+        "global_step": checkpoints.step_of(source.newest), "saved_at": _saved_at(source.newest),
+        "updates": saved.updates, "num_ps": len(saved.pieces),
+        "rows": found_rows(source, table, ids, row_ids(table, saved, ids, strings=config.strings))}
+    if config.since:
+        before = find_checkpoint(config.train_dir, config.since, "--since")
+        moved = compare(before, source, table, config.top)
+        names = ("id", "distance", "norm_before", "norm_now")
+        answer["since"] = {"checkpoint": before, "global_step": checkpoints.step_of(before), **moved._asdict(),
+                           "rows": [dict(zip(names, row)) for row in moved.rows]}
+    logs.show(json.dumps(answer) if config.json else "\n".join(_lines(answer)))
+
+
+def _saved_at(path: str) -> str:
+    """Returns when a checkpoint was written, in the time of this machine."""
+    written = datetime.datetime.fromtimestamp(os.path.getmtime(f"{path}.index")).astimezone()
+    return written.isoformat(timespec="seconds")
+
+
+def row_ids(table: str, saved: contents.SavedTable, ids: Sequence[str], *, strings: bool = False) -> list[int]:
+    """Returns the ids of rows: whole numbers as they are, all else as the hash of a string that a model looks up.
+
+    Raises:
+      ConfigError: a table cannot have such an id.
+    """
+    is_number = [not strings and word.lstrip("-").isdecimal() for word in ids]
+    for word, is_whole in zip(ids, is_number):
+        if saved.num_rows is not None and not (is_whole and 0 <= int(word) < saved.num_rows):
+            raise ConfigError("bad_id_word", f"table {table}: got the id {word!r}; allowed: 0 to {saved.num_rows - 1}, "
+                              "as it has a fixed number of rows; with num_hashes, an id is the sum of several of them")
+        if is_whole and not _IDS.min <= int(word) <= _IDS.max:
+            raise ConfigError("bad_id_word", f"table {table}: got the id {word!r}; allowed: whole numbers of 64 bits, "
+                              "and strings; give --strings if ids of digits are strings")
+    with tf.Graph().as_default(), tf.Session() as session:
+        hashes = session.run(tables.hash_of_strings(tf.constant(list(ids), tf.string)))
+    return [int(word) if is_whole else int(own) for word, is_whole, own in zip(ids, is_number, hashes)]
+
+
+def found_rows(source: Source, table: str, words: Sequence[str], ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns for each id what its row is, for JSON; `ps` and what follows are None without a row."""
+    found = contents.find_rows(source.path, table, ids) if ids else {}
+    if source.delta and ids:
+        found.update(contents.find_rows(source.delta, table, ids))
+    answers = []
+    for word, own in zip(words, ids):
+        row = found.get(own)
+        answers.append({
+            "id": word, "row_id": own, "ps": row and row.ps, "last_update": row and row.mark,
+            "norm": row and float(np.linalg.norm(row.value)), "values": row and [float(x) for x in row.value]})
+    return answers
+
+
+def newest_rows(source: Source, table: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Returns an iterator over (ids int64 [n], values float32 [n, dim]), each id once, its newest row."""
+    known = np.zeros([0], np.int64)
+    if source.delta:
+        for ids, values in contents.read_table(source.delta, table):
+            known = np.concatenate([known, ids])
+            yield ids, values
+    for ids, values in contents.read_table(source.path, table):
+        is_old = ~np.isin(ids, known) if len(known) else np.ones(len(ids), bool)
+        yield ids[is_old], values[is_old]
+
+
+def compare(before: str, source: Source, table: str, top: int, group_bytes: int = _GROUP_BYTES) -> Moved:
+    """Returns how a table has changed since the checkpoint `before`.
+
+    Raises:
+      PsTrainError: a checkpoint cannot be read, or its table has rows of another width.
+    """
+    dims = [contents.read_described(path, table).dim for path in (before, source.newest)]
+    if dims[0] != dims[1]:
+        raise ConfigError("checkpoint_of_another_model", f"--since: table {table} has {dims[0]} floats in a row of "
+                          f"{before}, and {dims[1]} in {source.newest}; give a checkpoint of the same model")
+    num_groups = 1 + contents.most_rows(before)[table] * 4 * (dims[0] + 2) // group_bytes
+    of_groups = [_compare_group(before, source, table, top, (group, num_groups)) for group in range(num_groups)]
+    rows = sorted((row for moved in of_groups for row in moved.rows), key=lambda row: -row[1])[:top]
+    return Moved(*(sum(counts) for counts in list(zip(*of_groups))[:4]), rows)
+
+
+def _compare_group(before: str, source: Source, table: str, top: int, group: tuple[int, int]) -> Moved:
+    """Compares the ids of one group: (number, count)."""
+    pieces = list(_of_group(contents.read_table(before, table), group))
+    old_ids = np.concatenate([np.zeros([0], np.int64), *(ids for ids, _ in pieces)])
+    old = np.concatenate([values for _, values in pieces]) if pieces else np.zeros([0, 0], np.float32)
+    del pieces
+    order = np.argsort(old_ids)
+    old_ids, num_now, num_known, rows = old_ids[order], 0, 0, []
+    for ids, values in _of_group(newest_rows(source, table), group):
+        num_now += len(ids)
+        places = np.minimum(np.searchsorted(old_ids, ids), max(len(old_ids) - 1, 0))
+        is_known = old_ids[places] == ids if len(old_ids) else np.zeros(len(ids), bool)
+        num_known += int(is_known.sum())
+        ids, values, earlier = ids[is_known], values[is_known], old[order[places[is_known]]]
+        distances = np.linalg.norm(values - earlier, axis=1)
+        farthest = np.argsort(-distances, kind="stable")[:top]
+        norms = (np.linalg.norm(own[farthest], axis=1) for own in (earlier, values))
+        rows += zip(ids[farthest].tolist(), distances[farthest].tolist(), *(norm.tolist() for norm in norms))
+        rows = sorted(rows, key=lambda row: -row[1])[:top]
+    return Moved(len(old_ids), num_now, num_now - num_known, len(old_ids) - num_known, rows)
+
+
+def _of_group(
+    pieces: Iterator[tuple[np.ndarray, np.ndarray]], group: tuple[int, int]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    number, count = group
+    for ids, values in pieces:
+        spread = (ids.astype(np.uint64) * _FACTOR) >> np.uint64(33)
+        is_own = spread % np.uint64(count) == number
+        yield ids[is_own], values[is_own]
+
+
+def _lines(answer: dict[str, Any]) -> Iterator[str]:
+    delta = f" and {os.path.basename(answer['delta'])}" if answer["delta"] else ""
+    yield (f"table {answer['table']} at step {answer['global_step']}, after {answer['updates']:,} updates "
+           f"({answer['checkpoint']}{delta}, saved {answer['saved_at']})")
+    for row in answer["rows"]:
+        name = row["id"] if row["id"] == str(row["row_id"]) else f"{row['id']} (hash {row['row_id']})"
+        if row["ps"] is None:
+            yield f"{name}: no row; its first value is served"
+        else:
+            yield (f"{name}: on ps:{row['ps']} of {answer['num_ps']}, last touched in update {row['last_update']:,}; "
+                   f"norm {row['norm']:.4g}; values {' '.join(f'{value:.4g}' for value in row['values'])}")
+    if since := answer.get("since"):
+        yield (f"since step {since['global_step']}: {since['num_before']:,} rows then, {since['num_now']:,} now; "
+               f"{since['num_new']:,} new, {since['num_dropped']:,} dropped")
+        yield f"{'id':>20} {'distance':>10} {'norm then':>10} {'norm now':>10}"
+        for row in since["rows"]:
+            yield (f"{row['id']:>20} {row['distance']:>10.4g} {row['norm_before']:>10.4g} "
+                   f"{row['norm_now']:>10.4g}")

@@ -1,0 +1,103 @@
+"""The verb `rows`: its words, which are a table, ids and a folder, and its flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Sequence
+
+from ps_train.config import fields
+from ps_train.errors import ConfigError, refuse
+from ps_train.runtime import installed, signals
+from ps_train.verbs.verb import Verb, positional, reading_train_dir
+
+_GRACE_SECS = 1.0  # there is nothing to save
+_HELP = "ps_train rows --help"
+_NEGATIVE = re.compile(r"-\d+")
+_field = functools.partial(fields.field, group="Rows of a table")
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsConfig:
+    """Which checkpoints to look at, and what to show; raises ConfigError if a value is not allowed or missing."""
+
+    train_dir: str = _field("", help="Folder of the training.", unit="path", unset="none; required")
+    checkpoint: str = _field(
+        "", help="The checkpoint: its global step, a path such as DIR/model.ckpt-1000, or `best`.",
+        unit="STEP, PATH or best", unset="the newest, with its newest delta")
+    since: str = _field("", help="Compare with this earlier checkpoint: the rows that moved most.",
+                        unit="STEP or PATH", unset="none")
+    top: int = _field(20, help="Rows to show with --since.", minimum=1, maximum=100_000)
+    strings: bool = _field(False, help="Ids of digits are strings, too.")
+    json: bool = _field(False, help="Print one line of JSON.")
+    tf_log: bool = _field(False, help="Show the start-up messages of TensorFlow.")
+
+    def __post_init__(self) -> None:
+        refuse(fields.problems(vars(self), type(self)))
+        if not self.train_dir:
+            raise ConfigError("flag_missing", "--train_dir: not given; give the folder of the training, as in "
+                              "`ps_train rows TABLE ID --train_dir=DIR`")
+
+
+@dataclasses.dataclass(frozen=True)
+class RowsWords:
+    """The words of a command line, sorted.
+
+    Attributes:
+      table: the name of the table.
+      ids: as they were typed.
+      flags: the flags, with --train_dir if a folder was among the words.
+    """
+
+    table: str
+    ids: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def split_words(argv: Sequence[str]) -> RowsWords:
+    """Returns the words of `TABLE ID... [DIR]` and the flags.
+
+    The last word is the folder if it is one, or has a "/" in it, and --train_dir is not given.
+
+    Raises:
+      ConfigError: no table is given, or neither an id nor --since.
+    """
+    plain = {index for index, word in enumerate(argv) if _NEGATIVE.fullmatch(word)} | {*positional(argv, RowsConfig)}
+    words = [argv[index] for index in sorted(plain)]
+    flags = [word for index, word in enumerate(argv) if index not in plain]
+    names = {word.lstrip("-").partition("=")[0] for word in flags}
+    is_folder = len(words) > 1 and "train_dir" not in names and ("/" in words[-1] or os.path.isdir(words[-1]))
+    if is_folder and not _NEGATIVE.fullmatch(words[-1]):
+        flags.insert(0, f"--train_dir={words.pop()}")
+    if not words:
+        raise ConfigError("word_missing", "`ps_train rows` takes the name of a table and ids, such as `ps_train rows "
+                          "items 17 42 /jobs/7`; got no table")
+    if len(words) == 1 and "since" not in names:
+        raise ConfigError("word_missing", f"`ps_train rows {words[0]}`: got no id; give ids, as in `ps_train rows "
+                          f"{words[0]} 17 42`, or --since=STEP for the rows that moved most")
+    return RowsWords(words[0], tuple(words[1:]), tuple(flags))
+
+
+def parse_rows(argv: Sequence[str]) -> RowsConfig:
+    """Returns the flags of a command line; raises ConfigError if they are wrong."""
+    values, _ = fields.parse_flags(argv, RowsConfig, help_command=_HELP)
+    return RowsConfig(**values)
+
+
+def _rows(argv: Sequence[str]) -> None:
+    words = split_words(argv)
+    with reading_train_dir(words.flags, RowsConfig, needs="checkpoint") as flags, signals.on_signals() as stop:
+        config = parse_rows(flags)
+        installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
+        from ps_train.parts.rows import looking  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+        signals.run_until_stopped(lambda: looking.print_rows(config, words.table, words.ids), stop, _GRACE_SECS)
+
+
+ROWS = Verb(
+    usage="""\
+  ps_train rows TABLE ID... [DIR] [--since=STEP]
+           Show rows of a table in a checkpoint, and those that moved most.""",
+    run=_rows, flags_help=lambda _: fields.help_text(RowsConfig))
