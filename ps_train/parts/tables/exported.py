@@ -17,7 +17,6 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.tables import contents
-from ps_train.parts.tables.hashing import first_values
 from ps_train.parts.tables.index import gather, read_whole
 from ps_train.parts.tables.rules import EMPTY_KEY, TableSpec
 
@@ -53,9 +52,8 @@ class ExportedTable:
         places = tf.searchsorted(known, ids, side="right", out_type=tf.int64) - 1
         values = gather(self.values, tf.gather(read_whole(self.numbers), places))
         missing = tf.where(tf.not_equal(tf.gather(known, places), ids))[:, 0]
-        first = first_values(
-            tf.gather(ids, missing), self.spec.dim, limit=self.spec.initial_limit, seed=self.spec.name)
-        return tf.tensor_scatter_nd_update(values, missing[:, tf.newaxis], first)
+        return tf.tensor_scatter_nd_update(
+            values, missing[:, tf.newaxis], self.spec.first_values(tf.gather(ids, missing)))
 
 
 def table_maker(path: str | None) -> Any:

@@ -20,7 +20,9 @@ on the number of ps, so a row need not exist before its first update, and a tabl
 
 from __future__ import annotations
 
+import math
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -33,6 +35,23 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _KEY_FACTOR = 0x9E3779B97F4A7C15  # odd; the golden ratio in 64 bits (Knuth 1973, section 6.4)
 _HALF, _ALL = 32, 2**64 - 1
 _VALUE_BITS = 24  # of first values; a float32 has as many
+_CUT = 2.0  # standard deviations at which a truncated normal distribution ends, as TensorFlow's does
+UNIFORM, CONSTANT, TRUNCATED_NORMAL = "uniform", "constant", "truncated_normal"
+
+
+class Initial(NamedTuple):
+    """How the first values of a table are distributed.
+
+    Attributes:
+      kind: UNIFORM, CONSTANT or TRUNCATED_NORMAL.
+      center: the mean; of a constant, the value.
+      spread: half the width of a uniform distribution; the standard deviation of a normal one, which is cut off at two
+        of them.
+    """
+
+    kind: str
+    center: float
+    spread: float = 0.0
 
 
 def owner_of(ids: tf.Tensor, num_ps: int, *, is_dynamic: bool) -> tf.Tensor:
@@ -88,11 +107,30 @@ def _shift(numbers: tf.Tensor, bits: int) -> tf.Tensor:
 
 
 def first_values(ids: tf.Tensor, dim: int, *, limit: float, seed: str) -> tf.Tensor:
-    """Returns float32 [n, dim], uniform in [-limit, limit), for ids int64 [n].
+    """Returns float32 [n, dim], uniform in [-limit, limit), for ids int64 [n]; see `initial_values` for the seed."""
+    return initial_values(ids, dim, initial=Initial(UNIFORM, 0.0, limit), seed=seed)
+
+
+def initial_values(ids: tf.Tensor, dim: int, *, initial: Initial, seed: str) -> tf.Tensor:
+    """Returns the first values float32 [n, dim] of ids int64 [n].
 
     Args:
+      initial: their distribution.
       seed: tables with another seed have other values.
     """
+    if initial.kind == CONSTANT:
+        return tf.fill(tf.stack([tf.size(ids), dim]), np.float32(initial.center))
+    numbers = _mixed(ids, dim, seed)
+    if initial.kind == UNIFORM:
+        values = tf.cast(numbers, tf.float32) * np.float32(initial.spread / 2**(_VALUE_BITS - 1))
+        return values if initial.center == 0 else values + np.float32(initial.center)
+    # The inverse of the distribution function, at the middles of 2^24 steps; in double, as the tails need it.
+    middles = (tf.cast(numbers, tf.float64) + 0.5) * (math.erf(_CUT / math.sqrt(2)) / 2**_VALUE_BITS) + 0.5
+    return tf.cast(initial.center + initial.spread * tf.math.ndtri(middles), tf.float32)
+
+
+def _mixed(ids: tf.Tensor, dim: int, seed: str) -> tf.Tensor:
+    """Returns int64 [n, dim], uniform in [-2^23, 2^23), for ids int64 [n]."""
     random = np.random.default_rng(zlib.crc32(seed.encode()))
     # Odd 64-bit factors. The top bits of a product with a well mixed number are again well mixed.
     factors = random.integers(-2**63, 2**63 - 1, size=[1, dim], dtype=np.int64) | 1
@@ -100,5 +138,4 @@ def first_values(ids: tf.Tensor, dim: int, *, limit: float, seed: str) -> tf.Ten
     for bits, factor in zip((30, 27), _FACTORS):  # splitmix64
         mixed = _fold(mixed, bits) * tf.constant(factor, tf.int64)
     products = _fold(mixed, 31)[:, tf.newaxis] * factors
-    top = tf.bitwise.right_shift(products, tf.constant(64 - _VALUE_BITS, tf.int64))  # sign included
-    return tf.cast(top, tf.float32) * np.float32(limit / 2**(_VALUE_BITS - 1))
+    return tf.bitwise.right_shift(products, tf.constant(64 - _VALUE_BITS, tf.int64))  # sign included

@@ -15,6 +15,8 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.parts.tables import hashing
+
 ADD, REPLACE = "add", "replace"
 FROZEN = "frozen"  # the name of the rule of tables that are only read
 # Keys that a hash table on the ps reserves: no id may have them.
@@ -230,6 +232,7 @@ class TableSpec:
       num_rows: of a fixed table; None for a dynamic one.
       rule: how rows are updated; None for --embedding_optimizer.
       initial_limit: first values are uniform in [-initial_limit, initial_limit).
+      initial: another distribution of first values, or None.
       num_hashes: how many rows of a fixed table an id is hashed to; its value is their sum. 0: an id is a row number.
       min_count: the update with an id, counted from 1, in which a dynamic table makes its row.
       ttl_steps: updates of the table without the id after which a dynamic table drops its row; None keeps all.
@@ -243,6 +246,7 @@ class TableSpec:
     num_rows: Optional[int] = None
     rule: Optional[RowRule] = None
     initial_limit: float = 0.01
+    initial: Optional[hashing.Initial] = None
     num_hashes: int = 0
     min_count: int = 1
     ttl_steps: Optional[int] = None
@@ -253,6 +257,11 @@ class TableSpec:
     def is_dynamic(self) -> bool:
         """Whether rows are made as ids come."""
         return self.num_rows is None
+
+    def first_values(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the first values float32 [n, dim] of ids int64 [n]."""
+        initial = self.initial or hashing.Initial(hashing.UNIFORM, 0.0, self.initial_limit)
+        return hashing.initial_values(ids, self.dim, initial=initial, seed=self.name)
 
     def rows_on_each(self, num_ps: int) -> Optional[int]:
         """Returns the rows that each ps must have room for; None for a dynamic table without max_rows."""

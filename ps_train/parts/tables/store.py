@@ -25,7 +25,6 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ConfigError
 from ps_train.graph.adam import run_exclusively
 from ps_train.parts.tables import index
-from ps_train.parts.tables.hashing import first_values
 from ps_train.parts.tables.index import COUNTS, FixedIndex, HashIndex, Placement, count_of, gather, read_whole
 from ps_train.parts.tables.rules import ADD, MAX_ROWS_PER_PS, Frozen, TableSpec
 
@@ -144,7 +143,7 @@ class Store:
     def _with_first(self, rows: tf.Tensor, ids: tf.Tensor, new: tf.Tensor, *, with_slots: bool) -> tf.Tensor:
         """Returns rows float32 [n, ...] with the first values of the ids at positions `new` int64 [m]."""
         spec = self.spec
-        first = first_values(tf.gather(ids, new), spec.dim, limit=spec.initial_limit, seed=spec.name)
+        first = spec.first_values(tf.gather(ids, new))
         if with_slots and self.width > spec.dim:
             first = tf.concat([first, spec.rule.first_slots(tf.size(new), spec.dim)], 1)
         return tf.tensor_scatter_nd_update(rows, new[:, tf.newaxis], first)

@@ -13,15 +13,16 @@ way per ps.
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 import re
 from typing import Any, NoReturn, Optional
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.parts.tables import connection, part
+from ps_train.parts.tables.hashing import CONSTANT, TRUNCATED_NORMAL, UNIFORM, Initial
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.rules import RULES, RowRule, TableSpec
 
@@ -155,8 +156,9 @@ tf.register_tensor_conversion_function(Table, _refuse_conversion)
 
 def embedding_table(
     name: str, dim: int, num_rows: Optional[int] = None, *, optimizer: str | RowRule | None = None,
-    learning_rate: Optional[float] = None, initial_limit: float = 0.01, num_hashes: int = 0, min_count: int = 1,
-    ttl_steps: Optional[int] = None, max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
+    learning_rate: Optional[float] = None, initial_limit: Optional[float] = None, initializer: Any = None,
+    num_hashes: int = 0, min_count: int = 1, ttl_steps: Optional[int] = None, max_rows: Optional[int] = None,
+    expected_rows: Optional[int] = None,
 ) -> Table:
     """Returns a table of the model that is being built, with its rows spread over all ps.
 
@@ -169,7 +171,9 @@ def embedding_table(
       optimizer: "sgd", "momentum", "adagrad", "rowwise_adagrad", "ftrl", "adam", or a rule of
         `ps_train.parts.tables.rules`; None for --embedding_optimizer.
       learning_rate: of the rule; None for --embedding_learning_rate.
-      initial_limit: first values are uniform in [-initial_limit, initial_limit).
+      initial_limit: first values are uniform in [-initial_limit, initial_limit); None for 0.01.
+      initializer: another distribution of first values, an initializer of TensorFlow or Keras: random_uniform, zeros,
+        ones, constant with one number, truncated_normal. Its seed has no effect.
       num_hashes: fixed tables only: hash each id, which may be a string, to this many rows, and take their sum.
       min_count: dynamic tables only: an id gets a row in the `min_count`-th update that has it.
       ttl_steps: dynamic tables only: drop a row after this many updates of the table that did not touch it.
@@ -184,14 +188,16 @@ def embedding_table(
     rule = RULES[optimizer]() if isinstance(optimizer, str) and optimizer in RULES else optimizer
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
+    initial = None if initializer is None else _initial_of(initializer)
     if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
-                   or _problem(name, rule, counts)):
+                   or _problem(name, rule, counts) or _problem_of_initial(initializer, initial, initial_limit)):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
     registry = part.tables_of_graph()
     if learning_rate is not None:
         rule = dataclasses.replace(rule or registry.default_rule, learning_rate=float(learning_rate))
     ints = {argument: None if value is None else int(value) for argument, value in counts.items()}  # not numpy's
-    registry.add(spec := TableSpec(name=name, rule=rule, initial_limit=float(initial_limit), **ints))
+    limit = {} if initial_limit is None else {"initial_limit": float(initial_limit)}
+    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, **limit, **ints))
     return Table(spec, registry)
 
 
@@ -204,9 +210,19 @@ def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_l
             return f"got {argument}={value!r}; allowed: whole numbers {'above 0' if least else 'from 0'}"
     if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
         return f"got learning_rate={learning_rate!r}; allowed: numbers above 0"
-    if not (isinstance(initial_limit, numbers.Real) and initial_limit >= 0):
+    if initial_limit is not None and not (isinstance(initial_limit, numbers.Real) and initial_limit >= 0):
         return f"got initial_limit={initial_limit!r}; allowed: numbers from 0"
     return None
+
+
+def _problem_of_initial(initializer: Any, initial: Initial | None, initial_limit: Any) -> str | None:
+    """Returns what is wrong with the first values, or None."""
+    if initializer is None:
+        return None
+    if initial_limit is not None:
+        return "got initializer and initial_limit; allowed: one of them"
+    kind = initializer if isinstance(initializer, type) else type(initializer)
+    return None if initial else f"got an initializer of type {kind.__name__}; allowed: {_INITIALIZERS}"
 
 
 def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
@@ -224,8 +240,8 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
     return None
 
 
-_INITIALIZERS = ("tf.random_uniform_initializer(-a, a), tf.zeros_initializer() or tf.constant_initializer(0); "
-                 "initial_limit=a is the first of them")
+_INITIALIZERS = ("tf.random_uniform_initializer(a, b), tf.zeros_initializer(), tf.ones_initializer(), "
+                 "tf.constant_initializer(a) and tf.truncated_normal_initializer(mean, stddev)")
 _OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "expected_rows", "num_hashes")
 # They say how a variable is stored. The rows of a table are on all ps in any case.
 _WITHOUT_EFFECT = ("caching_device", "partitioner", "use_resource", "validate_shape")
@@ -257,8 +273,7 @@ def get_embedding_variable(
       capacity: as `max_rows`.
       filter_freq: as `min_count`.
       steps_to_live: as `ttl_steps`; 0 keeps all.
-      initializer: uniform from -a to a, which is `initial_limit=a`, or 0. Its seed has no effect: the first value of an
-        id is the same in each run.
+      initializer: as `initializer`. Its seed has no effect: the first value of an id is the same in each run.
       options: further arguments of `embedding_table`, and those of DeepRec and TensorFlow: `key_dtype` (integers or
         strings), `value_dtype` (float32), `partitioner` and others that have no effect on a table.
 
@@ -270,13 +285,6 @@ def get_embedding_variable(
                             f"get_embedding_variable {name!r}: got {argument}; allowed: {allowed}")
 
     of_table = {argument: options.pop(argument) for argument in _OF_TABLE if argument in options}
-    if initializer is not None:
-        if "initial_limit" in of_table:
-            refuse("initializer and initial_limit", "one of them")
-        of_table["initial_limit"] = _limit_of(initializer)
-        if of_table["initial_limit"] is None:
-            kind = initializer if isinstance(initializer, type) else type(initializer)
-            refuse(f"an initializer of type {kind.__name__}", _INITIALIZERS)
     for argument, value in options.items():
         if allowed := _allowed_instead(argument, value):
             refuse(f"{argument}={value!r}", allowed)
@@ -284,21 +292,26 @@ def get_embedding_variable(
         if value is not None and not (isinstance(value, numbers.Integral) and value >= 0):
             refuse(f"{argument}={value!r}", "whole numbers from 0")
     return embedding_table(name, embedding_dim, min_count=filter_freq or 1, ttl_steps=steps_to_live or None,
-                           max_rows=capacity, **of_table)
+                           max_rows=capacity, initializer=initializer, **of_table)
 
 
-def _limit_of(initializer: Any) -> float | None:
-    """Returns `initial_limit` for an initializer of TensorFlow or Keras; None if a table has no such first values."""
+def _initial_of(initializer: Any) -> Initial | None:
+    """Returns the first values that an initializer of TensorFlow or Keras stands for; None if a table has no such."""
     try:
         initializer = initializer() if isinstance(initializer, type) else initializer
         kind, config = type(initializer).__name__, initializer.get_config()
         if kind == "RandomUniform":
             low, high = float(config["minval"]), float(config["maxval"])
-            return high if -low == high >= 0 else None
-        is_zero = kind == "Zeros" or (kind == "Constant" and not np.any(config["value"]))
+            found = Initial(UNIFORM, (low + high) / 2, (high - low) / 2)
+        elif kind == "TruncatedNormal":
+            found = Initial(TRUNCATED_NORMAL, float(config["mean"]), float(config["stddev"]))
+        elif kind in ("Zeros", "Ones"):
+            found = Initial(CONSTANT, float(kind == "Ones"))
+        else:
+            found = Initial(CONSTANT, float(config["value"])) if kind == "Constant" else None
     except (AttributeError, KeyError, TypeError, ValueError):  # of another kind
         return None
-    return 0.0 if is_zero else None
+    return found if found and math.isfinite(found.center) and 0 <= found.spread < math.inf else None
 
 
 def _allowed_instead(argument: str, value: Any) -> str | None:

@@ -105,3 +105,41 @@ def test_ids_with_a_field_in_their_upper_bits_have_buckets_of_their_own(shift):
     assert len(buckets) > 0.9 * 2**17 * (1 - np.exp(-0.5))
     gaps = np.flatnonzero(np.diff(buckets) > 1)
     assert np.diff(gaps).max() < 200
+
+
+_MILLION = np.arange(250_000)
+
+
+def _first(initial, ids=_MILLION, seed="items"):
+    with tf.Graph().as_default():
+        return _run(hashing.initial_values(tf.constant(ids, tf.int64), 4, initial=hashing.Initial(*initial), seed=seed))
+
+
+@pytest.mark.parametrize(("initial", "least", "most", "mean", "deviation"), [
+    (("uniform", 0.0, 0.5), -0.5, 0.5, 0.0, 0.5 / np.sqrt(3)),
+    (("uniform", 2.0, 0.5), 1.5, 2.5, 2.0, 0.5 / np.sqrt(3)),
+    # The standard deviation of a normal distribution that is cut off at two of its own is 0.8796 of them.
+    (("truncated_normal", 1.0, 0.1), 0.8, 1.2, 1.0, 0.08796),
+])
+def test_first_values_have_their_distribution(initial, least, most, mean, deviation):
+    """A million values: limits, mean and deviation; the same for each id alone, and other ones in another table."""
+    found = _first(initial)
+    assert found.dtype == np.float32
+    assert least <= found.min() < least + 0.001 and most - 0.001 < found.max() <= most
+    np.testing.assert_allclose([found.mean(), found.std()], [mean, deviation], atol=1e-3)
+    np.testing.assert_allclose(_first(initial, _MILLION[7:8]), found[7:8], rtol=1e-6)
+    assert not np.isclose(_first(initial, _MILLION[:50], "users"), found[:50]).all(axis=1).any()
+
+
+def test_a_truncated_normal_distribution_is_that_of_numpy():
+    """The counts in 40 bins, against the same number of drawn values."""
+    found = _first(("truncated_normal", 0.0, 1.0)).ravel()
+    drawn = np.random.default_rng(0).normal(size=2 * found.size)
+    drawn = drawn[np.abs(drawn) < 2][:found.size]
+    counts, expected = (np.histogram(values, 40, (-2, 2))[0] for values in (found, drawn))
+    np.testing.assert_allclose(counts, expected, rtol=0.05)
+
+
+def test_constant_first_values_are_the_constant():
+    """In every element."""
+    np.testing.assert_array_equal(_first(("constant", -3.0)), np.full([len(_MILLION), 4], -3.0, np.float32))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.parts.tables import registry, rules
+from ps_train.parts.tables import hashing, registry, rules
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -101,29 +101,32 @@ def test_ids_of_a_wrong_type_are_refused(found):
 
 
 _INITIALIZERS = {
-    "uniform": (lambda: tf.random_uniform_initializer(-0.25, 0.25, seed=7), 0.25),
-    "uniform of TensorFlow 2": (lambda: tf.compat.v2.random_uniform_initializer(-0.25, 0.25), 0.25),
-    "zeros": (tf.zeros_initializer, 0.0),
-    "zeros, not called": (lambda: tf.zeros_initializer, 0.0),
-    "constant": (lambda: tf.constant_initializer(0), 0.0),
+    "uniform": (lambda: tf.random_uniform_initializer(-0.25, 0.25, seed=7), ("uniform", 0.0, 0.25)),
+    "uniform of TensorFlow 2": (lambda: tf.compat.v2.random_uniform_initializer(-0.25, 0.25), ("uniform", 0.0, 0.25)),
+    "uniform from 0": (lambda: tf.random_uniform_initializer(0, 1), ("uniform", 0.5, 0.5)),
+    "zeros": (tf.zeros_initializer, ("constant", 0.0, 0.0)),
+    "zeros, not called": (lambda: tf.zeros_initializer, ("constant", 0.0, 0.0)),
+    "ones": (tf.ones_initializer, ("constant", 1.0, 0.0)),
+    "constant": (lambda: tf.constant_initializer(-3), ("constant", -3.0, 0.0)),
+    "normal": (lambda: tf.truncated_normal_initializer(0.5, 0.25), ("truncated_normal", 0.5, 0.25)),
 }
 
 
-@pytest.mark.parametrize("make, limit", _INITIALIZERS.values(), ids=_INITIALIZERS)
-def test_an_initializer_that_a_table_can_have_is_its_limit(found, make, limit):
-    """Uniform around 0, or 0; the other arguments of DeepRec that change nothing are taken with it."""
+@pytest.mark.parametrize("make, initial", _INITIALIZERS.values(), ids=_INITIALIZERS)
+def test_an_initializer_that_a_table_can_have_gives_its_first_values(found, make, initial):
+    """Those of TensorFlow; the other arguments of DeepRec that change nothing are taken with it."""
     ps_train.get_embedding_variable(
         "items", 4, initializer=make(), key_dtype=tf.int64, value_dtype=tf.float32, trainable=True, steps_to_live=None,
         partitioner=tf.fixed_size_partitioner(4), collections=[tf.GraphKeys.GLOBAL_VARIABLES], ev_option=None,
         steps_to_live_l2reg=0, init_data_source=None, validate_shape=False)
-    assert found.specs["items"] == rules.TableSpec("items", 4, rule=rules.Adam(0.01), initial_limit=limit)
+    assert found.specs["items"] == rules.TableSpec("items", 4, rule=rules.Adam(0.01), initial=hashing.Initial(*initial))
 
 
 _NOT_IN_A_TABLE = {
-    "normal": (dict(initializer=tf.truncated_normal_initializer(stddev=0.1)),
-               "an initializer of type TruncatedNormal; allowed: tf.random_uniform_initializer\\(-a, a\\), tf.zeros_"),
-    "uniform from 0": (dict(initializer=tf.random_uniform_initializer(0, 1)), "an initializer of type RandomUniform"),
-    "ones": (dict(initializer=tf.constant_initializer(1.0)), "an initializer of type Constant"),
+    "normal": (dict(initializer=tf.random_normal_initializer(stddev=0.1)),
+               "an initializer of type RandomNormal; allowed: tf.random_uniform_initializer\\(a, b\\), tf.zeros_"),
+    "uniform the other way": (dict(initializer=tf.random_uniform_initializer(1, 0)), "an initializer of type RandomUn"),
+    "several numbers": (dict(initializer=tf.constant_initializer([1.0, 2.0])), "an initializer of type Constant"),
     "a function": (dict(initializer=lambda shape: tf.zeros(shape)), "an initializer of type function"),
     "two limits": (dict(initializer=tf.zeros_initializer(), initial_limit=0.1),
                    "initializer and initial_limit; allowed: one of them"),
@@ -145,7 +148,7 @@ def test_what_a_table_cannot_do_of_other_frameworks_is_one_line(found, arguments
     """It says what was given and what is allowed; no table is made."""
     with raises("bad_table_argument") as caught:
         ps_train.get_embedding_variable("items", 4, **arguments)
-    assert re.match(f"get_embedding_variable 'items': got {message}", str(caught.value))
+    assert re.match(f"(get_embedding_variable|embedding_table) 'items': got {message}", str(caught.value))
     assert "\n" not in str(caught.value)
     assert found.specs == {}
 
