@@ -217,4 +217,5 @@ class StepRows(NamedTuple):
         """
         specs, number = current_registry().specs, tf.cast(number, tf.float32)
         return [write_rows(self.copies[name].current, self.places[name], specs[name].rule.scaled(factor).update(
-            self.rows[name], gradient, number)) for name, gradient in gradients.items()]
+            self.rows[name], specs[name].with_l2(self.rows[name], gradient), number))
+            for name, gradient in gradients.items()]

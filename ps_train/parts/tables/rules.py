@@ -233,6 +233,7 @@ class TableSpec:
       rule: how rows are updated; None for --embedding_optimizer.
       initial_limit: first values are uniform in [-initial_limit, initial_limit).
       initial: another distribution of first values, or None.
+      l2: strength of an L2 penalty on the rows that an update touches: l2 * value is added to their gradients.
       num_hashes: how many rows of a fixed table an id is hashed to; its value is their sum. 0: an id is a row number.
       min_count: the update with an id, counted from 1, in which a dynamic table makes its row.
       ttl_steps: updates of the table without the id after which a dynamic table drops its row; None keeps all.
@@ -247,6 +248,7 @@ class TableSpec:
     rule: Optional[RowRule] = None
     initial_limit: float = 0.01
     initial: Optional[hashing.Initial] = None
+    l2: float = 0.0
     num_hashes: int = 0
     min_count: int = 1
     ttl_steps: Optional[int] = None
@@ -262,6 +264,12 @@ class TableSpec:
         """Returns the first values float32 [n, dim] of ids int64 [n]."""
         initial = self.initial or hashing.Initial(hashing.UNIFORM, 0.0, self.initial_limit)
         return hashing.initial_values(ids, self.dim, initial=initial, seed=self.name)
+
+    def with_l2(self, rows: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
+        """Returns the gradients float32 [n, dim] with those of the L2 penalty of rows float32 [n, dim + slots]."""
+        if not self.l2:
+            return gradients
+        return gradients + self.l2 * tf.slice(rows, [0, 0], [-1, self.dim])
 
     def rows_on_each(self, num_ps: int) -> Optional[int]:
         """Returns the rows that each ps must have room for; None for a dynamic table without max_rows."""

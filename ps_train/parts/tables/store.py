@@ -89,7 +89,7 @@ class Store:
                 gradients = tf.identity(gradients)  # the critical section begins when the rate is here, too
 
         def by_rule(rows: tf.Tensor, number: tf.Tensor, kept_gradients: tf.Tensor) -> tf.Tensor:
-            return rule.update(rows, kept_gradients, tf.cast(number, tf.float32))
+            return rule.update(rows, self.spec.with_l2(rows, kept_gradients), tf.cast(number, tf.float32))
 
         return self._change(ids, gradients, by_rule, num_floats=self.spec.dim)
 

@@ -157,8 +157,8 @@ tf.register_tensor_conversion_function(Table, _refuse_conversion)
 def embedding_table(
     name: str, dim: int, num_rows: Optional[int] = None, *, optimizer: str | RowRule | None = None,
     learning_rate: Optional[float] = None, initial_limit: Optional[float] = None, initializer: Any = None,
-    num_hashes: int = 0, min_count: int = 1, ttl_steps: Optional[int] = None, max_rows: Optional[int] = None,
-    expected_rows: Optional[int] = None,
+    l2: float = 0.0, num_hashes: int = 0, min_count: int = 1, ttl_steps: Optional[int] = None,
+    max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
 ) -> Table:
     """Returns a table of the model that is being built, with its rows spread over all ps.
 
@@ -174,6 +174,7 @@ def embedding_table(
       initial_limit: first values are uniform in [-initial_limit, initial_limit); None for 0.01.
       initializer: another distribution of first values, an initializer of TensorFlow or Keras: random_uniform, zeros,
         ones, constant with one number, truncated_normal. Its seed has no effect.
+      l2: strength of an L2 penalty: each update adds l2 times the value to the gradient of the rows that it touches.
       num_hashes: fixed tables only: hash each id, which may be a string, to this many rows, and take their sum.
       min_count: dynamic tables only: an id gets a row in the `min_count`-th update that has it.
       ttl_steps: dynamic tables only: drop a row after this many updates of the table that did not touch it.
@@ -189,7 +190,7 @@ def embedding_table(
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
     initial = None if initializer is None else _initial_of(initializer)
-    if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
+    if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit, l2=l2)
                    or _problem(name, rule, counts) or _problem_of_initial(initializer, initial, initial_limit)):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
     registry = part.tables_of_graph()
@@ -197,11 +198,11 @@ def embedding_table(
         rule = dataclasses.replace(rule or registry.default_rule, learning_rate=float(learning_rate))
     ints = {argument: None if value is None else int(value) for argument, value in counts.items()}  # not numpy's
     limit = {} if initial_limit is None else {"initial_limit": float(initial_limit)}
-    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, **limit, **ints))
+    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, l2=float(l2), **limit, **ints))
     return Table(spec, registry)
 
 
-def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_limit: Any) -> str | None:
+def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_limit: Any, l2: Any) -> str | None:
     """Returns which number is wrong, or None."""
     for argument, value in counts.items():
         least = 0 if argument == "num_hashes" else 1
@@ -212,6 +213,8 @@ def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_l
         return f"got learning_rate={learning_rate!r}; allowed: numbers above 0"
     if initial_limit is not None and not (isinstance(initial_limit, numbers.Real) and initial_limit >= 0):
         return f"got initial_limit={initial_limit!r}; allowed: numbers from 0"
+    if not (isinstance(l2, numbers.Real) and 0 <= l2 < math.inf):
+        return f"got l2={l2!r}; allowed: numbers from 0"
     return None
 
 
@@ -242,7 +245,7 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
 
 _INITIALIZERS = ("tf.random_uniform_initializer(a, b), tf.zeros_initializer(), tf.ones_initializer(), "
                  "tf.constant_initializer(a) and tf.truncated_normal_initializer(mean, stddev)")
-_OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "expected_rows", "num_hashes")
+_OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "l2", "expected_rows", "num_hashes")
 # They say how a variable is stored. The rows of a table are on all ps in any case.
 _WITHOUT_EFFECT = ("caching_device", "partitioner", "use_resource", "validate_shape")
 _COLLECTIONS = {tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES}
@@ -255,7 +258,7 @@ _ALLOWED = {
     "l2_weight_threshold": ((None, 0, -1), "None; give steps_to_live or capacity"),
     "max_rows": ((None,), "None; it is called capacity here"),
     "min_count": ((None,), "None; it is called filter_freq here"),
-    "regularizer": ((None,), "None; add a term of the rows that are looked up to the loss"),
+    "regularizer": ((None,), "None; give l2, or add a term of the rows that are looked up to the loss"),
     "steps_to_live_l2reg": ((None, 0), "None; give steps_to_live or capacity"),
     "trainable": ((None, True), "True; for rows that are not learned, use tf.stop_gradient(table.lookup(ids))"),
     "ttl_steps": ((None,), "None; it is called steps_to_live here"),

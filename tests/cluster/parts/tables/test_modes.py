@@ -11,6 +11,7 @@ from ps_train.parts.tables import contents, rules
 from ps_train.parts.tables.hashing import first_values
 from ps_train.storage import checkpoints
 from ps_train.updates import staleness
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
 from tests.errors import codes_of, raises
@@ -21,7 +22,7 @@ _RATE, _BATCH, _STEPS = 0.1, 4, 6
 
 def model_fn(features, labels, mode, params):
     """Sum of a row of a dynamic table, of one of a fixed table that two features share, and a bias."""
-    items = ps_train.embedding_table("items", 2, optimizer=rules.Sgd(_RATE))
+    items = ps_train.embedding_table("items", 2, optimizer=rules.Sgd(_RATE), l2=params.get("l2", 0.0))
     users = ps_train.embedding_table("users", 3, num_rows=10, optimizer=rules.Sgd(_RATE))
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     found = [items.lookup(features[:, 0], name="item"), users.lookup(features[:, 1:], name="users")]
@@ -48,7 +49,9 @@ def _first(name, dim, ids):
 class Oracle:
     """The model in numpy."""
 
-    def __init__(self):
+    def __init__(self, l2=0.0):
+        """Begins with first values; the items have an L2 penalty."""
+        self.l2 = l2
         self.ids, self.labels = _data()
         self.known = np.unique(self.ids[:, 0])
         self.items, self.users, self.bias = _first("items", 2, self.known), _first("users", 3, np.arange(10)), 0.0
@@ -64,9 +67,9 @@ class Oracle:
         touched = [np.isin(np.arange(count), own) for count, own in ((len(self.known), item), (10, users))]
         return of_items, of_users, slopes.sum(), *touched
 
-    def apply(self, of_items, of_users, of_bias):
-        """Takes a step of gradient descent."""
-        self.items -= _RATE * of_items
+    def apply(self, of_items, of_users, of_bias, has_item):
+        """Takes a step of gradient descent; `has_item` says which items are touched."""
+        self.items -= _RATE * (of_items + self.l2 * self.items * has_item[:, np.newaxis])
         self.users -= _RATE * of_users
         self.bias -= _RATE * of_bias
 
@@ -101,43 +104,47 @@ def _assert_like(folder, oracle, atol=1e-6):
 
 _ALONE = {"several steps at once": (2, {"steps_per_execution": 3}),
           "bounded": (1, {"bound": staleness.Bound(3, 1, 10.0, {0: "worker:0"})}),
-          "own optimizer": (1, {"own_optimizer": True})}
+          "own optimizer": (1, {"own_optimizer": True}),
+          "an L2 penalty": (2, {"l2": 0.5}),
+          "an L2 penalty in local steps": (2, {"l2": 0.5, "period": Period(3)})}
 
 
 @pytest.mark.parametrize("num_ps, options", _ALONE.values(), ids=_ALONE)
 def test_one_worker_does_what_numpy_does(tmp_path, start_servers, num_ps, options):
     """Six steps; the rows in the checkpoint are numpy's."""
-    params = {"batch_size": _BATCH, "seed": 7, "own_optimizer": options.get("own_optimizer", False)}
-    options = {name: value for name, value in options.items() if name != "own_optimizer"}
+    of_model = {name: options[name] for name in ("own_optimizer", "l2") if name in options}
+    params = {"batch_size": _BATCH, "seed": 7, **of_model}
+    options = {name: value for name, value in options.items() if name not in of_model}
     (outcome,) = clusters.train_together(
         start_servers(num_ps, 1), tmp_path, _STEPS, 1, **_options(params=params, **options))
     assert outcome.global_step == _STEPS
-    oracle = Oracle()
+    oracle = Oracle(of_model.get("l2", 0.0))
     for step in range(_STEPS):
-        oracle.apply(*oracle.gradients(np.arange(_BATCH) + step * _BATCH)[:3])
+        oracle.apply(*oracle.gradients(np.arange(_BATCH) + step * _BATCH)[:4])
     _assert_like(tmp_path, oracle)
 
 
-def _sync_oracle(sums=False):
+def _sync_oracle(sums=False, l2=0.0):
     """Two workers: a row's gradient is the mean, or the sum, over those that have it; the bias' is the mean."""
-    oracle = Oracle()
+    oracle = Oracle(l2)
     for step in range(_STEPS):
         by_worker = [oracle.gradients(worker + 2 * (np.arange(_BATCH) + step * _BATCH)) for worker in range(2)]
         items, users, bias, has_item, has_user = (np.array(parts) for parts in zip(*by_worker))
         counts = [1 if sums else np.maximum(has.sum(0), 1)[:, np.newaxis] for has in (has_item, has_user)]
-        oracle.apply(items.sum(0) / counts[0], users.sum(0) / counts[1], bias.mean())
+        oracle.apply(items.sum(0) / counts[0], users.sum(0) / counts[1], bias.mean(), has_item.any(0))
     return oracle
 
 
 _SYNC = {"mean": (2, {}), "sum": (1, {"flags": {"sync_replicas": True, "sum_embedding_gradients": True}}),
-         "tensorflow": (1, {"sync_engine": "tensorflow"})}
+         "tensorflow": (1, {"sync_engine": "tensorflow"}),
+         "an L2 penalty": (2, {"params": {"batch_size": _BATCH, "seed": 7, "l2": 0.5}})}
 
 
 @pytest.mark.parametrize(("num_ps", "options"), _SYNC.values(), ids=_SYNC)
 def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, num_ps, options):
     """As TensorFlow's accumulators: a row is averaged over the workers that have it; as a choice, summed."""
     train_in_lock_step(start_servers(num_ps, 2), tmp_path, _STEPS, **_options(**options))
-    _assert_like(tmp_path, _sync_oracle(sums="flags" in options))
+    _assert_like(tmp_path, _sync_oracle(sums="flags" in options, l2=options.get("params", {}).get("l2", 0.0)))
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])

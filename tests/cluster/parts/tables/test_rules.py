@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ps_train.parts.tables import rules
+from tests.cluster.parts.tables.sharded import ShardedTable
 from tests.tensorflow_mode import tf
 
 _ROWS, _DIM, _UPDATES = 5, 3, 4
@@ -125,3 +126,17 @@ def test_a_rule_of_the_users_own_has_a_name_for_the_checkpoint():
 
     assert Signed(0.1).name == "signed"
     assert rules.Frozen(0.0).name == rules.FROZEN
+
+
+@pytest.mark.parametrize("name", rules.RULES)
+def test_an_l2_penalty_adds_the_value_to_the_gradient(name):
+    """Under any rule: as the same rule with the gradients that numpy adds up."""
+    rule, penalty = rules.RULES[name]().with_defaults(0.1), 0.3
+    ids, gradients = np.arange(_ROWS), _data()[1]
+    with ShardedTable(rule, dim=_DIM, l2=penalty) as table, ShardedTable(rule, dim=_DIM) as plain:
+        table.reset(), plain.reset()
+        for number, own in enumerate(gradients):
+            touched = ids[number % 2:]
+            plain.update(touched, own[touched] + penalty * plain.values(touched))
+            table.update(touched, own[touched])
+        np.testing.assert_allclose(table.rows(ids), plain.rows(ids), rtol=1e-5, atol=1e-7)
