@@ -54,6 +54,7 @@ class SavedTable:
         written; the last row of an id holds.
       seen: likewise, the name of its counts of ids without a row; none if all ids are admitted at once.
       dealt: which ps had which ids, see `hashing`; checkpoints without this note have `id % num_ps`.
+      clock: (seconds of training, updates until then) at some moments and at last now, with `ttl_secs`; else none.
     """
 
     dim: int
@@ -65,6 +66,7 @@ class SavedTable:
     later: list[list[str]] = dataclasses.field(default_factory=list)
     seen: list[str] = dataclasses.field(default_factory=list)
     dealt: str = hashing.MODULO
+    clock: list[tuple[float, int]] = dataclasses.field(default_factory=list)
 
     def newest_first(self, ps: int) -> list[str]:
         """Returns the pieces of one ps, in the order in which the first row of an id is the one that holds."""

@@ -6,6 +6,7 @@
 Rows are dropped by
 
     ttl_steps   rows that this many updates of the table did not touch
+    ttl_secs    rows that no update touched in this many seconds of training
     max_rows    of a table that is nearly full, the least recently updated rows
 """
 
@@ -16,6 +17,7 @@ import dataclasses
 import functools
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -271,9 +273,12 @@ def drop_old_rows(session: tf.Session, files: TableFiles) -> Counts:
       The counts of all tables after that.
     """
     counts = files.counts(session)
+    now_secs = time.monotonic()
     for name, stores in files.stores.items():
+        clock, updates = files.clocks.get(name), min(of_store["updates"] for of_store in counts[name])
+        expired = clock.oldest(updates, now_secs) if clock else 0
         for store, of_store in zip(stores, counts[name]):
-            oldest = _oldest(session, store, of_store) if store.store.spec.is_dynamic else 0
+            oldest = max(expired, _oldest(session, store, of_store)) if store.store.spec.is_dynamic else 0
             if oldest > 0:
                 store.drop(session, oldest, of_store["used"])
     counts_after = files.counts(session)

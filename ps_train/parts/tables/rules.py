@@ -237,6 +237,7 @@ class TableSpec:
       num_hashes: how many rows of a fixed table an id is hashed to; its value is their sum. 0: an id is a row number.
       min_count: the update with an id, counted from 1, in which a dynamic table makes its row.
       ttl_steps: updates of the table without the id after which a dynamic table drops its row; None keeps all.
+      ttl_secs: seconds of training without the id after which a dynamic table drops its row; None keeps all.
       max_rows: rows of a dynamic table on all ps together; None for as many as 4 GB on each ps hold.
       expected_rows: rows on all ps together for which the index of a dynamic table initially has room; None for the
         minimum, from which it grows.
@@ -252,6 +253,7 @@ class TableSpec:
     num_hashes: int = 0
     min_count: int = 1
     ttl_steps: Optional[int] = None
+    ttl_secs: Optional[float] = None
     max_rows: Optional[int] = None
     expected_rows: Optional[int] = None
 

@@ -41,9 +41,46 @@ from ps_train.parts.tables.store_ops import Call, StoreOps
 from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import PartWriter
 
+_NOTED_MOMENTS = 100  # in the time after which rows are dropped
 _SHORT_PASS_SECS = 0.5  # leaves little to the next one: what was trained meanwhile
 _log = logging.getLogger(__name__)
 Counts = dict[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `index.COUNTS` by name
+
+
+class TableClock:
+    """The seconds in which a table was updated, and how many updates it had had by then; for `ttl_secs`.
+
+    Time in which nothing is updated does not count: a training that waits or stands still loses no row.
+    """
+
+    def __init__(self, ttl_secs: float, noted: Iterable[Sequence[float]] = ()) -> None:
+        """Goes on from what `noted` returned."""
+        self._ttl_secs = ttl_secs
+        self._noted = [(float(secs), int(updates)) for secs, updates in noted]
+        self._secs, self._updates = self._noted[-1] if self._noted else (0.0, 0)
+        self._seen_secs: float | None = None
+
+    def noted(self) -> list[tuple[float, int]]:
+        """Returns pairs of seconds and updates, the last one of now."""
+        return [*self._noted, (self._secs, self._updates)]
+
+    def oldest(self, updates: int, now_secs: float) -> int:
+        """Returns the update since which a row must have been touched to stay; 0 if all stay.
+
+        Args:
+          updates: how many the table has had, the least on any ps.
+          now_secs: of `time.monotonic`; time counts from the first call.
+        """
+        if self._seen_secs is not None and updates > self._updates:
+            self._secs += now_secs - self._seen_secs
+        self._seen_secs, self._updates = now_secs, updates
+        if not self._noted or self._secs - self._noted[-1][0] >= self._ttl_secs / _NOTED_MOMENTS:
+            self._noted.append((self._secs, updates))
+        begin_secs = self._secs - self._ttl_secs
+        while len(self._noted) > 1 and self._noted[1][0] <= begin_secs:
+            self._noted.pop(0)
+        secs, updates_then = self._noted[0]
+        return updates_then + 1 if secs <= begin_secs else 0
 
 
 class TableFiles:
@@ -52,6 +89,7 @@ class TableFiles:
     Attributes:
       specs: name -> table.
       stores: name -> the operations of its store on each ps.
+      clocks: name -> the clock of a table with `ttl_secs`.
       base: the checkpoint that a delta follows: the last one that was saved, or restored; "" for none.
     """
 
@@ -63,6 +101,7 @@ class TableFiles:
         """
         self.specs = dict(registry.specs)
         self.base = ""
+        self.clocks = self._clocks_at({})
         self._since: dict[str, list[int]] = {}  # the updates of each store when the save of `base` began
         self.stores = {name: [StoreOps(store, local_device) for store in registry.stores(name)] for name in self.specs}
         self._probe = FolderProbe(registry.devices) if local_device and self.specs else None
@@ -85,7 +124,7 @@ class TableFiles:
 
     def reset(self, session: tf.Session) -> None:
         """Empties all tables."""
-        self.base = ""
+        self.base, self.clocks = "", self._clocks_at({})
         for name, stores in self.stores.items():
             for store in stores:
                 try:
@@ -112,12 +151,18 @@ class TableFiles:
         self._warn_of_refused(session, delta or path)
         if delta:  # the checkpoint may have rows that were dropped since: they get the room that is left
             self._load_rows(session, path, contents.read_tables(path), keeps_present=True)
+        self.clocks = self._clocks_at(newest)
         for name, stores in self.stores.items():
             for store in stores:
                 store.set_updates(session, newest[name].updates)
         if not delta:  # else the next save comes at once, as there is no checkpoint of the delta's step
             self.base = path
             self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
+
+    def _clocks_at(self, saved: Mapping[str, SavedTable]) -> dict[str, TableClock]:
+        """Returns the clocks of all tables with `ttl_secs`, as they were in a checkpoint."""
+        return {name: TableClock(spec.ttl_secs, saved[name].clock if name in saved else ())
+                for name, spec in self.specs.items() if spec.ttl_secs}
 
     def _set_uses_ps_files(self, uses_ps_files: bool, path: str) -> None:
         if uses_ps_files != self._uses_ps_files:
@@ -246,7 +291,8 @@ class TableWriter(PartWriter):
         saved = {name: SavedTable(
             dim=spec.dim, num_slots=spec.rule.num_slots(spec.dim), num_rows=spec.num_rows, rule=spec.rule.name,
             updates=max(of_ps["updates"] for of_ps in counts[name]), pieces=self._pieces[name],
-            later=self._later[name], seen=self._write_seen(name), dealt=hashing.MIXED)
+            later=self._later[name], seen=self._write_seen(name), dealt=hashing.MIXED,
+            clock=self._tables.clocks[name].noted() if name in self._tables.clocks else [])
             for name, spec in self._tables.specs.items()}
         self._tables.write_text(self._session, self._new_file("text"), saved)
         return self._prefixes

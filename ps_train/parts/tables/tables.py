@@ -158,7 +158,7 @@ def embedding_table(
     name: str, dim: int, num_rows: Optional[int] = None, *, optimizer: str | RowRule | None = None,
     learning_rate: Optional[float] = None, initial_limit: Optional[float] = None, initializer: Any = None,
     l2: float = 0.0, num_hashes: int = 0, min_count: int = 1, ttl_steps: Optional[int] = None,
-    max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
+    ttl_secs: Optional[float] = None, max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
 ) -> Table:
     """Returns a table of the model that is being built, with its rows spread over all ps.
 
@@ -178,6 +178,7 @@ def embedding_table(
       num_hashes: fixed tables only: hash each id, which may be a string, to this many rows, and take their sum.
       min_count: dynamic tables only: an id gets a row in the `min_count`-th update that has it.
       ttl_steps: dynamic tables only: drop a row after this many updates of the table that did not touch it.
+      ttl_secs: dynamic tables only: drop a row that no update has touched in this many seconds of training.
       max_rows: dynamic tables only: rows on all ps together. A table that is nearly full drops its least recently
         updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
       expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow. While it grows,
@@ -190,27 +191,33 @@ def embedding_table(
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
     initial = None if initializer is None else _initial_of(initializer)
-    if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit, l2=l2)
-                   or _problem(name, rule, counts) or _problem_of_initial(initializer, initial, initial_limit)):
+    if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit, l2=l2,
+                                       ttl_secs=ttl_secs)
+                   or _problem(name, rule, {**counts, "ttl_secs": ttl_secs})
+                   or _problem_of_initial(initializer, initial, initial_limit)):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
     registry = part.tables_of_graph()
     if learning_rate is not None:
         rule = dataclasses.replace(rule or registry.default_rule, learning_rate=float(learning_rate))
     ints = {argument: None if value is None else int(value) for argument, value in counts.items()}  # not numpy's
-    limit = {} if initial_limit is None else {"initial_limit": float(initial_limit)}
-    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, l2=float(l2), **limit, **ints))
+    floats = {name: float(value) for name, value in (("initial_limit", initial_limit), ("ttl_secs", ttl_secs))
+              if value is not None}
+    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, l2=float(l2), **floats, **ints))
     return Table(spec, registry)
 
 
-def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_limit: Any, l2: Any) -> str | None:
+def _problem_of_numbers(
+    counts: dict[str, Any], *, learning_rate: Any, initial_limit: Any, l2: Any, ttl_secs: Any
+) -> str | None:
     """Returns which number is wrong, or None."""
     for argument, value in counts.items():
         least = 0 if argument == "num_hashes" else 1
         is_left_out = value is None and argument in _OPTIONAL
         if not is_left_out and not (isinstance(value, numbers.Integral) and value >= least):
             return f"got {argument}={value!r}; allowed: whole numbers {'above 0' if least else 'from 0'}"
-    if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
-        return f"got learning_rate={learning_rate!r}; allowed: numbers above 0"
+    for argument, value in (("learning_rate", learning_rate), ("ttl_secs", ttl_secs)):
+        if value is not None and not (isinstance(value, numbers.Real) and value > 0):
+            return f"got {argument}={value!r}; allowed: numbers above 0"
     if initial_limit is not None and not (isinstance(initial_limit, numbers.Real) and initial_limit >= 0):
         return f"got initial_limit={initial_limit!r}; allowed: numbers from 0"
     if not (isinstance(l2, numbers.Real) and 0 <= l2 < math.inf):
@@ -236,7 +243,7 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
         return f"got optimizer={rule!r}; allowed: {', '.join(RULES)}, or a rule of ps_train.parts.tables.rules"
     if counts["num_rows"] is None and counts["num_hashes"]:
         return "num_hashes is for tables with num_rows; a dynamic table needs no hashing"
-    defaults = {"min_count": 1, "ttl_steps": None, "max_rows": None, "expected_rows": None}
+    defaults = {"min_count": 1, "ttl_steps": None, "ttl_secs": None, "max_rows": None, "expected_rows": None}
     dynamic = [argument for argument, default in defaults.items() if counts[argument] != default]
     if counts["num_rows"] is not None and dynamic:
         return f"only dynamic tables have {', '.join(dynamic)}, and num_rows makes a fixed table; leave one of them out"
@@ -245,7 +252,8 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
 
 _INITIALIZERS = ("tf.random_uniform_initializer(a, b), tf.zeros_initializer(), tf.ones_initializer(), "
                  "tf.constant_initializer(a) and tf.truncated_normal_initializer(mean, stddev)")
-_OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "l2", "expected_rows", "num_hashes")
+_OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "l2", "ttl_secs", "expected_rows",
+             "num_hashes")
 # They say how a variable is stored. The rows of a table are on all ps in any case.
 _WITHOUT_EFFECT = ("caching_device", "partitioner", "use_resource", "validate_shape")
 _COLLECTIONS = {tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import types
 import unittest.mock
 
 import numpy as np
@@ -637,6 +638,46 @@ def test_rows_that_no_update_has_touched_for_long_are_dropped():
         part.drop_old_rows(aging.session, aging.tables)
         (counts,) = aging.tables.counts(aging.session)["items"]
         assert (counts["evicted"], counts["used"] - counts["free"]) == (1, 2)
+
+
+def test_rows_that_no_update_has_touched_for_some_time_are_dropped(tmp_path, monkeypatch):
+    """ttl_secs=100: seconds with updates count, those of a pause do not; the count goes on from a checkpoint."""
+    aging, now_secs = _tables(kinds={"items": {"ttl_secs": 100.0}}), [0.0]
+    monkeypatch.setattr(part, "time", types.SimpleNamespace(monotonic=lambda: now_secs[0]))
+
+    def rows_after(secs, ids):
+        now_secs[0] += secs
+        if ids:
+            aging.train(np.array(ids))
+        part.drop_old_rows(aging.session, aging.tables)
+        (counts,) = aging.tables.counts(aging.session)["items"]
+        return counts["used"] - counts["free"]
+
+    with aging:
+        assert rows_after(5, [1]) == 1
+        assert rows_after(50, [2]) == 2
+        assert rows_after(1000, []) == 2  # nothing was updated
+        path = aging.save(tmp_path)
+        now_secs[0] += 1000  # it was down
+        aging.tables.restore(aging.session, path)
+        assert rows_after(0, []) == 2
+        assert rows_after(40, [3]) == 3
+        assert rows_after(15, [3]) == 2  # 105 s after the only update of the first
+        assert rows_after(60, [3]) == 1  # 115 s after that of the second
+
+
+def test_a_clock_notes_few_moments():
+    """About a hundred in the time after which rows are dropped, however often it is asked; it is never early."""
+    clock, moments = table_files.TableClock(1000.0), []
+    for secs in range(5000):
+        oldest = clock.oldest(updates=3 * secs, now_secs=float(secs))
+        moments.append((secs, oldest))
+    assert len(clock.noted()) < 105
+    for secs, oldest in moments:
+        late_secs = secs - 1000 - (oldest - 1) / 3  # how long after its time a row of the last dropped update goes
+        assert oldest == 0 if secs < 1000 else 0 <= late_secs <= 11
+    resumed = table_files.TableClock(1000.0, clock.noted())
+    assert resumed.oldest(updates=15_000, now_secs=77.0) == moments[-1][1]
 
 
 def test_the_rows_of_each_ps_are_counted(caplog):

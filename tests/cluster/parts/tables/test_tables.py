@@ -29,6 +29,8 @@ _WRONG = {
     "num_rows": (dict(num_rows=-1), "got num_rows=-1; allowed: whole numbers above 0"),
     "num_hashes": (dict(num_rows=5, num_hashes=-1), "got num_hashes=-1; allowed: whole numbers from 0"),
     "min_count": (dict(min_count=0), "got min_count=0; allowed: whole numbers above 0"),
+    "ttl_secs": (dict(ttl_secs=0), "got ttl_secs=0; allowed: numbers above 0"),
+    "ttl_secs of a fixed table": (dict(num_rows=5, ttl_secs=3), "only dynamic tables have ttl_secs, and"),
     "l2": (dict(l2=-0.1), "got l2=-0.1; allowed: numbers from 0"),
     "two initial values": (dict(initializer=tf.zeros_initializer(), initial_limit=0.1),
                            "got initializer and initial_limit; allowed: one of them"),
