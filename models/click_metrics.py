@@ -1,6 +1,8 @@
-"""Metrics of a binary model, as sums that can be added over the shares of a held-out set: AUC, log loss, calibration.
+"""Metrics of a binary model, as sums that can be added over the shares of a held-out set: AUC, AUC by group, log loss,
+calibration.
 
     labels, logits [batch] --> counts of positives and of negatives in each bin of the logit --> AUC
+    with groups [batch]    --> the same counts for each group                       --> AUC by group
                            --> sums of losses, probabilities and labels                      --> log loss, calibration
 
 The value of a metric depends on its sums only, so several workers can evaluate a part each (--evaluate_with=workers).
@@ -18,29 +20,32 @@ NUM_BINS = 2**16
 # further away. Logits beyond the limit share the outermost bins.
 _LIMIT = 32.0
 _RESOLUTION = 1000.0
-_MAX_SCALED = math.asinh(_LIMIT * _RESOLUTION)
 
 Metric = tuple[tf.Tensor, tf.Operation]
 
 
-def binary_metrics(labels: tf.Tensor, logits: tf.Tensor) -> dict[str, Metric]:
+def binary_metrics(
+    labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None = None
+) -> dict[str, Metric]:
     """Returns the `eval_metric_ops` of a binary model: "auc", "log_loss" and "calibration".
 
     Args:
       labels: [batch], 1 for a positive example and 0 for a negative one.
       logits: float32 [batch], log(p / (1 - p)) of the predicted probability p.
+      weights: [batch], how many examples each one counts as, from 0; None for 1.
     """
     labels, logits = tf.cast(labels, tf.float64), tf.stop_gradient(logits)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=tf.cast(logits, tf.float64))
     probabilities = tf.sigmoid(tf.cast(logits, tf.float64))
+    counted = tf.ones_like(labels) if weights is None else tf.cast(weights, tf.float64)
     return {
-        "auc": auc(labels, logits),
-        "log_loss": _ratio("log_loss", losses, tf.ones_like(labels)),
-        "calibration": _ratio("calibration", probabilities, labels),
+        "auc": auc(labels, logits, weights),
+        "log_loss": _ratio("log_loss", counted * losses, counted),
+        "calibration": _ratio("calibration", counted * probabilities, counted * labels),
     }
 
 
-def auc(labels: tf.Tensor, logits: tf.Tensor) -> Metric:
+def auc(labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor | None = None) -> Metric:
     """Returns the area under the ROC curve: how often a positive example has a higher logit than a negative one.
 
     Two examples in one bin count as a tie, a half. The value is NaN until both classes were seen.
@@ -48,22 +53,71 @@ def auc(labels: tf.Tensor, logits: tf.Tensor) -> Metric:
     Args:
       labels: [batch], 0 or 1.
       logits: float32 [batch].
+      weights: as in `binary_metrics`.
     """
     with tf.variable_scope("auc"):
-        counts = _sums("counts", [2 * NUM_BINS], tf.int64)  # of negatives in each bin, then of positives
-        slots = bin_of(logits) + NUM_BINS * tf.cast(labels > 0.5, tf.int64)
-        update_op = counts.scatter_add(tf.IndexedSlices(tf.ones_like(slots), slots))
-        negatives, positives = tf.split(tf.cast(counts.read_value(), tf.float64), 2)
-        below = tf.cumsum(negatives, exclusive=True)
-        wins = tf.reduce_sum(positives * (below + negatives / 2))
-        value = wins / (tf.reduce_sum(positives) * tf.reduce_sum(negatives))
-    return value, _operation(update_op)
+        negatives, positives, update_op = _counts(labels, bin_of(logits), NUM_BINS, weights)
+        value = _wins(negatives, positives) / (tf.reduce_sum(positives) * tf.reduce_sum(negatives))
+    return value, update_op
 
 
-def bin_of(logits: tf.Tensor) -> tf.Tensor:
-    """Returns the bin of each logit, int64 in [0, NUM_BINS), in the order of the logits."""
-    scaled = tf.asinh(tf.clip_by_value(logits, -_LIMIT, _LIMIT) * _RESOLUTION) / _MAX_SCALED  # in [-1, 1]
-    return tf.clip_by_value(tf.cast((scaled + 1) * (NUM_BINS / 2), tf.int64), 0, NUM_BINS - 1)
+def group_auc(
+    labels: tf.Tensor, logits: tf.Tensor, groups: tf.Tensor, *, weights: tf.Tensor | None = None,
+    num_groups: int = 4096, num_bins: int = 256,
+) -> Metric:
+    """Returns the AUC by group (GAUC, Zhu et al. 2017, arxiv.org/abs/1703.02091): the mean of the AUC of each group, as
+    a user or a session, weighted by its examples. Groups without a positive or without a negative example do not count.
+
+    Logits within one bin count as a tie. It takes 16 * num_groups * num_bins bytes.
+
+    Args:
+      labels: [batch], 0 or 1.
+      logits: float32 [batch].
+      groups: integers or strings [batch]. Integers that are equal modulo `num_groups`, and strings that have one hash,
+        count as one group: give more `num_groups` than there are groups.
+      weights: as in `binary_metrics`.
+      num_bins: of the logits; a bin is 8.3 / num_bins wide at a logit of 0, and the |logit|-fold of that further away.
+    """
+    groups = tf.strings.to_hash_bucket_fast(groups, num_groups) if groups.dtype == tf.string else tf.floormod(
+        tf.cast(groups, tf.int64), num_groups)
+    with tf.variable_scope("group_auc"):
+        slots = groups * num_bins + bin_of(tf.stop_gradient(logits), num_bins, resolution=1.0)
+        negatives, positives, update_op = _counts(labels, slots, num_groups * num_bins, weights)
+        negatives, positives = (tf.reshape(counts, [num_groups, num_bins]) for counts in (negatives, positives))
+        num_pairs = tf.reduce_sum(positives, 1) * tf.reduce_sum(negatives, 1)
+        sizes = tf.where(num_pairs > 0, tf.reduce_sum(positives + negatives, 1), tf.zeros_like(num_pairs))
+        aucs = tf.math.divide_no_nan(_wins(negatives, positives), num_pairs)
+        value = tf.reduce_sum(sizes * aucs) / tf.reduce_sum(sizes)
+    return value, update_op
+
+
+def _counts(
+    labels: tf.Tensor, slots: tf.Tensor, num_slots: int, weights: tf.Tensor | None
+) -> tuple[tf.Tensor, tf.Tensor, tf.Operation]:
+    """Returns the counts of negatives and of positives in each slot, float64 [num_slots], and what counts a batch."""
+    counts = _sums("counts", [2 * num_slots], tf.int64 if weights is None else tf.float64)
+    slots = slots + num_slots * tf.cast(tf.cast(labels, tf.float64) > 0.5, tf.int64)
+    ones = tf.ones_like(slots) if weights is None else tf.cast(weights, tf.float64)
+    update_op = counts.scatter_add(tf.IndexedSlices(ones, slots))
+    negatives, positives = tf.split(tf.cast(counts.read_value(), tf.float64), 2)
+    return negatives, positives, _operation(update_op)
+
+
+def _wins(negatives: tf.Tensor, positives: tf.Tensor) -> tf.Tensor:
+    """Returns how many pairs of a positive and a negative are in the right order, for counts [..., bins]; [...]."""
+    below = tf.cumsum(negatives, axis=-1, exclusive=True)
+    return tf.reduce_sum(positives * (below + negatives / 2), -1)
+
+
+def bin_of(logits: tf.Tensor, num_bins: int = NUM_BINS, resolution: float = _RESOLUTION) -> tf.Tensor:
+    """Returns the bin of each logit, int64 in [0, num_bins), in the order of the logits.
+
+    Args:
+      resolution: bins have one width for logits up to 1 / resolution, and become wider beyond.
+    """
+    limit = math.asinh(_LIMIT * resolution)
+    scaled = tf.asinh(tf.clip_by_value(logits, -_LIMIT, _LIMIT) * resolution) / limit  # in [-1, 1]
+    return tf.clip_by_value(tf.cast((scaled + 1) * (num_bins / 2), tf.int64), 0, num_bins - 1)
 
 
 def _ratio(name: str, numerators: tf.Tensor, denominators: tf.Tensor) -> Metric:

@@ -20,6 +20,9 @@ from . import classifier, click_metrics
 
 # `num_rows`: rows of the table, for ids below it; 0 takes any id and makes a row when it first sees one.
 TABLE_PARAMS: dict[str, Any] = {"num_rows": 0}
+# `weight`: the feature with how many examples each one counts as, "" for 1. `group_field`: the number of the field of
+# `ids` by whose ids the AUC is also given by group, such as the user's; -1 for none.
+EXAMPLE_PARAMS: dict[str, Any] = {"weight": "", "group_field": -1}
 # Penalties of the weights of ids; l1 makes those of ids without influence exactly 0.
 LINEAR_PARAMS: dict[str, Any] = {"l1": 0.0, "l2": 0.0}
 
@@ -89,20 +92,56 @@ def parse_layers(text: str) -> list[int]:
     return [int(number) for number in units]
 
 
-def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:
+def weights_of(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> tf.Tensor | None:
+    """Returns the weight of each example, float32 [batch], or None if all count as one.
+
+    Raises:
+      ConfigError: there is no such feature.
+    """
+    name = params["weight"]
+    if not name:
+        return None
+    if name not in features:
+        raise ConfigError("feature_missing", f"--params: weight={name}; the dataset has no such feature, it has "
+                          f"{', '.join(sorted(features))}")
+    return tf.reshape(tf.cast(features[name], tf.float32), [-1])
+
+
+def groups_of(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> tf.Tensor | None:
+    """Returns the ids int64 [batch] of the field by which the AUC is given by group, or None.
+
+    Raises:
+      ConfigError: there is no such field.
+    """
+    field, num_fields = params["group_field"], int(features["ids"].shape[1])
+    if not -1 <= field < num_fields:
+        raise ConfigError("parameter_out_of_range", f"--params: group_field={field}; allowed: 0 to {num_fields - 1}, "
+                          "a field of the ids, or -1 for no AUC by group")
+    return None if field < 0 else features["ids"][:, field]
+
+
+def spec_from_logits(
+    logits: tf.Tensor, labels: tf.Tensor | None, weights: tf.Tensor | None = None, groups: tf.Tensor | None = None
+) -> ModelSpec:
     """Returns the ModelSpec of a binary model, whose loss is the log loss, with AUC, log loss and calibration.
 
     Args:
       logits: float32 [batch].
       labels: float32 [batch] in {0, 1}, or None for prediction only.
+      weights: float32 [batch], which multiply the losses; the loss is still divided by the number of examples, so that
+        a weight of 2 counts as the example twice. In the metrics, too. None for 1.
+      groups: int64 [batch], for the metric `gauc`; None for none.
     """
     predictions = {"logits": logits, "probabilities": tf.sigmoid(logits)}
     if labels is None:
         return ModelSpec(predictions=predictions)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
+    metrics = click_metrics.binary_metrics(labels, logits, weights)
+    if groups is not None:
+        metrics["gauc"] = click_metrics.group_auc(labels, logits, groups, weights=weights)
     return ModelSpec(
-        loss=tf.reduce_mean(losses),
+        loss=tf.reduce_mean(losses if weights is None else weights * losses),
         predictions=predictions,
-        eval_metric_ops=click_metrics.binary_metrics(labels, logits),
+        eval_metric_ops=metrics,
         loss_name="log loss",
     )

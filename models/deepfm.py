@@ -14,14 +14,14 @@ from ps_train import ModelSpec
 
 from . import click_model
 
-DEFAULT_PARAMS = {**click_model.TABLE_PARAMS, "dim": 16, "layers": "128x64"}
+DEFAULT_PARAMS = {**click_model.TABLE_PARAMS, **click_model.EXAMPLE_PARAMS, "dim": 16, "layers": "128x64"}
 
 
 def model_fn(features, labels, mode, params) -> ModelSpec:
     """Predicts clicks from {"numbers": float32 [batch, n], "ids": int64 [batch, fields]}; labels float32 [batch].
 
     Params: `dim`, the width of an id's vector; `layers`, the units of the ReLU layers; `num_rows` of the table, 0 for
-    any ids.
+    any ids; `weight` and `group_field`, see `click_model.EXAMPLE_PARAMS`.
     """
     del mode  # it makes no difference here
     dim = params["dim"]
@@ -31,7 +31,9 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     first_order = click_model.linear(features["numbers"], "numbers") + tf.reduce_sum(weights, axis=[1, 2])
     joined = tf.concat([click_model.flat(vectors), features["numbers"]], axis=1)
     deep = click_model.output(click_model.perceptron(joined, params["layers"], "perceptron"), "output")
-    return click_model.spec_from_logits(first_order + pairs(vectors) + deep, labels)
+    return click_model.spec_from_logits(
+        first_order + pairs(vectors) + deep, labels,
+        None if labels is None else click_model.weights_of(features, params), click_model.groups_of(features, params))
 
 
 def pairs(vectors: tf.Tensor) -> tf.Tensor:

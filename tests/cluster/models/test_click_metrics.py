@@ -67,3 +67,75 @@ def test_a_positive_far_above_and_far_below_all_negatives():
 def test_auc_of_one_class_is_not_a_number():
     """There is no pair to compare."""
     assert np.isnan(measured(np.ones(3, np.float32), np.zeros(3, np.float32), 3)["auc"])
+
+
+def exact_group_auc(labels, scores, groups, weights=None):
+    """Returns the mean of the AUC of each group with both classes, weighted by its examples; by all pairs."""
+    weights = np.ones_like(labels) if weights is None else weights
+    total, sizes = 0.0, 0.0
+    for group in np.unique(groups):
+        of = groups == group
+        positive, negative = (of & (labels == label) for label in (1, 0))
+        pairs = weights[positive][:, np.newaxis] * weights[negative]
+        if pairs.sum():
+            differences = scores[positive][:, np.newaxis] - scores[negative]
+            auc = (pairs * (np.sign(differences) + 1) / 2).sum() / pairs.sum()
+            total, sizes = total + weights[of].sum() * auc, sizes + weights[of].sum()
+    return total / sizes
+
+
+def measured_with(make, batch_size=700, **arrays):
+    """Returns the value of a metric that `make` makes of placeholders by these names, over batches."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        given = {name: tf.placeholder(tf.as_dtype(array.dtype), [None]) for name, array in arrays.items()}
+        value, update_op = make(**given)
+        session.run(tf.local_variables_initializer())
+        for begin in range(0, len(arrays["labels"]), batch_size):
+            session.run(update_op, {given[name]: arrays[name][begin:begin + batch_size] for name in given})
+        return session.run(value)
+
+
+def grouped_clicks(num=6000, num_groups=300):
+    """Returns clicks whose groups differ in size and in their mean, so that the AUC and that by group differ."""
+    rng = np.random.default_rng(5)
+    groups = np.minimum(rng.geometric(0.01, num), num_groups) - 1
+    center = rng.normal(-1, 2, num_groups)[groups]
+    own = rng.normal(0, 1, num)
+    labels = (rng.random(num) < 1 / (1 + np.exp(-center - own))).astype(np.float32)
+    return labels, (center + own).astype(np.float32), groups, rng.uniform(0, 3, num).astype(np.float32)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_auc_by_group_is_that_of_numpy(is_weighted):
+    """With weights and without, for integers and strings; it differs from the AUC of all."""
+    labels, logits, groups, weights = grouped_clicks()
+    arrays = {"labels": labels, "logits": logits, **({"weights": weights} if is_weighted else {})}
+    exact = exact_group_auc(labels, logits, groups, arrays.get("weights"))
+    assert abs(exact - exact_auc(labels, logits)) > 0.03
+    assert measured_with(click_metrics.group_auc, **arrays, groups=groups) == pytest.approx(exact, abs=2e-3)
+    fine = measured_with(lambda **given: click_metrics.group_auc(num_bins=4096, num_groups=300, **given),
+                         **arrays, groups=groups)
+    assert fine == pytest.approx(exact, abs=2e-4)
+    names = np.char.add("user ", groups.astype(str)).astype(object)
+    with_names = measured_with(lambda **given: click_metrics.group_auc(num_groups=2**17, num_bins=64, **given),
+                               **arrays, groups=names)
+    assert with_names == pytest.approx(exact, abs=0.01)
+
+
+def test_a_group_of_one_class_does_not_count():
+    """Two groups count here, with AUC 1 and 0 and four and two examples."""
+    labels = np.array([0, 1, 0, 1, 1, 0, 1, 1], np.float32)
+    logits = np.array([-1, 1, -1, 1, -2, 2, 5, -5], np.float32)
+    groups = np.array([3, 3, 3, 3, 7, 7, 9, 9])
+    assert measured_with(click_metrics.group_auc, labels=labels, logits=logits, groups=groups) == pytest.approx(4 / 6)
+
+
+def test_a_weight_counts_as_so_many_examples():
+    """AUC, log loss and calibration with whole weights are those of the examples repeated; 0 leaves one out."""
+    labels, logits = clicks(-1, 1, num=3000)
+    weights = np.random.default_rng(1).integers(0, 4, len(labels))
+    repeated = measured(np.repeat(labels, weights), np.repeat(logits, weights), 999)
+    for name, expected in repeated.items():
+        found = measured_with(lambda name=name, **given: click_metrics.binary_metrics(**given)[name],
+                              labels=labels, logits=logits, weights=weights.astype(np.float32))
+        assert found == pytest.approx(expected, rel=1e-9), name

@@ -14,6 +14,7 @@ from ps_train.parts.tables import connection, registry
 from ps_train.parts.tables.store_ops import Piece
 from ps_train.parts.tables.table_files import TableFiles
 from ps_train.plugins import loader
+from tests.cluster.models.test_click_metrics import exact_auc, exact_group_auc
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -156,3 +157,34 @@ def test_products_are_those_of_each_pair_once():
     """27 vectors, as of Criteo's 26 fields and the numbers, have 351."""
     with tf.Graph().as_default():
         assert dlrm.pairs(tf.zeros([2, 27, 8])).shape.as_list() == [2, 351]
+
+
+def test_deepfm_weighs_examples_and_reports_the_auc_by_group():
+    """The loss is the mean of weight times log loss; every metric has the weights; the groups are ids of a field."""
+    features, labels = batch()
+    features["weight"] = np.random.default_rng(3).integers(0, 3, len(labels)).astype(np.float32)
+    params = {"weight": "weight", "group_field": 1}
+    with tf.Graph().as_default(), tf.Session() as session:
+        spec = build("deepfm", {key: tf.constant(value) for key, value in features.items()}, tf.constant(labels),
+                     **params)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        make_tables(session)
+        logits, loss = session.run([spec.predictions["logits"], spec.loss])
+        session.run([update_op for _, update_op in spec.eval_metric_ops.values()])
+        found = session.run({name: value for name, (value, _) in spec.eval_metric_ops.items()})
+    weights, losses = features["weight"], np.logaddexp(0, logits) - labels * logits
+    assert loss == pytest.approx((weights * losses).mean(), rel=1e-5)
+    assert found["log_loss"] == pytest.approx((weights * losses).sum() / weights.sum(), rel=1e-5)
+    assert found["auc"] == pytest.approx(
+        exact_auc(*(np.repeat(values, weights.astype(int)) for values in (labels, logits))), abs=1e-4)
+    assert found["gauc"] == pytest.approx(exact_group_auc(labels, logits, features["ids"][:, 1], weights), abs=1e-2)
+
+
+@pytest.mark.parametrize(("params", "code"), [
+    ({"weight": "price"}, "feature_missing"), ({"group_field": FIELDS}, "parameter_out_of_range"),
+])
+def test_a_feature_or_a_field_that_is_not_there_is_refused(params, code):
+    """In one line that says what there is."""
+    features, labels = batch()
+    with tf.Graph().as_default(), raises(code):
+        build("deepfm", {key: tf.constant(value) for key, value in features.items()}, tf.constant(labels), **params)

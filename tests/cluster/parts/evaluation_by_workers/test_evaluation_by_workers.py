@@ -44,13 +44,13 @@ def assert_same(result, expected, counted=()):
 def test_several_workers_find_what_one_process_finds(tmp_path, caplog, is_dynamic, num_ps, num_workers):
     """A table of each kind; metrics of TensorFlow and of clicks; the event file has what the chief reports."""
     # Batches of one, so that each example is computed alike.
-    params = {"extra": "standard", "eval_batch": 1, "num_eval": 100, "is_dynamic": is_dynamic}
+    params = {"extra": "standard", "eval_batch": 1, "num_eval": 100, "is_dynamic": is_dynamic, "group_field": 0}
     with caplog.at_level("INFO"):
         evaluation = train(tmp_path, params=",".join(f"{name}={value}" for name, value in params.items()),
                            num_ps=num_ps, num_workers=num_workers)
     assert f"evaluating on {num_workers} workers" in caplog.text
     assert_same(evaluation, evaluate_alone(tmp_path, **params),
-                counted=["accuracy", "auc", "roc", "log_loss", "calibration"])
+                counted=["accuracy", "auc", "gauc", "roc", "log_loss", "calibration"])
     (path,) = (tmp_path / "eval").glob("events.*")
     written = {value.tag: value.simple_value for event in tf.train.summary_iterator(str(path))
                for value in event.summary.value}
