@@ -3,6 +3,7 @@
     file_ranges    parts of files, and each worker's share of them (`ps_train.file_ranges`)
     range_batches  reads ranges, parses their examples and cuts them into mini-batches (`ps_train.range_batches`,
                    `ps_train.LineReader`, `ps_train.RecordReader`)
+    negatives      ids that an example does not have (`ps_train.negative_samples`)
     bad_records    stops at malformed records or skips them, and names them
 
 Start with `file_ranges.py`. See docs/data.md.
