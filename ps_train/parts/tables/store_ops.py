@@ -138,7 +138,7 @@ class StoreOps:
         with tf.device(device or None):
             save = tf.raw_ops.SaveV2(prefix=self._prefix, tensor_names=self._names, tensors=piece,
                                      shape_and_slices=[""] * len(PARTS))
-            loaded = self._of_ps(self._saved_piece())  # here: what belongs to other ps is not transferred
+            loaded = self.of_ps(self._saved_piece())  # here: what belongs to other ps is not transferred
         load = self.load_piece(loaded, keeps_present=self._keeps_present)
         if seen is None:
             return FileOps(save, load, None, None)
@@ -150,7 +150,7 @@ class StoreOps:
         load_seen = self.store.exclusively([arrived], lambda: [self.store.index.raise_seen(arrived)])
         return FileOps(save, load, save_seen, load_seen)
 
-    def _of_ps(self, piece: Piece) -> Piece:
+    def of_ps(self, piece: Piece) -> Piece:
         """Returns the rows of a piece that this ps has."""
         owners = owner_of(piece.ids, self.store.num_ps, is_dynamic=self.store.spec.is_dynamic)
         numbers = tf.where(tf.equal(owners, self.store.ps))[:, 0]

@@ -148,7 +148,7 @@ class TableFiles:
             self._set_uses_ps_files(all(self._probe.can_read(session, one) for one in (path, delta) if one), path)
         self._load_rows(session, delta or path, newest)
         self._load_seen(session, delta or path, newest)
-        self._warn_of_refused(session, delta or path)
+        self.warn_of_refused(session, delta or path)
         if delta:  # the checkpoint may have rows that were dropped since: they get the room that is left
             self._load_rows(session, path, contents.read_tables(path), keeps_present=True)
         self.clocks = self._clocks_at(newest)
@@ -198,7 +198,8 @@ class TableFiles:
                     for ps in _ps_of(saved[name], store):
                         store.load_seen(session, path, saved[name].seen[ps])
 
-    def _warn_of_refused(self, session: tf.Session, path: str) -> None:
+    def warn_of_refused(self, session: tf.Session, path: str) -> None:
+        """Warns of the rows of a checkpoint for which there was no room."""
         for name, counts in self.counts(session).items():
             if num_refused := sum(of_ps["refused"] for of_ps in counts):
                 _log.warning("table %s: no room for %d rows of %s; give a larger max_rows or more ps", name,

@@ -2,7 +2,9 @@
 
     checkpoint, --init_map --> match --> variable -> name in the checkpoint --> load, when the variables are new
 
-Optimizer slots and the global step are taken only if --init_map names them; rows of embedding tables never are.
+    tables of the model    --> table or variable in the checkpoint --> load, when the tables are empty
+
+Optimizer slots and the global step are taken only if --init_map names them; the slots of rows never are.
 """
 
 from __future__ import annotations
@@ -12,14 +14,19 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
+from ps_train.graph import extensions
 from ps_train.part import Part
 from ps_train.parts import table
+from ps_train.parts.tables import contents
+from ps_train.parts.tables.part import TableParameters
+from ps_train.parts.tables.pretrained import Origin, PretrainedRows
+from ps_train.parts.tables.rules import TableSpec
 from ps_train.parts.warm_start.flags import parse_init_map
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
@@ -41,7 +48,9 @@ class WarmStartPart(Part):
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the flags; the variables are known once the model is built."""
         self._path, self._pairs = config.init_checkpoint, parse_init_map("--init_map", config.init_map)
+        self._local_device = f"{cluster.task.device}/cpu:0" if cluster else ""
         self._variables: list[tf.Variable] = []
+        self._rows: PretrainedRows | None = None
         self._fetched = contextlib.ExitStack()
         self._warm_start: WarmStart | None = None
         self._stop: threading.Event | None = None  # none where no task runs
@@ -50,6 +59,12 @@ class WarmStartPart(Part):
         """Takes note of the variables."""
         self._variables = tf.global_variables()
         return update
+
+    def saved_part(self) -> None:
+        """Adds what sets rows, now that the tables have their operations; writes nothing."""
+        rows = extensions.row_parameters()
+        if isinstance(rows, TableParameters) and rows.specs:
+            self._rows = PretrainedRows(rows.files, self._local_device)
 
     @contextlib.contextmanager
     def around_task(self, stop: threading.Event) -> Iterator[None]:
@@ -63,7 +78,8 @@ class WarmStartPart(Part):
         if path is None and self._warm_start is None:
             atexit.register(self._fetched.close)  # where no task runs: the launcher only checks the graph
             path = self._fetched.enter_context(_on_this_machine(self._path, self._stop))
-            self._warm_start = WarmStart(path, self._pairs, self._variables)
+            self._warm_start = WarmStart(
+                path, self._pairs, self._variables, self._rows.specs if self._rows else {})
 
     def before_server(self, task: PreparedWorker) -> None:
         """Logs that the flag has no effect if the training continues from a checkpoint."""
@@ -74,6 +90,11 @@ class WarmStartPart(Part):
         """Sets the variables."""
         self._warm_start.log()
         self._warm_start.load(session)
+
+    def after_restore(self, session: tf.Session, path: str) -> None:
+        """Sets the rows of tables, if they are new."""
+        if not path and self._rows:
+            self._warm_start.load_rows(session, self._rows)
 
 
 @contextlib.contextmanager
@@ -95,14 +116,18 @@ def _on_this_machine(path: str, stop: threading.Event | None) -> Iterator[str]:
 class WarmStart:
     """The values that a new training begins with."""
 
-    def __init__(self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable]) -> None:
+    def __init__(
+        self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable],
+        tables: Mapping[str, TableSpec] | None = None,
+    ) -> None:
         """Finds the variables in the checkpoint, and sets none yet.
 
         Args:
           path: the path prefix of a checkpoint, or a folder, for its newest one.
-          pairs: (name in the checkpoint, name in the model); both end in "/" for all variables of a scope. Without
-            pairs, each variable of the model takes the value of the same name.
+          pairs: (name in the checkpoint, name in the model); both end in "/" for all variables and tables of a scope.
+            Without pairs, each of the model takes the value of the same name.
           variables: those of the graph.
+          tables: name -> table, those of the model.
 
         Raises:
           ConfigError: the checkpoint cannot be read or lacks a name, or a shape differs.
@@ -116,35 +141,55 @@ class WarmStart:
                               "the path of a checkpoint, such as DIR/model.ckpt-1000, or its folder") from None
         self._path = path
         self._shapes = self._reader.get_variable_to_shape_map()
+        self._saved_tables = contents.read_tables(path)
         self._variables = {variable.op.name: variable for variable in variables}
-        self._saved_names = dict(self._mapped(pairs) if pairs else self._same_names())
+        self._tables = dict(tables or {})
+        found = dict(self._mapped(pairs) if pairs else self._same_names())
+        self._saved_names = {name: saved for name, saved in found.items() if name not in self._tables}
+        self._origins = {name: self._origin(saved) for name, saved in found.items() if name in self._tables}
         self._check(has_map=bool(pairs))
 
     def _check(self, *, has_map: bool) -> None:
         """Raises ConfigError unless the values exist, fit, and can be read."""
-        if wrong := [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there" for name, saved
-                     in self._saved_names.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
+        wrong = [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there" for name, saved
+                 in self._saved_names.items() if self._variables[name].shape.as_list() != self._shapes[saved]]
+        wrong += [problem for name, origin in self._origins.items()
+                  if (problem := origin.problem(self._tables[name]))]
+        if wrong:
             others = "leave them out of --init_map" if has_map else "name the other variables with --init_map"
             raise ConfigError("checkpoint_of_another_model", f"--init_checkpoint: {self._path} has other shapes: "
                               f"{_listed(wrong)}; {others}, or change the model")
-        if not self._saved_names:
+        if not self._saved_names and not self._origins:
             raise ConfigError("checkpoint_of_another_model", "--init_checkpoint: no variable of the model is in "
                               f"{self._path}, which has {_listed(sorted(self._shapes))}; name them with --init_map")
         try:
-            checkpoints.verify(self._path, list(self._saved_names.values()))
+            checkpoints.verify(self._path, [*self._saved_names.values(), *(
+                name for origin in self._origins.values() for name in origin.tensor_names())])
         except CheckpointError as error:
             raise ConfigError(error.code, f"--init_checkpoint: {error}; give another one") from None
 
     def log(self) -> None:
         """Logs the number of values, and which of the model's variables are missing in the checkpoint."""
-        missing = [name for name in self._model_names() if name not in self._saved_names]
-        _log.info("%d variables begin with the values in %s%s", len(self._saved_names), self._path,
+        taken = {**self._saved_names, **self._origins}
+        missing = [name for name in [*self._model_names(), *self._tables] if name not in taken]
+        tables = f" and the rows of {_listed(list(self._origins))}" if self._origins else ""
+        _log.info("%d variables%s begin with the values in %s%s", len(self._saved_names), tables, self._path,
                   f"; new: {_listed(missing)}" if missing else "")
 
     def load(self, session: Any) -> None:
         """Sets the variables, which must have been initialised."""
         for name, saved in self._saved_names.items():
             self._variables[name].load(self._reader.get_tensor(saved), session)
+
+    def load_rows(self, session: Any, rows: PretrainedRows) -> None:
+        """Sets the rows of the tables, which must be empty."""
+        rows.load(session, self._path, self._origins)
+
+    def _origin(self, saved: str) -> Origin:
+        """Returns where the rows of a table come from, by the name in the checkpoint."""
+        if saved in self._saved_tables:
+            return Origin(saved, self._saved_tables[saved])
+        return Origin(saved, shape=self._shapes[saved])
 
     def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""
@@ -154,21 +199,24 @@ class WarmStart:
                 if name not in others and name not in ("global_step", "beta1_power", "beta2_power")]
 
     def _same_names(self) -> list[tuple[str, str]]:
-        return [(name, name) for name in self._model_names() if name in self._shapes]
+        return [(name, name) for name in [*self._model_names(), *self._tables]
+                if name in self._shapes or (name in self._tables and name in self._saved_tables)]
 
     def _mapped(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         pairs_of_names: list[tuple[str, str]] = []
+        known = [*self._model_names(), *self._tables]
         for old, new in pairs:
             scope = new if new.endswith("/") else ""
-            names = [name for name in self._model_names() if name.startswith(scope)] if scope else [new]
-            if not names or names[0] not in self._variables:
-                raise ConfigError("variable_missing", f"--init_map: the model has no variable {new!r}; it has "
-                                  f"{_listed(self._model_names())}")
+            names = [name for name in known if name.startswith(scope)] if scope else [new]
+            if not names or names[0] not in {**self._variables, **self._tables}:
+                raise ConfigError("variable_missing", f"--init_map: the model has no variable or table {new!r}; it has "
+                                  f"{_listed(known)}")
             for name in names:
                 saved = old + name[len(scope):] if scope else old
-                if saved not in self._shapes:
+                if saved not in self._shapes and not (name in self._tables and saved in self._saved_tables):
+                    there = sorted({*self._shapes} - {contents.KEY})
                     raise ConfigError("variable_missing", f"--init_map: {self._path} has no variable {saved!r} for "
-                                      f"{name}; it has {_listed(sorted(self._shapes))}")
+                                      f"{name}; it has {_listed([*self._saved_tables, *there])}")
                 pairs_of_names.append((name, saved))
         return pairs_of_names
 

@@ -12,6 +12,7 @@ import types
 import numpy as np
 import pytest
 
+import ps_train
 from ps_train import testing
 from ps_train.errors import StoppedError
 from ps_train.parts.warm_start.part import WarmStart, WarmStartPart
@@ -162,3 +163,68 @@ def test_a_task_that_is_stopped_does_not_wait_for_a_store(monkeypatch):
     part = WarmStartPart(types.SimpleNamespace(init_checkpoint="memory://first/train", init_map=""), None)
     with raises("stopped", kind=StoppedError), part.around_task(stop):
         part.check_origin(None)
+
+
+_CLICKS = "tests.plugins.tiny_clicks"
+_SLOW = {"optimizer": "sgd", "learning_rate": 1e-12, "num_workers": 1, "log_steps": 0, "train_steps": 2}
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory):
+    """Kind -> the folder of a training with a table of this kind on two ps."""
+    folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("dynamic", "fixed")}
+    for kind, folder in folders.items():
+        testing.run_in_threads(
+            _CLICKS, _CLICKS, train_dir=folder, train_steps=10, batch_size=50, optimizer="adagrad", learning_rate=0.1,
+            num_ps=2, num_workers=1, log_steps=0, params=f"is_dynamic={kind == 'dynamic'}")
+    return folders
+
+
+def rows_in(folder, name="deepfm"):
+    """Returns id -> value in the newest checkpoint of a folder."""
+    return {int(own): row for ids, values in ps_train.read_table(checkpoints.newest_sound(str(folder)), name)
+            for own, row in zip(ids, values)}
+
+
+@pytest.mark.parametrize(("kind", "to_kind", "num_ps"), [
+    ("dynamic", "dynamic", 3), ("fixed", "fixed", 1), ("fixed", "dynamic", 2)])
+@pytest.mark.parametrize("flags", [{}, {"communication_period": 2}], ids=["async", "rounds"])
+def test_tables_begin_with_the_rows_of_another_training(clicks, tmp_path, kind, to_kind, num_ps, flags):
+    """All of them, on another number of ps and under another rule; with a rate of almost 0 they stay."""
+    testing.run_in_threads(_CLICKS, _CLICKS, train_dir=tmp_path, init_checkpoint=str(clicks[kind]), num_ps=num_ps,
+                           params=f"is_dynamic={to_kind == 'dynamic'}", **_SLOW, **flags)
+    expected, found = rows_in(clicks[kind]), rows_in(tmp_path)
+    assert len(expected) == 40 and found.keys() == expected.keys()
+    for own, row in expected.items():
+        np.testing.assert_allclose(found[own], row, atol=1e-7)
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_a_table_begins_with_the_rows_of_a_variable(tmp_path, is_dynamic):
+    """Row i becomes that of the id i; other ids have their first values."""
+    vectors = np.random.default_rng(0).normal(size=[30, 4]).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = tf.get_variable("old/vectors", initializer=vectors)
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver([made]).save(session, str(tmp_path / "vectors" / "model.ckpt"), 1)
+    testing.run_in_threads(
+        _CLICKS, _CLICKS, train_dir=tmp_path / "train", init_checkpoint=path, init_map="old/vectors:deepfm", num_ps=2,
+        params=f"is_dynamic={is_dynamic}", **_SLOW)
+    found = rows_in(tmp_path / "train")
+    assert set(found) >= set(range(30))
+    np.testing.assert_allclose([found[own] for own in range(30)], vectors, atol=1e-7)
+    assert all(np.abs(row).max() < 0.011 for own, row in found.items() if own >= 30)
+
+
+@pytest.mark.parametrize(("params", "flags", "code"), [
+    ("model_dim=5", {}, "checkpoint_of_another_model"),
+    ("num_ids=20", {}, "checkpoint_of_another_model"),
+    ("", {"init_map": "items:deepfm"}, "variable_missing"),
+    ("", {"init_map": "deepfm:items"}, "variable_missing"),
+    ("", {"init_map": "output/biases:deepfm"}, "checkpoint_of_another_model"),
+])
+def test_rows_that_do_not_fit_are_refused(clicks, tmp_path, params, flags, code):
+    """Another width, too few rows, names that are not there, a vector."""
+    with raises(code):
+        testing.run_in_threads(_CLICKS, _CLICKS, train_dir=tmp_path, init_checkpoint=str(clicks["fixed"]), num_ps=1,
+                               params=params, **_SLOW, **flags)
