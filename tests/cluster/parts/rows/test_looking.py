@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train import __main__ as command_line
 from ps_train.parts.rows import looking
 from ps_train.parts.rows.verb import RowsConfig
 from ps_train.parts.tables import contents, store_ops
@@ -159,3 +160,11 @@ def test_what_does_not_exist_is_one_line(saved, capsys, table, flags, code):
     """It says what there is."""
     with raises(code):
         _printed(capsys, saved[0], table, ["1"], **flags)
+
+
+def test_the_verb_takes_its_words_in_their_order(saved, capsys):
+    """Exit code 0 with the table, an id and the folder; 2 with a checkpoint that does not exist."""
+    assert command_line.main(["rows", "items", "2", saved[0], "--since=10", "--top=1"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("2: on ps:")
+    assert command_line.main(["rows", "items", "2", f"--train_dir={saved[0]}", "--checkpoint=3"]) == 2
+    assert "[no_checkpoint]" in capsys.readouterr().err
