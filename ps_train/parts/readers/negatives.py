@@ -25,7 +25,7 @@ _MAX_HASH = 2**63 - 1
 
 def negative_samples(
     positives: tf.Tensor, num_negatives: int, *, counts: Sequence[float] | np.ndarray | None = None,
-    power: float = 0.75, seed: int = 0,
+    power: float = 0.75, seed: int | None = None,
 ) -> tf.Tensor:
     """Returns ids [batch, num_negatives] that examples do not have; int64 from a vocabulary, else as the positives.
 
@@ -37,7 +37,8 @@ def negative_samples(
         batch, each alike; another example may have the same id. A batch of one example has no other: it gets its own.
       power: 1 for the frequencies, 0 for all ids alike; 0.75 is that of word2vec (Mikolov et al. 2013,
         arxiv.org/abs/1310.4546).
-      seed: another seed gives other ids. The same batch always gets the same ids, so shuffle examples between epochs.
+      seed: another seed gives other ids, and None others in each run. With one seed, the same batch always gets the
+        same ids, so shuffle examples between epochs.
 
     Raises:
       UserCodeError: an argument is wrong; the error says what is allowed.
@@ -50,6 +51,7 @@ def negative_samples(
         raise UserCodeError("bad_negatives", f"negative_samples: got positives {positives.dtype.name} "
                             f"{positives.shape}; allowed: integers or strings of the shape [batch]")
     shape = tf.stack([tf.size(positives), int(num_negatives)])
+    seed = int(np.random.default_rng().integers(2**62)) if seed is None else seed
     seeds = tf.stack([tf.constant(seed, tf.int64), _digest(positives)])
     if counts is None:
         return _of_batch(positives, shape, seeds)

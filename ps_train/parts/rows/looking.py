@@ -157,7 +157,7 @@ def _compare_group(before: str, source: Source, table: str, top: int, group: tup
     """Compares the ids of one group: (number, count)."""
     pieces = list(_of_group(contents.read_table(before, table), group))
     old_ids = np.concatenate([np.zeros([0], np.int64), *(ids for ids, _ in pieces)])
-    old = np.concatenate([values for _, values in pieces]) if pieces else np.zeros([0, 0], np.float32)
+    old = np.concatenate([values for _, values in pieces]) if pieces else np.zeros([0, 1], np.float32)
     del pieces
     order = np.argsort(old_ids)
     old_ids, num_now, num_known, rows = old_ids[order], 0, 0, []

@@ -127,6 +127,14 @@ def test_the_rows_that_moved_most_are_those_of_numpy(saved, group_bytes):
     assert looking.compare(paths[1], looking.Source(paths[0]), "items", 5, group_bytes)[2:4] == (0, 2)
 
 
+def test_a_table_without_rows_has_only_new_ids_later(saved, tmp_path):
+    """As that of a checkpoint at step 0."""
+    empty = Trained()
+    with empty:
+        path = empty.save(tmp_path, 0)
+    assert looking.compare(path, looking.Source(checkpoints.path_of(saved[0], 10)), "items", 5) == (0, 20, 20, 0, [])
+
+
 def test_strings_are_hashed_as_the_model_hashes_them(saved, capsys):
     """A string of digits only with --strings; a fixed table takes row numbers only."""
     folder = saved[0]
