@@ -9,9 +9,9 @@ is larger than that, it reads the later one once for each group.
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
 from ps_train.parts.inference.on_checkpoint import find_checkpoint
-from ps_train.parts.rows.verb import RowsConfig
+from ps_train.parts.rows.flags import RowsConfig
 from ps_train.parts.tables import contents, tables
 from ps_train.runtime import logs
 from ps_train.storage import checkpoints
@@ -88,8 +88,7 @@ def print_rows(config: RowsConfig, table: str, ids: Sequence[str]) -> None:
 
 def _saved_at(path: str) -> str:
     """Returns when a checkpoint was written, in the time of this machine."""
-    written = datetime.datetime.fromtimestamp(os.path.getmtime(f"{path}.index")).astimezone()
-    return written.isoformat(timespec="seconds")
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(os.path.getmtime(f"{path}.index")))
 
 
 def row_ids(table: str, saved: contents.SavedTable, ids: Sequence[str], *, strings: bool = False) -> list[int]:

@@ -172,8 +172,8 @@ def embedding_table(
         `ps_train.parts.tables.rules`; None for --embedding_optimizer.
       learning_rate: of the rule; None for --embedding_learning_rate.
       initial_limit: first values are uniform in [-initial_limit, initial_limit); None for 0.01.
-      initializer: another distribution of first values, an initializer of TensorFlow or Keras: random_uniform, zeros,
-        ones, constant with one number, truncated_normal. Its seed has no effect.
+      initializer: another distribution of first values: random_uniform, zeros, ones, constant with one number or
+        truncated_normal, of TensorFlow or Keras. Its seed has no effect.
       l2: strength of an L2 penalty: each update adds l2 times the value to the gradient of the rows that it touches.
       num_hashes: fixed tables only: hash each id, which may be a string, to this many rows, and take their sum.
       min_count: dynamic tables only: an id gets a row in the `min_count`-th update that has it.
@@ -190,19 +190,22 @@ def embedding_table(
     rule = RULES[optimizer]() if isinstance(optimizer, str) and optimizer in RULES else optimizer
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
+    floats = {"learning_rate": learning_rate, "initial_limit": initial_limit, "l2": l2, "ttl_secs": ttl_secs}
+    return _new_table(name, rule, counts, floats, initializer)
+
+
+def _new_table(name: Any, rule: Any, counts: dict[str, Any], floats: dict[str, Any], initializer: Any) -> Table:
+    """Checks the arguments of `embedding_table`, and adds the table to those of the graph."""
     initial = None if initializer is None else _initial_of(initializer)
-    if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit, l2=l2,
-                                       ttl_secs=ttl_secs)
-                   or _problem(name, rule, {**counts, "ttl_secs": ttl_secs})
-                   or _problem_of_initial(initializer, initial, initial_limit)):
+    if problem := (_problem_of_numbers(counts, **floats) or _problem(name, rule, {**counts, **floats})
+                   or _problem_of_initial(initializer, initial, floats["initial_limit"])):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
     registry = part.tables_of_graph()
-    if learning_rate is not None:
-        rule = dataclasses.replace(rule or registry.default_rule, learning_rate=float(learning_rate))
-    ints = {argument: None if value is None else int(value) for argument, value in counts.items()}  # not numpy's
-    floats = {name: float(value) for name, value in (("initial_limit", initial_limit), ("ttl_secs", ttl_secs))
-              if value is not None}
-    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, l2=float(l2), **floats, **ints))
+    own = {argument: float(value) for argument, value in floats.items() if value is not None}  # not numpy's
+    if "learning_rate" in own:
+        rule = dataclasses.replace(rule or registry.default_rule, learning_rate=own.pop("learning_rate"))
+    own |= {argument: None if value is None else int(value) for argument, value in counts.items()}
+    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, **own))
     return Table(spec, registry)
 
 

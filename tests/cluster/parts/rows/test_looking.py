@@ -10,7 +10,7 @@ import pytest
 import ps_train
 from ps_train import __main__ as command_line
 from ps_train.parts.rows import looking
-from ps_train.parts.rows.verb import RowsConfig
+from ps_train.parts.rows.flags import RowsConfig
 from ps_train.parts.tables import contents, store_ops
 from ps_train.parts.tables.rules import Adagrad
 from ps_train.storage import checkpoints
