@@ -6,7 +6,7 @@
 
 They are TensorFlow operations, for `dataset.map`. What is drawn follows from the seed and from the ids of the batch, so
 it is the same in each run and in any number of threads, and needs no state. Draw in input_fn and not in model_fn, which
-may be called twice for one mini-batch (docs/embeddings.md).
+may be called twice for one mini-batch (docs/data.md).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def negative_samples(
     Args:
       positives: integers or strings [batch], the id of each example.
       num_negatives: how many to draw for each example, with repetition.
-      counts: how often each id from 0 to len(counts) - 1 comes; id i is drawn in proportion to counts[i]^power, and an
+      counts: how often each id from 0 to len(counts) - 1 occurs; id i is drawn in proportion to counts[i]^power, and an
         example's own id never. 8 bytes for each are in the graph. None draws from the ids of the other examples of the
         batch, each alike; another example may have the same id. A batch of one example has no other: it gets its own.
       power: 1 for the frequencies, 0 for all ids alike; 0.75 is that of word2vec (Mikolov et al. 2013,
         arxiv.org/abs/1310.4546).
-      seed: another seed gives other ids, and None others in each run. With one seed, the same batch always gets the
-        same ids, so shuffle examples between epochs.
+      seed: with a seed, the same batch always gets the same ids, so shuffle the examples between epochs. None draws
+        other ids in each run.
 
     Raises:
       UserCodeError: an argument is wrong; the error says what is allowed.

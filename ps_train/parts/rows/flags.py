@@ -22,7 +22,7 @@ class RowsConfig:
     since: str = _field("", help="Compare with this earlier checkpoint: the rows that moved most.",
                         unit="STEP or PATH", unset="none")
     top: int = _field(20, help="Rows to show with --since.", minimum=1, maximum=100_000)
-    strings: bool = _field(False, help="Ids of digits are strings, too.")
+    strings: bool = _field(False, help="Treat ids of digits as strings.")
     json: bool = _field(False, help="Print one line of JSON.")
     tf_log: bool = _field(False, help="Show the start-up messages of TensorFlow.")
 

@@ -106,11 +106,6 @@ def _shift(numbers: tf.Tensor, bits: int) -> tf.Tensor:
     return tf.bitwise.bitwise_and(shifted, tf.constant(2**(64 - bits) - 1, tf.int64))
 
 
-def first_values(ids: tf.Tensor, dim: int, *, limit: float, seed: str) -> tf.Tensor:
-    """Returns float32 [n, dim], uniform in [-limit, limit), for ids int64 [n]; see `initial_values` for the seed."""
-    return initial_values(ids, dim, initial=Initial(UNIFORM, 0.0, limit), seed=seed)
-
-
 def initial_values(ids: tf.Tensor, dim: int, *, initial: Initial, seed: str) -> tf.Tensor:
     """Returns the first values float32 [n, dim] of ids int64 [n].
 

@@ -8,7 +8,7 @@ import pytest
 import ps_train
 from ps_train.errors import UserCodeError
 from ps_train.parts.tables import contents, rules
-from ps_train.parts.tables.hashing import first_values
+from ps_train.parts.tables.hashing import UNIFORM, Initial, initial_values
 from ps_train.storage import checkpoints
 from ps_train.updates import staleness
 from ps_train.updates.update import Period
@@ -43,7 +43,8 @@ def _data(num_examples=48):
 
 def _first(name, dim, ids):
     with tf.Graph().as_default(), tf.Session() as session:
-        return session.run(first_values(tf.constant(ids), dim, limit=0.01, seed=name)).astype(np.float64)
+        return session.run(initial_values(
+            tf.constant(ids), dim, initial=Initial(UNIFORM, 0.0, 0.01), seed=name)).astype(np.float64)
 
 
 class Oracle:
