@@ -72,7 +72,7 @@ class Batches:
                 raise UserCodeError("plugin_returned_wrong_type", f"{self._name}.input_fn returned "
                                     f"{type(self._input).__name__}; it must return a tf.data.Dataset of (features, "
                                     "labels), or such a pair of tensors")
-            self._iterator = tf.data.make_initializable_iterator(self._input.prefetch(_PREFETCHED))
+            self._iterator = tf.data.make_initializable_iterator(untuned(self._input.prefetch(_PREFETCHED)))
         self.initializer = self._iterator.initializer
 
     def next(self) -> tuple[Any, Any]:
@@ -114,6 +114,22 @@ class Batches:
             raise UserCodeError("plugin_returned_wrong_type", f"{self._name}.input_fn: its dataset yields "
                                 f"{self._input.element_spec}; it must yield (features, labels)")
         return element
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset with tf.data's autotuning off, unless its options say otherwise.
+
+    AUTOTUNE then means as many parallel calls as the session has threads, at most 16 (docs/decisions/input.md).
+    """
+    # After a lost session, autotuning can stop the worker for up to 60 s. To close a session, TensorFlow ends the
+    # tuning thread, which sleeps up to 60 s and checks `IsCancelled` when it is woken. That is set only after the
+    # wake-up (Model::OptimizeLoop in core/framework/model.cc). If the check comes first, the thread sleeps on, and the
+    # process's SessionMgr, which waits for it, opens no other session.
+    if dataset.options().autotune.enabled is not None:
+        return dataset
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _is_pair_of_tensors(value: Any) -> bool:

@@ -24,6 +24,7 @@ from tensorflow.python.training import server_lib
 from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
+from ps_train.graph import batches
 from ps_train.parts.legacy import source
 from ps_train.parts.legacy.classic import ending, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
@@ -180,3 +181,15 @@ def replace_classes(timeouts: Timeouts) -> None:
         module.train.replica_device_setter = replica_device_setter
         module.distribute.Server = ScriptServer
     tf2.distribute.Server = ScriptServer
+    for owner in (tf.data, tf.data.Dataset):
+        owner.make_one_shot_iterator = _of_untuned(owner.make_one_shot_iterator)
+        owner.make_initializable_iterator = _of_untuned(owner.make_initializable_iterator)
+
+
+def _of_untuned(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that makes an iterator of a dataset, as `make` does, with tf.data's autotuning off."""
+    @functools.wraps(make)
+    def of_untuned(dataset: tf.data.Dataset, *args: Any, **kwargs: Any) -> Any:
+        return make(batches.untuned(dataset), *args, **kwargs)
+
+    return of_untuned

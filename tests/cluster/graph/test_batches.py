@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tensorflow.core.framework import dataset_options_pb2
 
 import ps_train
 from ps_train.graph.batches import Batches, from_arrays, input_feed
@@ -47,6 +48,22 @@ def test_anything_else_is_refused(make):
     """With what it is and what it must be; arrays would be written into the graph."""
     with tf.Graph().as_default(), raises("plugin_returned_wrong_type"):
         batches_of(make)
+
+
+@pytest.mark.parametrize("chosen, tuned", [(None, False), (True, True), (False, False)])
+def test_autotuning_is_off_unless_it_is_chosen(chosen, tuned):
+    """Its thread can keep a lost session from closing for a minute, and with it every other session of the process."""
+    def make():
+        options = tf.data.Options()
+        if chosen is not None:
+            options.autotune.enabled = chosen
+        return ps_train.from_arrays((FEATURES, LABELS), 3).with_options(options)
+
+    with tf.Graph().as_default() as graph:
+        batches_of(make)
+    last = [node for node in graph.as_graph_def().node if node.op == "OptionsDataset"][-1]
+    found = dataset_options_pb2.Options.FromString(last.attr["serialized_options"].s)
+    assert found.autotune_options.enabled is tuned
 
 
 def test_a_dataset_of_something_else_is_refused():

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import sys
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -59,6 +60,8 @@ class _ClusterSession(BaseSession):
 
     def close(self) -> None:
         """Closes the session; if another task has died, TensorFlow's own `close` would block for 30 s."""
+        if sys.is_finalizing():  # called by `__del__`: no thread can be started any more
+            return
         closing = Call(functools.partial(BaseSession.close, self), "close session")
         closing.join(_CLOSE_SECS)
         if not closing.is_alive():
