@@ -11,6 +11,7 @@ import time
 from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 
 NUM_LINES, NUM_EPOCHS = 1000, 3
+_FILES = (("a", 0, 700), ("b", 700, NUM_LINES))
 HOLD_BATCH = 25  # of each worker; those of both are a quarter of all
 _NUMBERS = re.compile(r"reassigning .*?number ([\d, ]+)")
 
@@ -19,27 +20,30 @@ class Sharded:
     """A cluster of some ps and 2 workers that trains on files of numbered lines until all epochs are done."""
 
     def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05, held=(),
-                 num_ps=1, params="", has_own_folders=False, url=""):
+                 num_ps=1, params="", has_own_folders=False, url="", data_flags=(f"--num_epochs={NUM_EPOCHS}",),
+                 files=_FILES):
         """Starts it; the workers with an index in `held` take HOLD_BATCH batches, then wait until `release`.
 
         Args:
           params: further parameters of the plug-in `ledger`, each with a comma in front.
           has_own_folders: whether no task can reach the --train_dir of another one.
           url: the --train_dir, if it is in a store.
+          data_flags: how often the data is trained on.
+          files: the name of each, its first line and the one behind its last.
         """
         self.folder, self.group, self.has_own_folders = folder, group, has_own_folders
         self.train_dir = folder / "worker-0" / "train" if has_own_folders else folder / "train"
         self.url = url
         for index in held:
             (folder / f"hold.{index}").touch()
-        for name, first, last in (("a", 0, 700), ("b", 700, NUM_LINES)):
+        for name, first, last in files:
             (folder / f"{name}.txt").write_text("".join(f"{number}\n" for number in range(first, last)))
         (folder / "ledger").mkdir()
         self.cluster = TaskCluster(num_ps, 2)
         plugin = "tests.plugins.ledger"
         self.flags = [f"--model={plugin}", f"--dataset={plugin}", "--batch_size=16", "--optimizer=sgd",
                       "--learning_rate=1", f"--train_dir={url or ('train' if has_own_folders else self.train_dir)}",
-                      "--dynamic_sharding", f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}",
+                      "--dynamic_sharding", *data_flags, f"--beat_timeout_secs={beat_timeout_secs}",
                       "--log_steps=10",
                       f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
                       f"hold={folder}/hold,hold_batch={HOLD_BATCH}{params}", *flags]
@@ -83,6 +87,10 @@ class Sharded:
         saved = re.compile(r"saved \S+model\.ckpt-(\d+)\n")
         self._wait_for(lambda: any(int(found) >= step for found in saved.findall(self.group.log("worker-0.1"))),
                        f"a checkpoint of step {step}")
+
+    def wait_until_seen(self, num_lines):
+        """Returns when so many lines were trained on, each counted once."""
+        self._wait_for(lambda: len(self.seen()) >= num_lines, f"{num_lines} lines")
 
     def saves_under_way(self):
         """Returns the folders in which checkpoints or deltas are being written, or were when their chief died."""

@@ -140,13 +140,17 @@ class RangeSource(abc.ABC):
     """Where the input of a training takes the ranges of its files from, in place of a share of this worker."""
 
     @abc.abstractmethod
-    def ranges(self, plan: Sequence[Any], patterns: Sequence[str], *, is_text: bool) -> tf.data.Dataset:
+    def ranges(
+        self, plan: Callable[[], Sequence[Any]], patterns: Sequence[str], *, is_text: bool,
+        cut: Callable[[str, int, int], Sequence[int]],
+    ) -> tf.data.Dataset:
         """Returns a dataset of `FileRange` (parts/readers/file_ranges.py).
 
         Args:
-          plan: all ranges of the files, as `FileRange`.
+          plan: returns all ranges of the files, as `FileRange`.
           patterns: find these files.
           is_text: whether a range begins where a line does.
+          cut: returns the first bytes of the ranges of a file from a byte on, up to its size, and their end.
         """
 
     @abc.abstractmethod

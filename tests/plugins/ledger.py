@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
+from ps_train.parts.readers import file_texts
 from ps_train.parts.tables.rules import Sgd
 
 DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False,
@@ -29,7 +30,8 @@ def input_fn(mode, params, shard):
     """
     batch_secs = (params["batch_secs"] + params["slow_secs"] * shard[0]) * (mode == ps_train.TRAIN)
     ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=params["range_bytes"])
-    batches = ps_train.range_batches(ranges, _read, params["batch_size"])
+    errors = file_texts.CarriedErrors()
+    batches = ps_train.range_batches(ranges, lambda part: _read(part, errors), params["batch_size"])
 
     gate, num_begun = pathlib.Path(f"{params['hold']}.{shard[0]}"), itertools.count()
 
@@ -51,12 +53,10 @@ def input_fn(mode, params, shard):
     return batches.map(slowly)
 
 
-def _read(file_range):
+def _read(file_range, errors):
     """Returns a range as one chunk, as a dataset of int64 [lines]."""
-    whole = tf.data.FixedLengthRecordDataset(
-        file_range.file, file_range.stop - file_range.start, file_range.start, file_range.file_bytes - file_range.stop)
-    return whole.map(lambda text: tf.strings.to_number(tf.strings.split([tf.strings.strip(text)], "\n").values,
-                                                       tf.int64))
+    return file_texts.texts(file_range, errors).map(lambda text, start: tf.strings.to_number(
+        tf.strings.split([tf.strings.strip(text)], "\n").values, tf.int64))
 
 
 def model_fn(features, labels, mode, params):

@@ -176,10 +176,10 @@ class _Disk:
         """Writes what `MergingSaver` does, in its order."""
         ranges, world = range_ops(graph), self._training.world
         step = checkpoints.step_in_name(cut())
-        done, plan = ranges.part._position.mark(session) if ranges else (None, b"")
+        done = ranges.part._position.mark(session) if ranges else None
         values = session.run(saved_variables(graph).read, options=_CALL)
         request = world.current.last_request
-        in_hand = position.in_unary(session.run(ranges.part._position._given)) if ranges else None
+        done, in_hand, plan = ranges.part._position.since(session, done) if ranges else (None, None, b"")
         world.check_alive()
         if self._is_of():
             self._training.positions[step] = done, in_hand, plan.decode()

@@ -10,6 +10,7 @@ import json
 import shlex
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -203,6 +204,7 @@ def as_json(look: Look) -> dict[str, Any]:
                 "problem": look.problems.get(task, "")} for task in look.place.ps],
         "tables": about.get("tables", []) if snapshot is not None else [],
         "uploads": about.get("uploads") if snapshot is not None else None,
+        "freshness": about.get("freshness") if snapshot is not None else None,
         "dropped_gradients": look.num_unused_gradients if about.get("is_sync") else None,
         "model": about.get("model"),
         "dataset": about.get("dataset"),
@@ -257,9 +259,19 @@ def as_text(status: Mapping[str, Any]) -> str:
     if status["uploads"] and status["uploads"]["behind_steps"]:
         reason = f": {status['uploads']['reason']}" if status["uploads"]["reason"] else ""
         lines.append(f"the store is {status['uploads']['behind_steps']} steps behind the newest checkpoint{reason}")
+    if status["freshness"]:
+        lines.append(_freshness_line(status["freshness"]))
     if status["checkpoint"]:
         lines.append(f"newest checkpoint: {status['checkpoint']}")
     return "\n".join(lines)
+
+
+def _freshness_line(freshness: Mapping[str, Any]) -> str:
+    mark, median_secs = freshness["watermark"], freshness["trained_secs_p50"]
+    until = f", all data until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(mark))} is trained" if mark else ""
+    lags = "" if median_secs is None else (f"; from event to trained {median_secs:.1f} s in the median, "
+                                           f"{freshness['trained_secs_p99']:.1f} s at 99 %")
+    return f"data: {freshness['ranges_waiting']} ranges wait{until}{lags}"
 
 
 def _worker_line(worker: Mapping[str, Any]) -> str:

@@ -28,6 +28,11 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "ps_train_upload_behind_steps": ("gauge", "Steps between the newest checkpoint and that in the store; from the "
                                      "chief."),
     "ps_train_last_upload_age_seconds": ("gauge", "Time since the last upload of this process; from the chief."),
+    "ps_train_watermark_seconds": ("gauge", "Time since 1970 before which all data is trained (--follow); from the "
+                                   "chief."),
+    "ps_train_trained_p50_seconds": ("gauge", "Median time from event to trained of the last ranges (--follow); from "
+                                     "the chief."),
+    "ps_train_trained_p99_seconds": ("gauge", "The same at 99 %; from the chief."),
     "ps_train_ps_variable_bytes": ("gauge", "Bytes of the dense variables on a ps; from the chief."),
     "ps_train_table_rows": ("gauge", "Rows of an embedding table on a ps; from the chief."),
     "ps_train_table_bytes": ("gauge", "Bytes of the rows of an embedding table on a ps; from the chief."),
@@ -48,6 +53,7 @@ class TaskCounts:
       num_saves, saved_secs: checkpoints, and when the last one was saved, by `clock.now`; None without one.
       ps_bytes: ps -> bytes of its dense variables; {} in tasks other than the chief.
       uploads: returns "behind_steps" and "secs" of the uploads to a store; {} if --train_dir is a folder.
+      freshness: returns what the status of the sharding part says of it; {} without --follow.
       tables: returns (table, ps, rows, bytes) of each share of a table.
     """
 
@@ -67,6 +73,7 @@ class TaskCounts:
     saved_secs: float | None = None
     ps_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     uploads: Callable[[], Mapping[str, Any]] = dict
+    freshness: Callable[[], Mapping[str, Any]] = dict
     tables: Callable[[], Sequence[tuple[str, str, int, int]]] = lambda: ()
 
     def samples(self) -> dict[str, list[tuple[tuple[str, ...], Any]]]:
@@ -93,9 +100,12 @@ class TaskCounts:
         yield "ps_train_saves", [((), self.num_saves)]
         if self.saved_secs is not None:
             yield "ps_train_last_save_age_seconds", [((), clock.now() - self.saved_secs)]
-        uploads = self.uploads()
+        uploads, freshness = self.uploads(), self.freshness()
         for name, value in (("ps_train_upload_behind_steps", uploads.get("behind_steps")),
-                            ("ps_train_last_upload_age_seconds", uploads.get("secs"))):
+                            ("ps_train_last_upload_age_seconds", uploads.get("secs")),
+                            ("ps_train_watermark_seconds", freshness.get("watermark")),
+                            ("ps_train_trained_p50_seconds", freshness.get("trained_secs_p50")),
+                            ("ps_train_trained_p99_seconds", freshness.get("trained_secs_p99"))):
             if value is not None:
                 yield name, [((), value)]
         yield "ps_train_ps_variable_bytes", [((ps,), size) for ps, size in self.ps_bytes.items()]

@@ -72,6 +72,7 @@ class HealthPart(Part):
             (table["name"], share["name"], share["rows"], share["bytes"])
             for table in parts.status().get("tables", ()) for share in table["ps"]]
         self._counts.uploads = lambda: parts.status().get("uploads", {})
+        self._counts.freshness = lambda: parts.status().get("freshness", {})
         return contextlib.nullcontext()
 
     @contextlib.contextmanager

@@ -46,7 +46,7 @@ class FileRange(NamedTuple):
       file: the path, string.
       start: the first byte, int64.
       stop: the byte after the last one, int64.
-      file_bytes: the size of the file, int64.
+      file_bytes: the size of the file, int64; -1 if it may grow while it is read (--follow).
     """
 
     number: Any
@@ -80,10 +80,12 @@ def file_ranges(
     Raises:
       DataError: a file does not exist, all are empty, or there are fewer ranges than workers.
     """
-    plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
+    form = {"is_text": is_text, "has_header": has_header, "range_bytes": range_bytes}
     is_endless = mode == TRAIN and not is_single_pass()
     if is_endless and (source := source_of_graph()) is not None:
-        return source.ranges(plan, [files] if isinstance(files, str) else files, is_text=is_text)
+        return source.ranges(lambda: plan_ranges(files, **form), [files] if isinstance(files, str) else files,
+                             is_text=is_text, cut=functools.partial(cuts_of_growth, **form))
+    plan = plan_ranges(files, **form)
     index, count = shard
     if count > len(plan):
         raise DataError("too_few_ranges", f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} "
@@ -192,6 +194,43 @@ def _cuts_of_stream(name: str, size: int, has_header: bool) -> list[int]:
             first = start.find(b"\n") + 1 or len(start) + len(file.readline())
         has_text = bool(start[first:] or file.read(1))
     return [first, max(size, first + 1)] if has_text else []  # the decompressed text may be longer than the file
+
+
+def cuts_of_growth(
+    name: str, start: int, size: int, *, is_text: bool, has_header: bool, range_bytes: int | None,
+) -> list[int]:
+    """Returns what `_cuts` does, for the whole lines of a file from a byte on; [] if there are none.
+
+    A file without lines, or whose name ends in .gz, is there as a whole.
+
+    Raises:
+      DataError: it is compressed, or such a file has grown.
+    """
+    if not is_text or name.endswith(GZIP):
+        if start:
+            return []
+        return (_cuts_of_stream(name, size, has_header) if is_text else [0, size]) if _has_content(name, size) else []
+    with open_bytes(name, size) as file:
+        if not start:
+            head = file.read(_LOOK_BYTES)
+            refuse_compressed(name, head)
+            start = _next_line(file, 1) if has_header else _mark_bytes(head)
+        stop = _end_of_lines(file, start, size)
+        num_ranges = -(-(stop - start) // (range_bytes or _MOST_BYTES))
+        places = [_next_line(file, start + (stop - start) * part // num_ranges) for part in range(1, num_ranges)]
+    return sorted({start, stop, *places}) if stop > start else []
+
+
+def _end_of_lines(file: IO[bytes], start: int, size: int) -> int:
+    """Returns the byte after the last line end before `size`; `start` if there is none behind it."""
+    while size > start:
+        first = max(start, size - _LOOK_BYTES)
+        file.seek(first)
+        end = file.read(size - first).rfind(b"\n")
+        if end >= 0:
+            return first + end + 1
+        size = first
+    return start
 
 
 def _mark_bytes(start: bytes) -> int:

@@ -1,7 +1,8 @@
 """The text of a range, and the records of a file, as datasets: from this machine, from a store, or decompressed.
 
     file of this machine      --TensorFlow's own datasets-->  text, records
-    file in a store           --one request for a range-->    text
+    file in a store, or one   --one request for a range-->    text
+    that grows
                               --a stream-->                   records
     file.gz, wherever it is   --a stream, decompressed-->     texts of whole lines, records
 
@@ -53,8 +54,9 @@ class CarriedErrors(extensions.Watcher):
 
 def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
     """Returns a dataset of (text of whole lines, its first byte in the file), string and int64 scalars."""
-    is_stream, is_stored = _is_gzip(file_range.file), _is_stored(file_range.file)
     start, stop, file_bytes = (tf.cast(value, tf.int64) for value in file_range[2:])
+    # TensorFlow reads up to a distance from the end of a file, which moves if it grows.
+    is_stream, is_stored = _is_gzip(file_range.file), _is_stored(file_range.file) | (file_bytes < 0)
     zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
 
     def fetch(name: bytes, first: np.int64, last: np.int64) -> bytes:

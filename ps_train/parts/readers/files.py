@@ -93,8 +93,17 @@ def open_stream(name: str) -> Iterator[IO[bytes]]:
 
 
 def read_range(name: str, start: int, stop: int) -> bytes:
-    """Returns bytes of a file in a store, in one request; raises as `find_files` does."""
-    content = _asked(name, lambda files, path: files.cat_file(path, start=start, end=stop))
+    """Returns bytes of a file, of one in a store in one request; raises as `find_files` does."""
+    if is_in_store(name):
+        content = _asked(name, lambda files, path: files.cat_file(path, start=start, end=stop))
+    else:
+        try:
+            with open_bytes(name) as file:
+                file.seek(start)
+                content = file.read(stop - start)
+        except (FileNotFoundError, tf.errors.NotFoundError):
+            raise DataError("input_file_missing", f"{name}: it is gone before it was read; bring it back, or start "
+                            "again without it") from None
     if len(content) != stop - start:
         raise DataError("input_file_changed", f"{name}: got {len(content)} of the bytes {start} to {stop}; the file "
                         "has changed since training began, start again")

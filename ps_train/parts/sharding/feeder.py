@@ -19,13 +19,14 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.errors import BlackboardError, ConfigError
+from ps_train.parts.sharding.growth import Freshness
 from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 from ps_train.runtime import clock, threads
 
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
-_RELEASE_SECS = 1.0
+_RELEASE_SECS, _LOOK_SECS = 1.0, 1.0
 _CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/sessions.py
 # In a row; then the input ends for now: a step that waits for it would not see that a ps is lost.
 _MAX_ERRORS = 3
@@ -141,7 +142,9 @@ class RangeFeeder:
         self._generation = 0
         self._has_ended = False
         self._misfit: ConfigError | None = None  # this worker lacks files of a new chief
-        self._released_secs = 0.0
+        self._released_secs = self._looked_secs = 0.0
+        self._grown_secs = clock.now()
+        self.freshness = Freshness()
         self._stop = clock.event()
         self._thread: threads.Call | None = None
 
@@ -209,8 +212,41 @@ class RangeFeeder:
         """
         self._released_secs = clock.now()
         for worker, numbers in self._queue.release_silent().items():
+            self._know(max(numbers))
             _log.warning("%s: no heartbeat for %g s; reassigning its ranges: %s", self._cluster.worker_name(worker),
                          self._silent_secs, self._local.describe(numbers))
+
+    def look_around(self) -> None:
+        """Returns the ranges of silent workers to the queue; the chief also looks for new data, once a second.
+
+        Raises:
+          BlackboardError: ps 0 does not answer.
+        """
+        self.release_silent()
+        if not (self._cluster.is_chief and self._local.growing) or clock.now() - self._looked_secs < _LOOK_SECS:
+            return
+        self._looked_secs = clock.now()
+        extension = self._local.extended(self._local.plan_text)
+        if extension.num_ranges and self._generation:
+            self._grown_secs = clock.now()
+            if self._queue.extend(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
+                                  plan=extension.text):
+                self._local.adopt(extension.text)
+            else:  # an earlier call, whose answer was lost, or an earlier chief has added some
+                self._local.adopt(self._queue.plan())
+        done = self._queue.state().done
+        if len(done) == len(self._local.plan):
+            self.freshness.note(self._local.plan_text, done)
+
+    @property
+    def idle_secs(self) -> float:
+        """For how long the chief has found no new data."""
+        return clock.now() - self._grown_secs
+
+    def _know(self, number: int) -> None:
+        """Makes the range of a number known; new data may have come since the last look at the plan on ps 0."""
+        if number >= len(self._local.plan):
+            self._local.adopt(self._queue.plan())
 
     def _feed(self, session: tf.Session, stop: threading.Event) -> None:
         num_errors, pause_secs = 0, 0.0
@@ -238,7 +274,7 @@ class RangeFeeder:
         done = self._accounts.done(self._progress.local_steps)
         wants_another = not num_waiting and not self._has_ended
         if self._cluster.is_chief and clock.now() - self._released_secs > _RELEASE_SECS:
-            self.release_silent()
+            self.look_around()
         return bool(done or wants_another) and self._exchange(session, done, wants_another=wants_another)
 
     def _read_notes(self, session: tf.Session) -> int:
@@ -268,7 +304,7 @@ class RangeFeeder:
         if answer.taken >= 0:
             self._assign(session, Assignment(int(answer.taken), int(answer.epoch)), bool(answer.is_again))
         elif wants_another:
-            self.release_silent()
+            self.look_around()
             self._end(session)
         return True
 
@@ -279,8 +315,10 @@ class RangeFeeder:
                          self._local.describe([assignment.number for assignment in held]))
         self._accounts, self._generation = Accounts(has_verdicts=self._local.has_verdicts), generation
         self._local.adopt(self._queue.plan())  # before it assigns any of its ranges
+        self.freshness.restart()
 
     def _assign(self, session: tf.Session, assignment: Assignment, is_again: bool) -> None:
+        self._know(assignment.number)
         if is_again and assignment.number not in self._lost:
             _log.warning("an earlier process or session of this worker held ranges; reassigning %s",
                          self._local.describe([assignment.number]))

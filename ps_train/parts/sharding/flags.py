@@ -18,6 +18,12 @@ class ShardingFlags:
     dynamic_sharding: bool = fields.field(
         False, DATA, "Hand out ranges of the input files from a queue on ps 0: each example is trained on once an "
         "epoch, even if workers die, and a slow worker gets fewer.", is_shared=True)
+    follow: bool = fields.field(
+        False, DATA, "With --dynamic_sharding, the files grow: new ones, and lines that are appended, are trained on "
+        "once, as they come.", is_shared=True)
+    follow_idle_secs: Optional[float] = fields.field(
+        None, DATA, "With --follow, training ends when nothing new has come for so long.", unit="seconds", minimum=1,
+        unset="never")
     num_epochs: Optional[int] = fields.field(
         None, TRAINING, "Epochs after which training ends (with --dynamic_sharding); without --train_steps there is "
         "no other end then.", unit="epochs", minimum=1, unset="no end but --train_steps", is_shared=True)
@@ -29,6 +35,7 @@ class ShardingFlags:
             problems.append(Problem("flag_without_effect", (
                 f"--num_epochs: got {self.num_epochs!r}, which has an effect only with --dynamic_sharding; add that "
                 "flag, or use --train_steps")))
+        problems += self._problems_of_follow(config)
         if self.dynamic_sharding and config.sync_engine == "tensorflow":
             problems.append(Problem("flags_conflict", (
                 "--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers that have no "
@@ -37,7 +44,27 @@ class ShardingFlags:
                 "cosine", "polynomial"):
             problems.append(Problem("flag_missing", (
                 f"--decay_steps: not given; --learning_rate_schedule={config.learning_rate_schedule} needs it with "
-                "--num_epochs, as the last global step is not known")))
+                "--num_epochs or --follow, as the last global step is not known")))
+        return problems
+
+    def _problems_of_follow(self, config: Any) -> list[Problem]:
+        problems = []
+        if self.follow and not self.dynamic_sharding:
+            problems.append(Problem("flag_missing", "--dynamic_sharding: not given; --follow needs it"))
+        if self.follow and self.num_epochs is not None:
+            problems.append(Problem("flags_conflict", (
+                f"--num_epochs: got {self.num_epochs!r} with --follow, which trains on each line once; leave it out")))
+        if self.follow and config.existing_servers:
+            problems.append(Problem("flags_conflict", (
+                "--follow: given with --existing_servers, which cannot read files that grow; leave one of them out")))
+        if self.follow and config.sync_replicas and config.min_replicas_to_aggregate > 1:
+            problems.append(Problem("flags_conflict", (
+                f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate} with --follow; training would "
+                "end when fewer workers have data, which may come later; leave it out")))
+        if self.follow_idle_secs is not None and not self.follow:
+            problems.append(Problem("flag_without_effect", (
+                f"--follow_idle_secs: got {self.follow_idle_secs!r}, which has an effect only with --follow; add that "
+                "flag, or leave this one out")))
         return problems
 
     def part_defaults(self) -> dict[str, Any]:
@@ -45,4 +72,4 @@ class ShardingFlags:
         return {"train_steps": NO_STEP_LIMIT} if self._ends_by_epochs(self) else {}
 
     def _ends_by_epochs(self, config: Any) -> bool:
-        return config.num_epochs is not None and "train_steps" not in config.given
+        return (config.num_epochs is not None or config.follow) and "train_steps" not in config.given

@@ -10,7 +10,7 @@ Both are queues on the worker's server, so the step itself asks no ps. `feeder.p
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -19,6 +19,7 @@ from ps_train.graph.batches import RangeSource
 from ps_train.parts.readers.file_ranges import FileRange
 from ps_train.parts.readers.range_batches import RangeMark
 from ps_train.parts.sharding import range_plan
+from ps_train.parts.sharding.growth import Cut, GrowingFiles
 
 _TYPES = FileRange(tf.int64, tf.string, tf.int64, tf.int64, tf.int64)
 _END = -1  # instead of a range: no more ranges follow
@@ -30,11 +31,13 @@ class RangeSettings(NamedTuple):
 
     Attributes:
       num_epochs: how often each range is trained on; None for no end.
-      seed: of the order of the ranges.
+      seed: of the order of the ranges; None for that in which they came.
+      follows: whether the files grow.
     """
 
     num_epochs: int | None
-    seed: int
+    seed: int | None
+    follows: bool = False
 
 
 class QueueSource(RangeSource):
@@ -49,17 +52,20 @@ class QueueSource(RangeSource):
         self.settings = settings
         self.local: LocalRanges | None = None
 
-    def ranges(self, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> tf.data.Dataset:
+    def ranges(
+        self, plan: Callable[[], Sequence[FileRange]], patterns: Sequence[str], *, is_text: bool, cut: Cut,
+    ) -> tf.data.Dataset:
         """Returns the ranges as they come in; see `RangeSource`.
 
         Raises:
-          ConfigError: the input has ranges already.
+          ConfigError: the input has ranges already, or its files cannot be followed.
         """
         if self.local is not None:
             raise ConfigError("file_ranges_called_twice", (
                 "--dynamic_sharding: input_fn calls file_ranges twice; give all files to one call, or leave the flag "
                 "out"))
-        self.local = LocalRanges(plan, patterns, self.settings, is_text=is_text)
+        growing = GrowingFiles(patterns, cut) if self.settings.follows else None
+        self.local = LocalRanges([] if growing else plan(), patterns, self.settings, is_text=is_text, growing=growing)
         return self.local.ranges()
 
     def check_used(self, dataset: str) -> None:
@@ -86,6 +92,7 @@ class LocalRanges:
 
     Attributes:
       settings: how ranges are handed out.
+      growing: the files, if they grow, else None.
       plan: all ranges of the input, by number: those of this worker's files, until `adopt`.
       plan_text: describes them, see `range_plan.py`.
       added: placeholders for a range.
@@ -99,7 +106,8 @@ class LocalRanges:
     """
 
     def __init__(
-        self, plan: Sequence[FileRange], patterns: Sequence[str], settings: RangeSettings, *, is_text: bool
+        self, plan: Sequence[FileRange], patterns: Sequence[str], settings: RangeSettings, *, is_text: bool,
+        growing: GrowingFiles | None = None,
     ) -> None:
         """Adds the queues to the current graph, on the current device.
 
@@ -107,11 +115,12 @@ class LocalRanges:
           plan: the ranges of this worker's files.
           patterns: find these files.
           is_text: whether a range begins where a line does.
+          growing: the files, if they grow; then `plan` is not used.
         """
         self.has_verdicts = False
-        self.settings = settings
+        self.settings, self.growing = settings, growing
         self._own_plan, self._patterns, self._is_text = list(plan), patterns, is_text
-        self.plan, self.plan_text = self._own_plan, range_plan.describe_ranges(plan, patterns)
+        self.plan, self.plan_text = self._own_plan, "" if growing else range_plan.describe_ranges(plan, patterns)
         # Without shared_name: `plugin_calls.Queues` removes the queues that have one.
         self._waiting = tf.queue.FIFOQueue(-1, list(_TYPES), [[]] * len(_TYPES), name="waiting_ranges")
         self._notes = tf.queue.FIFOQueue(-1, [tf.int64], [[2]], name="notes_on_ranges")
@@ -137,7 +146,16 @@ class LocalRanges:
         Raises:
           range_plan.MisfitError: this worker lacks a file of the text, or the file has changed.
         """
+        if self.growing:
+            return self.growing.extend(text)
         return range_plan.extend(text, self._own_plan, self._patterns, is_text=self._is_text)
+
+    def check(self, text: str) -> None:
+        """Raises range_plan.MisfitError as `extended` does; looks at no file that grows."""
+        if self.growing:
+            self.growing.plan(text)
+        else:
+            self.extended(text)
 
     def adopt(self, text: str) -> None:
         """Makes the ranges of a text those of the input; files that it does not have are left out.
@@ -145,6 +163,9 @@ class LocalRanges:
         Raises:
           ConfigError: this worker lacks a file of the text, or the file has changed.
         """
+        if self.growing:
+            self.plan, self.plan_text = self.growing.plan(text), text
+            return
         try:
             extension = self.extended(text)
         except range_plan.MisfitError as error:

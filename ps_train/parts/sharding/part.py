@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -24,7 +25,7 @@ from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
 from ps_train.parts.sharding.position import PositionOps, PositionWriter
 from ps_train.parts.sharding.range_queue import QueueState, RangeQueue
-from ps_train.runtime import waits
+from ps_train.runtime import clock, waits
 from ps_train.storage.merging_saver import SavedPart
 from ps_train.tasks.setup import WorkerSettings
 from ps_train.training.loop import Loop
@@ -45,7 +46,10 @@ class ShardingPart(Part):
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the epochs and the seed from the flags."""
         self._cluster, self._timeouts = cluster, config.timeouts
-        self._source = QueueSource(RangeSettings(config.num_epochs, config.seed or 0))
+        follows = config.follow
+        self._source = QueueSource(RangeSettings(1, None, follows) if follows else RangeSettings(
+            config.num_epochs, config.seed or 0))
+        self._idle_secs = config.follow_idle_secs or math.inf
         self._position: PositionOps | None = None  # of the graph
         self._trainer: RangeTrainer | None = None
 
@@ -83,12 +87,20 @@ class ShardingPart(Part):
     def at_server(self, connected: Any) -> Iterator[None]:
         """Returns a context with a connection to the queue."""
         settings, heartbeat_secs = self._source.settings, self._timeouts.heartbeat_secs
-        with contextlib.closing(RangeQueue(connected.target, self._cluster, **settings._asdict(),
-                                           heartbeat_timeout_secs=heartbeat_secs)) as queue:
+        with contextlib.closing(RangeQueue(connected.target, self._cluster, num_epochs=settings.num_epochs,
+                                           seed=settings.seed, heartbeat_timeout_secs=heartbeat_secs)) as queue:
             feeder = RangeFeeder(self._source.local, queue, self._cluster, connected.progress, heartbeat_secs)
             self._trainer = RangeTrainer(
-                feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs)
+                feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs, self._followed())
             yield
+
+    def _followed(self) -> Followed | None:
+        growing = self._source.local.growing
+        return Followed(", ".join(growing.patterns), self._idle_secs) if growing else None
+
+    def status(self) -> Mapping[str, Any]:
+        """Returns, in the chief, how fresh the training is, if it follows files that grow."""
+        return {"freshness": self._trainer.freshness} if self._trainer and self._trainer.freshness else {}
 
     def after_restore(self, session: tf.Session, path: str) -> None:
         """Begins the queue, new or at the position in the checkpoint."""
@@ -103,6 +115,18 @@ class ShardingPart(Part):
         return RangeLoop(self._trainer, loop, session)
 
 
+class Followed(NamedTuple):
+    """Files that grow.
+
+    Attributes:
+      patterns: find them.
+      idle_secs: training ends if nothing new came for so long.
+    """
+
+    patterns: str
+    idle_secs: float
+
+
 class RangeTrainer:
     """Trains one worker on ranges, in one session after the other.
 
@@ -111,16 +135,22 @@ class RangeTrainer:
 
     def __init__(
         self, feeder: RangeFeeder, queue: RangeQueue, cluster: Any, connected: Any, timeouts: waits.Timeouts,
-        num_epochs: int | None,
+        num_epochs: int | None, followed: Followed | None = None,
     ) -> None:
         """Prepares it; nothing is sent yet.
 
         Args:
           connected: the `tasks.worker.ConnectedWorker`.
+          followed: the files, if they grow.
         """
         self._feeder, self._queue, self._cluster = feeder, queue, cluster
         self._board, self._stop, self._graph = connected.board, connected.stop, connected.graph
-        self._timeouts, self._num_epochs = timeouts, num_epochs
+        self._timeouts, self._num_epochs, self._followed = timeouts, num_epochs, followed
+
+    @property
+    def freshness(self) -> Mapping[str, Any]:
+        """What `Freshness` says, {} if the files do not grow."""
+        return self._feeder.freshness.status
 
     @contextlib.contextmanager
     def feeding(self, session: tf.Session) -> Iterator[None]:
@@ -195,16 +225,23 @@ class RangeTrainer:
         if self._num_epochs is None:
             return None
         num_left = queue.num_left(self._num_epochs)
+        if self._followed:
+            is_over = self._cluster.is_chief and not num_left and self._feeder.idle_secs >= self._followed.idle_secs
+            return _Decision(End.DATA) if is_over else None
         # If a worker dies now, the chief trains on its ranges.
         is_left_to_others = not self._cluster.is_chief and num_left == sum(queue.holders().values())
         return _Decision(End.DATA) if not num_left or is_left_to_others else None
 
     def _wait_for_change(self) -> None:
-        previous = self._activity()
+        previous, start_secs = self._activity(), clock.now()
 
         def has_changed() -> bool:
-            self._feeder.release_silent()
-            return self._activity() != previous or self._decide() is not None
+            self._feeder.look_around()
+            return self._activity() != previous or self._decide() is not None or is_quiet()
+
+        def is_quiet() -> bool:  # no worker is to take a step before there is new data
+            return (self._followed is not None and clock.now() - start_secs > self._timeouts.step_secs / 2
+                    and not self._queue.state().holders())
 
         waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
                     "alive, but without a step; see the logs")
@@ -220,9 +257,13 @@ class RangeTrainer:
         except BlackboardError:
             return f"{self._board.first_ps}"
         return ", ".join(f"{self._cluster.worker_name(worker)}, which holds {count} of the last ranges"
-                         for worker, count in holders.items()) or "a range that is free"
+                         for worker, count in holders.items()) or (
+                             f"new data in {self._followed.patterns}" if self._followed else "a range that is free")
 
     def _log_progress(self, queue: QueueState) -> None:
+        if self._followed:
+            _log.info("input: %d ranges of the data so far are not done", queue.num_left(1))
+            return
         num_epochs, epoch = self._num_epochs, int(queue.done.min())
         of_all = f" of {num_epochs}" if num_epochs is not None else ""
         of_next = f", and {int((queue.done > epoch).sum())} of {len(queue.done)} ranges of the next"

@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import new_claim
 from ps_train.errors import ConfigError
-from ps_train.parts.sharding import range_queue
+from ps_train.parts.sharding import growth, range_queue
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
 from ps_train.storage.merging_saver import PartWriter
@@ -54,21 +54,28 @@ class PositionOps:
                                tf.placeholder(tf.string, [])]
                 self._begin_op = range_queue.begin(*self._start)
                 tf.add_to_collection(opening.PREPARING, self._begin_op)
-                self._mark = [range_queue.mark(), range_queue.read_queue("plan")]
-                self._given = range_queue.read_queue("given")
+                self._mark = range_queue.mark()
+                self._since = range_queue.read_together("given", "plan")
 
-    def mark(self, session: tf.Session) -> tuple[np.ndarray, bytes]:
-        """Begins to note the ranges that workers hold; returns how often each was trained on, and the plan."""
-        done, plan = session.run(self._mark)
-        return done, plan
+    def mark(self, session: tf.Session) -> np.ndarray:
+        """Begins to note the ranges that workers hold; returns how often each was trained on."""
+        return session.run(self._mark)
 
-    def write(self, session: tf.Session, prefix: str, done: np.ndarray, plan: bytes) -> None:
-        """Writes the results of `mark`, and the ranges that workers have held since, to a file."""
-        in_hand = in_unary(session.run(self._given))
-        session.run(self._save_op, {self._prefix: prefix, **dict(zip(self._saved, (done, in_hand, plan)))})
+    def since(self, session: tf.Session, done: np.ndarray) -> tuple[np.ndarray, np.ndarray, bytes]:
+        """Returns a position: the result of `mark`, the ranges that workers have held since, and the plan."""
+        given, plan = session.run(self._since)
+        # Ranges that came in the meantime, some of which workers may have in hand.
+        return np.pad(done, (0, len(given) - len(done))), in_unary(given), plan
+
+    def write(self, session: tf.Session, prefix: str, done: np.ndarray) -> None:
+        """Writes the position to a file."""
+        session.run(self._save_op, {self._prefix: prefix, **dict(zip(self._saved, self.since(session, done)))})
 
     def begin(self, session: tf.Session, path: str) -> None:
         """Begins the queue at the position in a checkpoint, or at the start of the data if `path` is ""."""
+        if self._local.growing:
+            self._begin_growing(session, path)
+            return
         num_ranges = len(self._local.plan)
         done, in_hand, text = _read(path) if path else (
             np.zeros(num_ranges, np.int32), np.zeros(num_ranges, bool), self._local.plan_text)
@@ -77,9 +84,7 @@ class PositionOps:
         # New ranges still have all of --num_epochs to go; without an end, they join the present epoch.
         has_end = self._local.settings.num_epochs is not None
         done = np.append(done, np.full(extension.num_ranges, 0 if has_end else done.min(), done.dtype))
-        sessions.run_bounded(
-            session, self._begin_op, dict(zip(self._start, (done, new_claim(), extension.text))), options=_CALL)
-        self._local.adopt(extension.text)
+        self._write_queue(session, done, extension.text)
         _log.info("input: %s", extension.text.partition(",")[0])
         if extension.num_files:
             _log.info("input: %d file%s new since the checkpoint: %d new range%s", extension.num_files,
@@ -91,6 +96,25 @@ class PositionOps:
                       self._local.describe(np.repeat(np.arange(len(times)), times).tolist()),
                       "; those that are named twice were assigned for two epochs meanwhile" if times.max() > 1 else "")
 
+    def _begin_growing(self, session: tf.Session, path: str) -> None:
+        text = ""
+        if path:
+            done, in_hand, text = _read(path)
+            self._local.adopt(text)
+            held = np.flatnonzero(times_in_hand(in_hand, len(done)))
+            _log.info("continuing: %d ranges are not done; reassigning those that workers held during the save: %s",
+                      (done == 0).sum(), self._local.describe(held.tolist()))
+            text = self._local.growing.compacted(text, done)
+        extension = self._local.extended(text)
+        done = np.zeros(len(extension.plan), np.int32)
+        done[0] = 1
+        self._write_queue(session, done, extension.text)
+        _log.info("input: %s", growth.summary(extension.text))
+
+    def _write_queue(self, session: tf.Session, done: np.ndarray, text: str) -> None:
+        sessions.run_bounded(session, self._begin_op, dict(zip(self._start, (done, new_claim(), text))), options=_CALL)
+        self._local.adopt(text)
+
 
 class PositionWriter(PartWriter):
     """Writes the position to one checkpoint."""
@@ -99,10 +123,10 @@ class PositionWriter(PartWriter):
         self._ops, self._session, self._prefix = ops, session, f"{folder}/position"
 
     def cut(self) -> None:
-        self._done, self._plan = self._ops.mark(self._session)
+        self._done = self._ops.mark(self._session)
 
     def write(self) -> list[str]:
-        self._ops.write(self._session, self._prefix, self._done, self._plan)
+        self._ops.write(self._session, self._prefix, self._done)
         return [self._prefix]
 
 
@@ -123,6 +147,25 @@ def _read(path: str) -> tuple[np.ndarray, np.ndarray, str]:
     return done, in_hand, plan.decode()
 
 
+def watermark_of(path: str) -> float | None:
+    """Returns the time before which all data that was seen is trained in a checkpoint or delta (--follow).
+
+    Args:
+      path: the prefix of its files.
+
+    Returns:
+      Seconds since 1970: the least time of a piece of data that is not trained to its end, or the latest of all; None
+      without data, or if it was saved without --follow.
+
+    Raises:
+      tf.errors.OpError: it cannot be read.
+    """
+    if not tf.train.load_checkpoint(path).has_tensor(_PLAN):
+        return None
+    done, _, text = _read(path)
+    return growth.watermark(text, done) if growth.is_growing(text) else None
+
+
 def check_position(path: str, local: LocalRanges) -> None:
     """Checks that a checkpoint has a position in this data, to which files may have been added.
 
@@ -134,7 +177,7 @@ def check_position(path: str, local: LocalRanges) -> None:
             f"--dynamic_sharding: checkpoint {path} was saved without this flag and has no position in the data; give "
             "another --train_dir, or leave the flag out"))
     try:
-        local.extended(_read(path)[2])
+        local.check(_read(path)[2])
     except MisfitError as error:
         raise ConfigError(error.code, (
             f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those files, and new "

@@ -99,6 +99,32 @@ def begin(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor | str) -> tf.O
     return tf.group(_one_at_a_time([done, generation, tf.convert_to_tensor(plan)], build))
 
 
+def extend(generation: tf.Tensor, first: tf.Tensor, num_ranges: tf.Tensor, plan: tf.Tensor) -> tf.Tensor:
+    """Adds ranges behind the others; returns whether they were added, bool scalar. The call may be repeated.
+
+    Args:
+      generation: int64 scalar, of the queue to which they are added.
+      first: int32 scalar, the number of ranges that the queue has; if it has others, the call changes nothing.
+      num_ranges: int32 scalar, the ranges to add.
+      plan: string scalar, describes all ranges.
+    """
+    def build(generation: Any, first: Any, num_ranges: Any, plan: Any) -> list[tf.Tensor]:
+        done, owners, given, old_plan = (read_queue(name) for name in ("done", "owners", "given", "plan"))
+        is_next = tf.equal(read_queue("generation"), generation) & tf.equal(tf.size(done), first)
+        new = tf.zeros([num_ranges * tf.cast(is_next, tf.int32)], tf.int32)
+        written = [_write(name, tf.concat([old, new], 0)) for name, old in (
+            ("done", done), ("owners", owners), ("given", given))]
+        with tf.control_dependencies([*written, _write("plan", tf.where(is_next, plan, old_plan))]):
+            return [tf.identity(is_next)]
+
+    return _one_at_a_time([generation, first, num_ranges, plan], build)[0]
+
+
+def read_together(*names: str) -> list[tf.Tensor]:
+    """Returns the values of variables at one moment."""
+    return _one_at_a_time([], lambda: [read_queue(name) for name in names])
+
+
 def mark() -> tf.Tensor:
     """Begins `given` again, with the ranges that workers hold now; returns `done` of the same moment."""
     def build() -> list[tf.Tensor]:
@@ -109,7 +135,7 @@ def mark() -> tf.Tensor:
     return _one_at_a_time([], build)[0]
 
 
-def exchange(request: Request, num_epochs: int | None, seed: int) -> Answer:
+def exchange(request: Request, num_epochs: int | None, seed: int | None) -> Answer:
     """Counts the ranges that a worker has finished, and assigns it another one.
 
     The call may be repeated: if its answer was lost, the same range is assigned again, since the worker does not say
@@ -117,7 +143,7 @@ def exchange(request: Request, num_epochs: int | None, seed: int) -> Answer:
 
     Args:
       num_epochs: how often each range is trained on; None for no end.
-      seed: of the order of the ranges, which is another one in each epoch.
+      seed: of the order of the ranges, which is another one in each epoch; None for that of their numbers.
     """
     def build(worker: Any, generation: Any, finished: Any, held: Any, wants_another: Any) -> list[tf.Tensor]:
         done, owners = read_queue("done"), read_queue("owners")
@@ -175,9 +201,11 @@ def _release(is_released: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
         return tf.identity(released)
 
 
-def _first(candidates: tf.Tensor, done: tf.Tensor, seed: int) -> tf.Tensor:
+def _first(candidates: tf.Tensor, done: tf.Tensor, seed: int | None) -> tf.Tensor:
     """Returns which of the candidates comes first, int64 scalar: the furthest behind, in the order of its epoch."""
     least = tf.reduce_min(tf.where(candidates, done, tf.fill(tf.shape(done), _LAST)))
+    if seed is None:
+        return tf.argmax(tf.cast(candidates & tf.equal(done, least), tf.int32))
     order = tf.random.stateless_uniform(tf.shape(done), tf.stack([seed, least]))
     return tf.argmin(tf.where(candidates & tf.equal(done, least), order, tf.fill(tf.shape(order), 2.0)))
 
@@ -241,7 +269,7 @@ class RangeQueue:
     """The queue, as one worker uses it. Every method raises BlackboardError if ps 0 does not answer."""
 
     def __init__(
-        self, target: str, cluster: Cluster, *, num_epochs: int | None, seed: int,
+        self, target: str, cluster: Cluster, *, num_epochs: int | None, seed: int | None,
         heartbeat_timeout_secs: float = Timeouts.heartbeat_secs,
     ) -> None:
         """Builds the operations; nothing is sent yet.
@@ -260,8 +288,10 @@ class RangeQueue:
                 self._exchange = exchange(self._request, num_epochs, seed)
                 self._release_silent = release_silent(heartbeat_timeout_secs)
                 self._give_back = give_back(self._request.worker)
-                self._state = [read_queue("done"), read_queue("owners")]
+                self._state = read_together("done", "owners")
                 self._plan = read_queue("plan")
+                self._extension = [tf.placeholder(dtype, []) for dtype in (tf.int64, tf.int32, tf.int32, tf.string)]
+                self._extend = extend(*self._extension)
             graph.finalize()
         self._connection = Connection(graph, target, cluster.ps, cluster.task, is_elastic=cluster.is_elastic)
 
@@ -276,6 +306,11 @@ class RangeQueue:
         feed = Request(self._worker, generation, np.array(finished, np.int64).reshape(-1, 2),
                        np.array([assignment.number for assignment in held], np.int64), wants_another)
         return Answer(*self._connection.run(self._exchange, dict(zip(self._request, feed))))
+
+    def extend(self, generation: int, *, first: int, num_ranges: int, plan: str) -> bool:
+        """Adds ranges behind the others, and returns whether it has; see the function `extend`."""
+        return bool(self._connection.run(self._extend, dict(zip(
+            self._extension, (generation, first, num_ranges, plan)))))
 
     def release_silent(self) -> dict[int, list[int]]:
         """Returns the ranges of silent workers to the queue; returns worker -> its ranges."""

@@ -1,0 +1,246 @@
+"""Data that grows (--follow): which pieces of files there are, as a text that only gets longer during a training.
+
+    folders --look--> new files, and what was appended --> text --> queue on ps 0, checkpoint
+                                                             |----> workers: the ranges, by number
+
+The chief looks once a second. A piece is a new file, or what a file of lines has got since, up to its last line end;
+its time is that of the file's last change when it is found, or that of the look at which the growth is seen. The text
+names pieces with ranges to train on; of ranges that were done when the chief began the queue, it has only where each
+file ends. Range 0 is none, and counts as done from the beginning: the queue is never empty.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError, PsTrainError
+from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.files import is_in_store
+from ps_train.parts.sharding.range_plan import Extension, MisfitError
+
+GROWING_BYTES = -1  # the size of a file in its ranges: it may grow while it is read
+_LAST_RANGES = 1000  # of which `freshness` knows how long they took
+_IGNORED = re.compile(r"(^|/)[._]|\.tmp$")
+_log = logging.getLogger(__name__)
+
+# Returns the first bytes of the ranges of what a file has from a byte on, and their end; [] if it has no whole line.
+Cut = Callable[[str, int, int], Sequence[int]]
+
+
+class _Content(NamedTuple):
+    """What a text says.
+
+    Attributes:
+      until_secs: the latest time of a piece that is done and left out.
+      ends: name -> the byte up to which its pieces that are left out go.
+      pieces: (name, time in seconds since 1970, the first bytes of its ranges and their end).
+    """
+
+    until_secs: float
+    ends: dict[str, int]
+    pieces: list[tuple[str, float, list[int]]]
+
+    def range_secs(self) -> np.ndarray:
+        """Returns the time of each range, float64 [ranges]; of range 0, that of what was left out."""
+        secs = [self.until_secs]
+        for _, seen_secs, cuts in self.pieces:
+            secs += [seen_secs] * (len(cuts) - 1)
+        return np.array(secs)
+
+    def text(self) -> str:
+        names = {*self.ends, *(name for name, _, _ in self.pieces)}
+        line = f"{len(self.range_secs()) - 1} ranges to train on, of {len(names)} files that may grow"
+        return f"{line}\n{json.dumps(self._asdict(), separators=(',', ':'))}"
+
+
+class GrowingFiles:
+    """The files that match patterns, as one worker sees them. Names in texts begin with the number of the pattern."""
+
+    def __init__(self, patterns: Sequence[str], cut: Cut) -> None:
+        """Looks at nothing yet.
+
+        Args:
+          patterns: find the files.
+          cut: cuts what is new in a file.
+
+        Raises:
+          ConfigError: a pattern is in a store that is read through fsspec.
+        """
+        if stored := next(filter(is_in_store, patterns), None):
+            raise ConfigError("follow_in_store", f"--follow: got {stored}; it follows files on a disk, or of a file "
+                              "system that TensorFlow knows; copy new files there, or leave the flag out")
+        self.patterns, self._cut = patterns, cut
+        self._folders = [re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] for pattern in patterns]
+        self._warned: set[str] = set()
+        self._last_plan: tuple[str, list[FileRange]] | None = None
+
+    def plan(self, text: str) -> list[FileRange]:
+        """Returns the ranges of a text, by number."""
+        if self._last_plan is None or self._last_plan[0] != text:
+            self._last_plan = text, self._make_plan(_read(text))
+        return self._last_plan[1]
+
+    def _make_plan(self, content: _Content) -> list[FileRange]:
+        ranges = [("", 0, 0)] + [(self._path(name), start, stop) for name, _, cuts in content.pieces
+                                 for start, stop in zip(cuts, cuts[1:])]
+        return [FileRange(number, *fields, GROWING_BYTES) for number, fields in enumerate(ranges)]
+
+    def extend(self, text: str) -> Extension:
+        """Returns the ranges of a text, "" for none, with those of what is new since.
+
+        Raises:
+          MisfitError: the text is that of files that do not grow.
+        """
+        content = _read(text)
+        ends = dict(content.ends)
+        for name, _, cuts in content.pieces:  # one that is left out may lie behind one that is not
+            ends[name] = max(ends.get(name, 0), cuts[-1])
+        new = sorted(self._new_pieces(ends), key=lambda piece: piece[1])
+        if text and not new:
+            return Extension(self.plan(text), text, 0, 0)
+        content = content._replace(pieces=[*content.pieces, *new])
+        return Extension(self.plan(content.text()), content.text(), len(new), sum(len(cuts) - 1 for *_, cuts in new))
+
+    def compacted(self, text: str, done: np.ndarray) -> str:
+        """Returns a text without the ranges that are done, or whose bytes are gone: of these, it warns.
+
+        Args:
+          done: int32 [ranges], how often each was trained on.
+        """
+        content, plan = _read(text), self.plan(text)
+        ends, pieces, until_secs, number = dict(content.ends), [], content.until_secs, 0
+        for name, seen_secs, cuts in content.pieces:
+            ends[name] = max(ends.get(name, 0), cuts[-1])
+            for start, stop in zip(cuts, cuts[1:]):
+                number += 1
+                if not done[number] and self._has(plan[number]):
+                    pieces.append((name, seen_secs, [start, stop]))
+                else:
+                    until_secs = max(until_secs, seen_secs)
+        waiting = {name for name, _, _ in pieces}
+        ends = {name: end for name, end in ends.items() if name in waiting or tf.io.gfile.exists(self._path(name))}
+        return _Content(until_secs, ends, pieces).text()
+
+    def _new_pieces(self, ends: dict[str, int]) -> list[tuple[str, float, list[int]]]:
+        pieces, now_secs, seen = [], time.time(), set()
+        for index, pattern in enumerate(self.patterns):
+            for path in tf.io.gfile.glob(pattern):
+                name = path[len(self._folders[index]):].lstrip("/")
+                if path in seen or _IGNORED.search(name):
+                    continue
+                seen.add(path)
+                key = f"{index}/{name}"
+                try:
+                    stat = tf.io.gfile.stat(path)
+                    if stat.is_directory or stat.length == ends.get(key, 0):
+                        continue
+                    if cuts := self._cuts(path, ends.get(key, 0), stat.length):
+                        changed_secs = now_secs if key in ends else min(now_secs, stat.mtime_nsec / 1e9)
+                        pieces.append((key, changed_secs, list(map(int, cuts))))
+                except (OSError, tf.errors.OpError, PsTrainError) as error:
+                    self._warn(path, f"{path} is not read: {getattr(error, 'strerror', None) or error}")
+        return pieces
+
+    def _cuts(self, path: str, start: int, size: int) -> Sequence[int]:
+        if size < start:
+            self._warn(path, f"{path} has {size} bytes, and had {start}: a file may only grow; it is read again when "
+                       "it is longer than it was. Give new content a new name")
+            return []
+        return self._cut(path, start, size)
+
+    def _has(self, part: FileRange) -> bool:
+        try:
+            if part.file.endswith(".gz") or tf.io.gfile.stat(part.file).length >= part.stop:
+                return tf.io.gfile.exists(part.file)
+        except tf.errors.NotFoundError:
+            _log.debug("%s is gone", part.file)
+        _log.warning("input: bytes %d to %d of %s are gone before they were trained on; going on without them",
+                     part.start, part.stop, part.file)
+        return False
+
+    def _warn(self, path: str, text: str) -> None:
+        if path not in self._warned:
+            self._warned.add(path)
+            _log.warning("input: %s", text)
+
+    def _path(self, name: str) -> str:
+        index, _, rest = name.partition("/")
+        return os.path.join(self._folders[int(index)], rest)
+
+
+class Freshness:
+    """How long ranges took from their appearance to the end of training on them, as the chief sees it."""
+
+    def __init__(self) -> None:
+        """Has seen no range yet."""
+        self._lag_secs: collections.deque[float] = collections.deque(maxlen=_LAST_RANGES)
+        self._was_done: np.ndarray | None = None
+        self.status: dict[str, Any] = {}
+
+    def restart(self) -> None:
+        """Forgets which ranges are done: those of a queue that has started again have other numbers."""
+        self._was_done = None
+
+    def note(self, text: str, done: np.ndarray) -> None:
+        """Takes the ranges that are done since the last call as done now.
+
+        Args:
+          text: describes at least the ranges of `done`.
+          done: int32 [ranges].
+        """
+        range_secs, now_secs = _read(text).range_secs()[:len(done)], time.time()
+        if self._was_done is not None and len(self._was_done) <= len(done):
+            was_done = np.pad(self._was_done, (0, len(done) - len(self._was_done)))
+            self._lag_secs.extend((now_secs - range_secs[(done > 0) & (was_done == 0)]).tolist())
+        self._was_done = done
+        lag_secs = list(self._lag_secs)
+        self.status = {
+            "watermark": _watermark(range_secs, done), "ranges_waiting": int(np.sum(done == 0)),
+            "trained_secs_p50": float(np.percentile(lag_secs, 50)) if lag_secs else None,
+            "trained_secs_p99": float(np.percentile(lag_secs, 99)) if lag_secs else None}
+
+
+def summary(text: str) -> str:
+    """Returns the numbers of ranges and files."""
+    return text.partition("\n")[0]
+
+
+def is_growing(text: str) -> bool:
+    """Returns whether a text is one of growing files."""
+    return text.partition("\n")[2].startswith("{")
+
+
+def watermark(text: str, done: np.ndarray) -> float | None:
+    """Returns the time, in seconds since 1970, before which all data that was seen is trained; None without data.
+
+    Args:
+      text: of growing files.
+      done: int32 [ranges], how often each was trained on.
+    """
+    return _watermark(_read(text).range_secs()[:len(done)], done)
+
+
+def _watermark(range_secs: np.ndarray, done: np.ndarray) -> float | None:
+    waiting = range_secs[done == 0]
+    secs = float(waiting.min() if waiting.size else range_secs.max())
+    return secs or None
+
+
+@functools.lru_cache(maxsize=2)  # that of now is read each second
+def _read(text: str) -> _Content:
+    if not text:
+        return _Content(0.0, {}, [])
+    if not is_growing(text):
+        raise MisfitError("input_files_differ", "its position is one of a training without --follow")
+    return _Content(**json.loads(text.partition("\n")[2]))

@@ -1,0 +1,71 @@
+"""Files that grow while real processes train on them, and die: each line is trained on once, by two ledgers."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from tests.sharded import NUM_LINES, Sharded
+
+_AGAIN = re.compile(r"reassigning .*?(\d+) bytes: number")
+_FIRST = 50  # lines that are there at the start
+
+
+class Writer:
+    """Writes the other lines: appends bits of them to a file, and adds files."""
+
+    def __init__(self, folder):
+        self._folder, self._next = folder, _FIRST
+        self._rest = b""
+
+    def write(self, num_lines):
+        """Writes so many lines, half of them to new files."""
+        for first in range(self._next, self._next + num_lines, 10):
+            lines = "".join(f"{number}\n" for number in range(first, first + 10)).encode()
+            if first // 10 % 2:
+                part = self._folder / f"part-{first}.txt.tmp"
+                part.write_bytes(lines)
+                os.rename(part, part.with_suffix(""))
+            else:
+                content, self._rest = self._rest + lines[:-3], lines[-3:]
+                with open(self._folder / "a.txt", "ab") as file:
+                    file.write(content)
+        self._next += num_lines
+
+    def end(self):
+        """Ends the last line."""
+        with open(self._folder / "a.txt", "ab") as file:
+            file.write(self._rest)
+
+
+@pytest.mark.parametrize("mode", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_process, mode):
+    """A worker and the chief are killed in between, then all tasks: training goes on from the last checkpoint."""
+    training = Sharded(tmp_path, start_process, [*mode, "--save_model_steps=5"], batch_secs=0.02, files=[
+        ("a", 0, _FIRST)], data_flags=("--follow", "--follow_idle_secs=8"))
+    writer = Writer(tmp_path)
+    for task in ("worker-1", "worker-0"):
+        writer.write(200)
+        training.wait_until_seen(100)
+        training.kill(task)
+        writer.write(50)
+        training.start(task)
+    training.wait_until_seen(400)
+    for task in ("worker-0", "worker-1", "ps-0"):
+        training.kill(task)
+    writer.write(250)
+    for task in ("ps-0", "worker-0", "worker-1"):
+        training.start(task)
+    training.wait_until_seen(600)
+    writer.write(NUM_LINES - _FIRST - 750)
+    writer.end()
+    codes = {task: start_process.exit_code(training.life(task)) for task in training.lives}
+    assert set(codes.values()) == {0}, f"{codes}\n{start_process.logs()}"
+    counts = training.saved_counts()
+    logs = "".join(start_process.log(name) for name in start_process.names)
+    again = sum(map(int, _AGAIN.findall(logs)))
+    missing = [line for line in range(NUM_LINES) if counts[line] < 1]
+    assert not missing, start_process.logs()
+    assert sum((count - 1) * len(f"{line}\n") for line, count in counts.items()) <= again, start_process.logs()

@@ -1,0 +1,120 @@
+"""Files that grow: their pieces as a text, against the bytes that a writer has written."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+
+import numpy as np
+import pytest
+
+from ps_train.parts.readers.file_ranges import cuts_of_growth
+from ps_train.parts.sharding import growth
+from ps_train.parts.sharding.growth import Freshness, GrowingFiles
+from tests.errors import raises
+
+
+@pytest.fixture
+def growing(tmp_path):
+    """The files in a folder."""
+    return GrowingFiles([f"{tmp_path}/*"], functools.partial(
+        cuts_of_growth, is_text=True, has_header=False, range_bytes=40))
+
+
+def read(plan):
+    """Returns the lines of ranges, in their order."""
+    lines = []
+    for part in plan[1:]:
+        with open(part.file, "rb") as file:
+            file.seek(part.start)
+            lines += file.read(part.stop - part.start).splitlines(keepends=True)
+    return lines
+
+
+def test_each_whole_line_is_in_one_range_and_numbers_stay(growing, tmp_path):
+    """Files are added, and grow by pieces of lines; the chief is started again now and then, with some ranges done."""
+    rng, contents, text, trained = random.Random(1), {}, "", []
+    for round_number in range(60):
+        for _ in range(3):
+            name = f"{rng.randrange(8)}.txt"
+            contents[name] = contents.get(name, b"") + b"".join(
+                rng.choice([b"%d\n" % rng.randrange(1000), b"%d" % rng.randrange(10)]) for _ in range(rng.randrange(6)))
+            (tmp_path / name).write_bytes(contents[name])
+        before, extension = growing.plan(text), growing.extend(text)
+        assert extension.plan[:len(before)] == before
+        text = extension.text
+        assert growing.plan(text) == extension.plan
+        if round_number % 7 == 6:
+            done = np.array([1, *(rng.randrange(2) for _ in extension.plan[1:])])
+            trained += read([extension.plan[0], *(part for part in extension.plan[1:] if done[part.number])])
+            text = growing.compacted(text, done)
+    whole = [line for content in contents.values() for line in content.splitlines(keepends=True)
+             if line.endswith(b"\n")]
+    assert sorted(trained + read(growing.plan(text))) == sorted(whole)
+
+
+@pytest.mark.parametrize("name", [".a", "_a", "a.tmp", "a.txt.tmp"])
+def test_names_of_files_that_are_written_are_left_out(growing, tmp_path, name):
+    """Such files get their name when they are whole."""
+    (tmp_path / name).write_text("1\n")
+    assert growing.extend("").num_ranges == 0
+    os.rename(tmp_path / name, tmp_path / "b.txt")
+    assert growing.extend("").num_ranges == 1
+
+
+def test_a_file_that_shrank_or_is_gone_is_named(growing, tmp_path, caplog):
+    """What was not trained on is given up when the chief starts again; what was trained on may go."""
+    (tmp_path / "a.txt").write_text("1\n2\n3\n")
+    (tmp_path / "b.txt").write_text("4\n")
+    text = growing.extend("").text
+    (tmp_path / "a.txt").write_text("1\n")
+    assert growing.extend(text).text == text
+    assert "a.txt has 2 bytes, and had 6" in caplog.text
+    os.remove(tmp_path / "b.txt")
+    done = np.array([1, *("b.txt" in part.file for part in growing.plan(text)[1:])], np.int32)
+    compacted = growing.compacted(text, done)
+    assert len(growing.plan(compacted)) == 1
+    assert "bytes 0 to 6 of" in caplog.text
+    assert "b.txt" not in compacted
+
+
+def test_the_watermark_is_the_time_of_the_oldest_piece_that_waits(growing, tmp_path):
+    """Once all is trained, that of the newest piece."""
+    for name, secs in (("a", 1000), ("b", 3000), ("c", 2000)):
+        (tmp_path / name).write_text("1\n")
+        os.utime(tmp_path / name, (secs, secs))
+    text = growing.extend("").text
+    assert [os.path.basename(part.file) for part in growing.plan(text)] == ["", "a", "c", "b"]
+    assert growth.watermark(text, np.array([1, 0, 1, 0])) == 1000
+    assert growth.watermark(text, np.array([1, 1, 0, 1])) == 2000
+    assert growth.watermark(text, np.array([1, 1, 1, 1])) == 3000
+    compacted = growing.compacted(text, np.array([1, 1, 1, 0]))
+    assert growth.watermark(compacted, np.array([1, 0])) == 3000
+    assert growth.watermark(growing.compacted(text, np.ones(4)), np.array([1])) == 3000
+
+
+def test_freshness_counts_ranges_that_were_done_since_the_last_look(growing, tmp_path, monkeypatch):
+    """Those that were done when the chief came are not counted."""
+    for name, secs in (("a", 1000), ("b", 2000), ("c", 3000)):
+        (tmp_path / name).write_text("1\n")
+        os.utime(tmp_path / name, (secs, secs))
+    text, freshness = growing.extend("").text, Freshness()
+    freshness.note(text, np.array([1, 1, 0, 0]))
+    assert freshness.status["trained_secs_p50"] is None
+    monkeypatch.setattr(growth.time, "time", lambda: 3010.0)
+    freshness.note(text, np.array([1, 1, 1, 1]))
+    assert freshness.status == {"watermark": 3000.0, "ranges_waiting": 0, "trained_secs_p50": np.mean([1010, 10]),
+                                "trained_secs_p99": pytest.approx(1000.0)}
+
+
+def test_a_position_of_other_data_is_refused(growing):
+    """That of a training without the flag."""
+    with raises("input_files_differ"):
+        growing.plan("3 ranges of 1 file, abc\n[]")
+
+
+def test_a_store_is_refused():
+    """Its listing is not read again and again."""
+    with raises("follow_in_store"):
+        GrowingFiles(["s3://bucket/*"], lambda *_: [])
