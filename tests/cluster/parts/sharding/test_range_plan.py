@@ -88,8 +88,8 @@ def test_an_input_calls_file_ranges_once_and_yields_marks(tmp_path):
         plan, patterns = described(tmp_path / "*.txt")[0], [f"{tmp_path}/*.txt"]
         with raises("file_ranges_not_called"):
             source.check_used("words")
-        source.ranges(plan, patterns, is_text=True)
+        source.ranges(lambda: plan, patterns, is_text=True, cut=lambda *_: [])
         with raises("file_ranges_called_twice"):
-            source.ranges(plan, patterns, is_text=True)
+            source.ranges(lambda: plan, patterns, is_text=True, cut=lambda *_: [])
         with raises("range_mark_missing"):
             source.taken((tf.zeros([2]), tf.zeros([2])), "words")
