@@ -18,7 +18,7 @@ import ps_train
 from ps_train.errors import ConfigError, DataError
 from ps_train.parts.readers.file_ranges import refuse_compressed
 from ps_train.parts.readers.file_texts import records_of
-from ps_train.parts.readers.files import GZIP, find_files, open_bytes, open_stream
+from ps_train.parts.readers.files import GZIP, find_files, is_growing, open_bytes, open_stream
 from ps_train.runtime.compression import compression_of
 
 from .columns import LineForm
@@ -121,7 +121,7 @@ def first_lines(name: str) -> list[bytes]:
         raise DataError("input_file_unreadable", f"{name}: {getattr(error, 'strerror', None) or error}") from error
     refuse_compressed(name, start)
     lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    if not lines[-1] or len(start) >= _CHECKED_BYTES:
+    if not lines[-1] or len(start) >= _CHECKED_BYTES or is_growing():
         lines = lines[:-1]  # it may be incomplete
     return [line.removesuffix(b"\r") for line in lines]
 

@@ -24,7 +24,15 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
 from ps_train.graph.batches import is_single_pass, source_of_graph
-from ps_train.parts.readers.files import GZIP, find_files, is_in_store, open_bytes, open_stream, size_of
+from ps_train.parts.readers.files import (
+    GZIP,
+    find_files,
+    is_growing,
+    is_in_store,
+    open_bytes,
+    open_stream,
+    size_of,
+)
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime.compression import compression_of
 
@@ -33,6 +41,7 @@ from ps_train.runtime.compression import compression_of
 _MOST_BYTES = 4 << 20
 _LEAST_BYTES = 4 << 10
 _FEW_RANGES = 32
+GROWING_BYTES = -1  # the size of a file in its ranges: it may grow while it is read
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NUM_THREADS = 16  # they wait for files, which may be far away
@@ -131,7 +140,13 @@ def plan_ranges(
     if range_bytes is None:
         range_bytes = min(_MOST_BYTES, max(_LEAST_BYTES, total // _FEW_RANGES))
     needs_lines = is_text or has_header
-    plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header) if needs_lines else _whole_files(sizes)
+    if is_growing():
+        plan = _numbered((name, start, stop, GROWING_BYTES) for name, size in sizes for start, stop in _pairs(
+            cuts_of_growth(name, 0, size, is_text=is_text, has_header=has_header, range_bytes=range_bytes)))
+    elif needs_lines:
+        plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header)
+    else:
+        plan = _whole_files(sizes)
     if not plan:
         raise DataError("input_file_empty", f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} "
                         "empty")
@@ -143,7 +158,7 @@ def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         cuts_by_file = pool.map(lambda file: _cuts(*file, range_bytes, has_header), sizes)
         return _numbered((name, start, stop, size) for (name, size), cuts in zip(sizes, cuts_by_file)
-                         for start, stop in zip(cuts, cuts[1:]))
+                         for start, stop in _pairs(cuts))
 
 
 @functools.lru_cache(maxsize=8)
@@ -158,6 +173,11 @@ def _has_content(name: str, size: int) -> bool:
         return bool(size)
     with open_stream(name) as file:  # one of nothing has 20 bytes
         return bool(file.read(1))
+
+
+def _pairs(cuts: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Returns the ranges between cuts."""
+    return zip(cuts, cuts[1:])
 
 
 def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ...]:

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import gzip
 import io
+import re
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,41 @@ _BLOCK_BYTES, _MOST_BLOCKS = 4 << 20, 4  # of a file that is read ahead
 _MARK_BYTES = 10
 _FLAG = "--data_dir"
 GZIP = ".gz"  # by its name a file is read as a stream, whether or not it is compressed
+_UNFINISHED = re.compile(r"(^|/)[._]|\.tmp$")
+_thread = threading.local()
+
+
+@contextlib.contextmanager
+def growing() -> Iterator[None]:
+    """While its body runs, the files that this thread finds may grow, and others may come (--follow).
+
+    `find_files` then leaves out files that are being written, and a last line without a line end is none.
+    """
+    _thread.is_growing = True
+    try:
+        yield
+    finally:
+        _thread.is_growing = False
+
+
+def is_growing() -> bool:
+    """Returns whether files may grow."""
+    return getattr(_thread, "is_growing", False)
+
+
+def name_behind(pattern: str, path: str) -> str:
+    """Returns the part of a path behind the folders of its pattern that have no wildcard."""
+    return path[len(fixed_folder(pattern)):].lstrip("/")
+
+
+def fixed_folder(pattern: str) -> str:
+    """Returns the folders of a pattern that have no wildcard."""
+    return re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+
+
+def is_unfinished(name: str) -> bool:
+    """Returns whether a file, by its name behind its pattern's folders, gets another name when it is whole."""
+    return bool(_UNFINISHED.search(name))
 
 
 def is_in_store(name: str) -> bool:
@@ -48,6 +84,8 @@ def find_files(files: Union[str, Sequence[str]]) -> list[str]:
     for pattern in [files] if isinstance(files, str) else files:
         matching = list(_store_files(pattern)) if is_in_store(pattern) else [
             name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
+        if is_growing():
+            matching = [name for name in matching if not is_unfinished(name_behind(pattern, name))]
         if not matching:
             raise DataError("input_file_missing", f"{pattern}: no such file")
         names.update(matching)

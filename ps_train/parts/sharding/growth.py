@@ -16,7 +16,6 @@ import functools
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
@@ -25,13 +24,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, PsTrainError
-from ps_train.parts.readers.file_ranges import FileRange
-from ps_train.parts.readers.files import is_in_store
+from ps_train.parts.readers.file_ranges import GROWING_BYTES, FileRange
+from ps_train.parts.readers.files import fixed_folder, is_in_store, is_unfinished, name_behind
 from ps_train.parts.sharding.range_plan import Extension, MisfitError
 
-GROWING_BYTES = -1  # the size of a file in its ranges: it may grow while it is read
 _LAST_RANGES = 1000  # of which `freshness` knows how long they took
-_IGNORED = re.compile(r"(^|/)[._]|\.tmp$")
 _log = logging.getLogger(__name__)
 
 # Returns the first bytes of the ranges of what a file has from a byte on, and their end; [] if it has no whole line.
@@ -81,7 +78,7 @@ class GrowingFiles:
             raise ConfigError("follow_in_store", f"--follow: got {stored}; it follows files on a disk, or of a file "
                               "system that TensorFlow knows; copy new files there, or leave the flag out")
         self.patterns, self._cut = patterns, cut
-        self._folders = [re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] for pattern in patterns]
+        self._folders = [fixed_folder(pattern) for pattern in patterns]
         self._warned: set[str] = set()
         self._last_plan: tuple[str, list[FileRange]] | None = None
 
@@ -136,8 +133,8 @@ class GrowingFiles:
         pieces, now_secs, seen = [], time.time(), set()
         for index, pattern in enumerate(self.patterns):
             for path in tf.io.gfile.glob(pattern):
-                name = path[len(self._folders[index]):].lstrip("/")
-                if path in seen or _IGNORED.search(name):
+                name = name_behind(pattern, path)
+                if path in seen or is_unfinished(name):
                     continue
                 seen.add(path)
                 key = f"{index}/{name}"

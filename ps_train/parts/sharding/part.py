@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ChiefFailedError, StoppedError
 from ps_train.graph import batches
 from ps_train.part import Part
+from ps_train.parts.readers import files
 from ps_train.parts.sharding import position
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
@@ -62,6 +64,10 @@ class ShardingPart(Part):
             _log.info("--dynamic_sharding: no summaries are written with --communication_period, as they would take "
                       "examples that are not trained on")
         return settings._replace(loop=settings.loop._replace(save_summaries_steps=0))
+
+    def around_task(self, stop: threading.Event) -> contextlib.AbstractContextManager:
+        """Returns a context in which evaluations, too, take the files for such that may grow, if they do."""
+        return files.growing() if self._source.settings.follows else contextlib.nullcontext()
 
     def begin_graph(self) -> None:
         """Lets the input take its ranges from the queue."""

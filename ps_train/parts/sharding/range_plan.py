@@ -12,13 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ps_train.errors import ConfigError
 from ps_train.parts.readers.file_ranges import FileRange
-from ps_train.parts.readers.files import open_bytes
+from ps_train.parts.readers.files import fixed_folder, open_bytes
 
 
 class Extension(NamedTuple):
@@ -125,7 +124,7 @@ def _files(plan: Sequence[FileRange], names: dict[str, str]) -> list[_File]:
 def _names(plan: Sequence[FileRange], patterns: Sequence[str]) -> dict[str, str]:
     """Returns path -> name: the path behind the folders without a wildcard; whole paths if two would be the same."""
     paths = sorted({part.file for part in plan})
-    folders = sorted({re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] for pattern in patterns}, key=len)
+    folders = sorted({fixed_folder(pattern) for pattern in patterns}, key=len)
     names = {}
     for path in paths:
         above = [folder for folder in folders if path.startswith(f"{folder}/")]

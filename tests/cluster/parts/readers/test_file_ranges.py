@@ -12,6 +12,7 @@ import pytest
 
 import ps_train
 from ps_train.parts.readers.file_ranges import plan_ranges
+from ps_train.parts.readers.files import growing
 from ps_train.parts.readers.range_batches import range_batches
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -72,6 +73,24 @@ def test_a_range_ends_behind_a_line_that_is_longer_than_the_bytes_read_at_a_time
     (tmp_path / "a").write_bytes(b"short\n" + b"x" * 10000 + b"\nshort\n")
     plan = plan_ranges(str(tmp_path / "a"), range_bytes=5000)
     assert [(one.start, one.stop) for one in plan] == [(0, 10007), (10007, 10013)]
+
+
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+def test_what_is_evaluated_of_files_that_grow_are_their_whole_lines(tmp_path, mode):
+    """Those that there were when the graph was built; files that are being written are left out."""
+    (tmp_path / "a.txt").write_text("1\n2\n3")
+    (tmp_path / "b.txt").write_text("5")
+    (tmp_path / "_c.txt").write_text("6\n")
+
+    def evaluated():
+        with growing():
+            ranges = ps_train.file_ranges(str(tmp_path / "*.txt"), (0, 1), mode)
+        with open(tmp_path / "a.txt", "a") as file:
+            file.write("4\n")
+        reader = ps_train.LineReader(tf.strings.to_number, tf.zeros_like, "stop")
+        return ps_train.range_batches(ranges, reader.read, 10)
+
+    assert [batch.tolist() for batch in elements(evaluated)] == [[1, 2]]
 
 
 def test_small_files_are_cut_so_that_several_workers_have_a_share(tmp_path):
