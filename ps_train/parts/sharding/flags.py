@@ -57,7 +57,7 @@ class ShardingFlags:
         if self.follow and config.existing_servers:
             problems.append(Problem("flags_conflict", (
                 "--follow: given with --existing_servers, which cannot read files that grow; leave one of them out")))
-        if self.follow and config.sync_replicas and config.min_replicas_to_aggregate > 1:
+        if self.follow and config.sync_replicas and (config.min_replicas_to_aggregate or 1) > 1:
             problems.append(Problem("flags_conflict", (
                 f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate} with --follow; training would "
                 "end when fewer workers have data, which may come later; leave it out")))
