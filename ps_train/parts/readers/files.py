@@ -140,8 +140,8 @@ def read_range(name: str, start: int, stop: int) -> bytes:
                 file.seek(start)
                 content = file.read(stop - start)
         except (FileNotFoundError, tf.errors.NotFoundError):
-            raise DataError("input_file_missing", f"{name}: it is gone before it was read; bring it back, or start "
-                            "again without it") from None
+            raise DataError("input_file_missing", f"{name}: no such file any more, and it was not read yet; "
+                            "restore it, or start again without it") from None
     if len(content) != stop - start:
         raise DataError("input_file_changed", f"{name}: got {len(content)} of the bytes {start} to {stop}; the file "
                         "has changed since training began, start again")

@@ -229,7 +229,7 @@ class RangeFeeder:
         extension = self._local.extended(self._local.plan_text)
         if extension.num_ranges and self._generation:
             self._grown_secs = clock.now()
-            if self._queue.extend(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
+            if self._queue.add(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
                                   plan=extension.text):
                 self._local.adopt(extension.text)
             else:  # an earlier call, whose answer was lost, or an earlier chief has added some

@@ -208,12 +208,7 @@ class Freshness:
             "trained_secs_p99": float(np.percentile(lag_secs, 99)) if lag_secs else None}
 
 
-def summary(text: str) -> str:
-    """Returns the numbers of ranges and files."""
-    return text.partition("\n")[0]
-
-
-def is_growing(text: str) -> bool:
+def is_of_growth(text: str) -> bool:
     """Returns whether a text is one of growing files."""
     return text.partition("\n")[2].startswith("{")
 
@@ -238,6 +233,6 @@ def _watermark(range_secs: np.ndarray, done: np.ndarray) -> float | None:
 def _read(text: str) -> _Content:
     if not text:
         return _Content(0.0, {}, [])
-    if not is_growing(text):
+    if not is_of_growth(text):
         raise MisfitError("input_files_differ", "its position is one of a training without --follow")
     return _Content(**json.loads(text.partition("\n")[2]))

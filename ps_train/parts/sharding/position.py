@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import new_claim
 from ps_train.errors import ConfigError
-from ps_train.parts.sharding import growth, range_queue
+from ps_train.parts.sharding import growth, range_plan, range_queue
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
 from ps_train.storage.merging_saver import PartWriter
@@ -109,7 +109,7 @@ class PositionOps:
         done = np.zeros(len(extension.plan), np.int32)
         done[0] = 1
         self._write_queue(session, done, extension.text)
-        _log.info("input: %s", growth.summary(extension.text))
+        _log.info("input: %s", range_plan.summary(extension.text))
 
     def _write_queue(self, session: tf.Session, done: np.ndarray, text: str) -> None:
         sessions.run_bounded(session, self._begin_op, dict(zip(self._start, (done, new_claim(), text))), options=_CALL)
@@ -163,7 +163,7 @@ def watermark_of(path: str) -> float | None:
     if not tf.train.load_checkpoint(path).has_tensor(_PLAN):
         return None
     done, _, text = _read(path)
-    return growth.watermark(text, done) if growth.is_growing(text) else None
+    return growth.watermark(text, done) if growth.is_of_growth(text) else None
 
 
 def check_position(path: str, local: LocalRanges) -> None:

@@ -99,7 +99,7 @@ def begin(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor | str) -> tf.O
     return tf.group(_one_at_a_time([done, generation, tf.convert_to_tensor(plan)], build))
 
 
-def extend(generation: tf.Tensor, first: tf.Tensor, num_ranges: tf.Tensor, plan: tf.Tensor) -> tf.Tensor:
+def add_ranges(generation: tf.Tensor, first: tf.Tensor, num_ranges: tf.Tensor, plan: tf.Tensor) -> tf.Tensor:
     """Adds ranges behind the others; returns whether they were added, bool scalar. The call may be repeated.
 
     Args:
@@ -291,7 +291,7 @@ class RangeQueue:
                 self._state = read_together("done", "owners")
                 self._plan = read_queue("plan")
                 self._extension = [tf.placeholder(dtype, []) for dtype in (tf.int64, tf.int32, tf.int32, tf.string)]
-                self._extend = extend(*self._extension)
+                self._add = add_ranges(*self._extension)
             graph.finalize()
         self._connection = Connection(graph, target, cluster.ps, cluster.task, is_elastic=cluster.is_elastic)
 
@@ -307,9 +307,9 @@ class RangeQueue:
                        np.array([assignment.number for assignment in held], np.int64), wants_another)
         return Answer(*self._connection.run(self._exchange, dict(zip(self._request, feed))))
 
-    def extend(self, generation: int, *, first: int, num_ranges: int, plan: str) -> bool:
-        """Adds ranges behind the others, and returns whether it has; see the function `extend`."""
-        return bool(self._connection.run(self._extend, dict(zip(
+    def add(self, generation: int, *, first: int, num_ranges: int, plan: str) -> bool:
+        """Adds ranges behind the others, and returns whether it has; see `add_ranges`."""
+        return bool(self._connection.run(self._add, dict(zip(
             self._extension, (generation, first, num_ranges, plan)))))
 
     def release_silent(self) -> dict[int, list[int]]:

@@ -259,8 +259,8 @@ def test_epochs_end_a_training_that_was_given_no_steps():
     (["--dynamic_sharding", "--sync_replicas", "--sync_engine=tensorflow"], "--sync_engine=tensorflow"),
     (["--follow"], "--dynamic_sharding: not given"), (["--follow_idle_secs=5"], "--follow_idle_secs: got 5"),
     (["--dynamic_sharding", "--follow", "--num_epochs=1"], "--num_epochs: got 1 with --follow"),
-    (["--dynamic_sharding", "--follow", "--sync_replicas", "--min_replicas_to_aggregate=2", "--replicas_to_aggregate=2"],
-     "--min_replicas_to_aggregate: got 2 with --follow"),
+    (["--dynamic_sharding", "--follow", "--sync_replicas", "--min_replicas_to_aggregate=2",
+      "--replicas_to_aggregate=2"], "--min_replicas_to_aggregate: got 2 with --follow"),
 ])
 def test_flags_that_do_not_fit_dynamic_sharding_are_refused(flags, reason):
     """Before a socket opens."""

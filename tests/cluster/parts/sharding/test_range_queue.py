@@ -110,13 +110,13 @@ def test_ranges_are_added_once_behind_the_others(queues):
     queues.begin([1])
     queue = queues.of(0, num_epochs=1, seed=None)
     assert take(queue) is None
-    assert queue.extend(GENERATION, first=1, num_ranges=3, plan="longer")
-    assert not queue.extend(GENERATION, first=1, num_ranges=3, plan="again")
-    assert not queue.extend(GENERATION - 1, first=4, num_ranges=1, plan="of another start")
+    assert queue.add(GENERATION, first=1, num_ranges=3, plan="longer")
+    assert not queue.add(GENERATION, first=1, num_ranges=3, plan="again")
+    assert not queue.add(GENERATION - 1, first=4, num_ranges=1, plan="of another start")
     assert (queue.plan(), queue.state().done.tolist()) == ("longer", [1, 0, 0, 0])
     first = take(queue)
     second = take(queue, held=[first])
-    assert queue.extend(GENERATION, first=4, num_ranges=1, plan="longest")
+    assert queue.add(GENERATION, first=4, num_ranges=1, plan="longest")
     third = take(queue, held=[second], finished=[first])
     assert [first.number, second.number, third.number] == [1, 2, 3]
     assert (queue.plan(), queue.state().done.tolist()) == ("longest", [1, 1, 0, 0, 0])

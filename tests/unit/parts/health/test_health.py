@@ -77,6 +77,7 @@ def counts(**values):
                       loss=0.5, num_updates=7, sum_staleness=3, num_sessions=3, num_restarted=1, num_saves=2,
                       saved_secs=90.0, ps_bytes={"ps:0": 40, "ps:1": 8}, tables=lambda: [("ids", "ps:1", 5, 200)],
                       uploads=lambda: {"behind_steps": 30, "secs": 4.0},
+                      freshness=lambda: {"watermark": 50.0, "trained_secs_p50": 0.5, "trained_secs_p99": 2.0},
                       **values)
 
 
@@ -98,6 +99,7 @@ def test_the_metrics_of_a_chief_are_its_counts(monkeypatch):
         ("sessions_lost_total",): 2, ("workers_restarted_total",): 1, ("saves_total",): 2,
         ("last_save_age_seconds",): 10,
         ("upload_behind_steps",): 30, ("last_upload_age_seconds",): 4,
+        ("watermark_seconds",): 50, ("trained_p50_seconds",): 0.5, ("trained_p99_seconds",): 2,
         ("ps_variable_bytes", "ps:0"): 40, ("ps_variable_bytes", "ps:1"): 8,
         ("table_rows", "ids", "ps:1"): 5, ("table_bytes", "ids", "ps:1"): 200}
     assert any(family.name == "process_resident_memory_bytes" for family in families)
