@@ -182,7 +182,7 @@ def _export_decorator(name: str) -> types.ModuleType:
 
 def replace(
     server_class: Any = None, monitored_training_session: Any = None,
-    find_end: Callable[[], Callable[[], bool] | None] | None = None, has_server: Callable[[], bool] | None = None,
+    find_end: Callable[[], Callable[[bool], bool] | None] | None = None, has_server: Callable[[], bool] | None = None,
 ) -> None:
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
@@ -191,8 +191,8 @@ def replace(
       monitored_training_session: replaces `tf.train.MonitoredTrainingSession`, with the same arguments.
       find_end: called when an evaluator starts; returns a function that returns whether training is over, after
         which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator calls the
-        function before each look at the folder, and about once a second while it waits. It raises ClusterLostError if
-        the cluster never answered.
+        function before each look at the folder, and about once a second while it waits, and says whether it has
+        evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered.
       has_server: returns whether this process has a server. If not, `Estimator.train` starts one in a cluster.
 
     Raises:
@@ -252,7 +252,7 @@ class _Overlay(types.ModuleType):
 class _Evaluation:
     """The evaluator's task: evaluates each new checkpoint until training is over, and always the last one."""
 
-    def __init__(self, training: types.ModuleType, executor: Any, should_end: Callable[[], bool]) -> None:
+    def __init__(self, training: types.ModuleType, executor: Any, should_end: Callable[[bool], bool]) -> None:
         # The names with an underscore are those of the package, whose last release has them.
         self._spec = executor._eval_spec  # noqa: SLF001
         self._listener = executor._continuous_eval_listener  # noqa: SLF001
@@ -288,7 +288,7 @@ class _Evaluation:
         """Returns whether training is over: a cluster that never answers has ended if it left a checkpoint."""
         if not self._is_over:
             try:
-                self._is_over = self._should_end()
+                self._is_over = self._should_end(self._evaluator.is_final_export_triggered)
             except ClusterLostError as error:
                 if self._estimator.latest_checkpoint() is None:
                     raise
@@ -340,8 +340,11 @@ class Observer:
         self._answered_secs: float | None = None
         self._is_over = False
 
-    def is_over(self) -> bool:
+    def is_over(self, has_max_steps: bool) -> bool:
         """Returns whether training is over; asks at most once a second.
+
+        Args:
+          has_max_steps: whether there is a checkpoint of `max_steps`; a ps that does not answer then has ended.
 
         Raises:
           ClusterLostError: ps 0 did not answer within the start time-out.
@@ -349,10 +352,10 @@ class Observer:
         now_secs = time.monotonic()
         if not self._is_over and now_secs - self._asked_secs >= _ASK_PERIOD_SECS:
             self._asked_secs = now_secs
-            self._is_over = self._ask(now_secs)
+            self._is_over = self._ask(now_secs, has_max_steps)
         return self._is_over
 
-    def _ask(self, now_secs: float) -> bool:
+    def _ask(self, now_secs: float, has_max_steps: bool) -> bool:
         first = self._cluster.ps[0]
         try:
             if not reachability.accepts(first.address):
@@ -361,12 +364,14 @@ class Observer:
                 self._board = blackboard.for_client(self._cluster, self._timeouts.heartbeat_secs)
             snapshot = self._board.snapshot()
         except BlackboardError as error:
-            return self._has_ended(now_secs, error)
+            return self._has_ended(now_secs, has_max_steps, error)
         self._answered_secs = now_secs
         return snapshot.state == State.FAILED or bool(snapshot.finished[self._cluster.number_of(self._cluster.chief)])
 
-    def _has_ended(self, now_secs: float, error: BlackboardError) -> bool:
+    def _has_ended(self, now_secs: float, has_max_steps: bool, error: BlackboardError) -> bool:
         """Returns whether ps 0 has ended; one that was killed may come back within the heartbeat time-out."""
+        if has_max_steps:  # the original evaluator ends then in any case
+            return True
         if self._answered_secs is not None:
             return now_secs - self._answered_secs > self._timeouts.heartbeat_secs
         if now_secs - self._begun_secs > self._timeouts.start_secs:

@@ -10,10 +10,12 @@ import shutil
 import numpy as np
 import pytest
 
+from ps_train.cluster.spec import Cluster
 from ps_train.errors import ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
 from ps_train.plugins import contracts
-from tests import clusters
+from ps_train.runtime.waits import Timeouts
+from tests import clusters, processes
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -179,7 +181,8 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
     trained.train(batches, steps=4)
     calls = []
 
-    def is_over():
+    def is_over(has_max_steps):
+        assert not has_max_steps
         calls.append(len(calls))
         if len(calls) == 4:  # it waits
             trained.train(batches, steps=3)
@@ -199,12 +202,12 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
 
 def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     """Training that died before it saved leaves nothing to evaluate."""
-    bridge.replace(find_end=lambda: lambda: True)
+    bridge.replace(find_end=lambda: lambda has_max_steps: True)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
 
-def never_there():
+def never_there(has_max_steps):
     """Stands for an observer of a ps 0 that did not answer within the start time-out."""
     raise ClusterLostError("timed_out", "waited 1 s for ps:0")
 
@@ -218,6 +221,20 @@ def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_
         lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
         throttle_secs=600))
     assert len(os.listdir(tmp_path / "model/export/last")) == 1
+
+
+def test_an_evaluator_ends_with_the_ps_once_it_has_evaluated_max_steps(api, run_config, monkeypatch, restored):
+    """It waited for the heartbeat time-out, as if the ps had been killed and came back."""
+    api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
+    monkeypatch.setattr(bridge, "_ASK_PERIOD_SECS", 0.0)
+    ps = f"localhost:{processes.free_ports(1)[0]}"
+    cluster = Cluster("evaluator", 0, {"ps": {0: ps}, "chief": {0: "localhost:1"}})
+    observer = bridge.Observer(cluster, Timeouts(start_secs=600, heartbeat_secs=600))
+    bridge.replace(find_end=lambda: observer.is_over)
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    api.train_and_evaluate(trainer, api.TrainSpec(batches, 4), api.EvalSpec(
+        lambda: batches(1), start_delay_secs=0, throttle_secs=0))
+    assert observer.is_over(has_max_steps=True)
 
 
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
