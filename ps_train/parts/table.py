@@ -100,6 +100,7 @@ TABLE = (
     # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("rows", verbs=("rows",)),
+    PartRow("publish", verbs=("publish",)),
     PartRow("plan", verbs=("plan",)),
     PartRow("doctor", verbs=("doctor",)),
     PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),

@@ -18,6 +18,7 @@ from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.keras import flags as keras_flags
 from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script
 from ps_train.parts.plan import verb as plan_flags
+from ps_train.parts.publish import flags as publish_flags
 from ps_train.parts.report import verb as report_flags
 from ps_train.parts.rows import verb as rows_flags
 from ps_train.verbs.table import split_argv
@@ -73,6 +74,7 @@ PARSERS = {
                                                                  verb)
        for verb in ("save", "stop", "resume")},
     "rows": lambda argv: rows_flags.parse_rows(rows_flags.split_words(argv).flags),
+    "publish": lambda argv: publish_flags.parse_publish(name_train_dir(argv, publish_flags.PublishConfig)),
     "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor,
     "new": lambda argv: argv, "config": lambda argv: effective_lines(argv, {}),
 }

@@ -210,6 +210,7 @@ def as_json(look: Look) -> dict[str, Any]:
         "dataset": about.get("dataset"),
         "train_dir": about.get("train_dir") or look.place.train_dir,
         "checkpoint": look.checkpoint,
+        "published": dict(look.published) or None,
     }
 
 
@@ -263,6 +264,8 @@ def as_text(status: Mapping[str, Any]) -> str:
         lines.append(_freshness_line(status["freshness"]))
     if status["checkpoint"]:
         lines.append(f"newest checkpoint: {status['checkpoint']}")
+    if status["published"]:
+        lines += history.describe_published(status["published"])
     return "\n".join(lines)
 
 

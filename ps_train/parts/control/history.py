@@ -20,6 +20,8 @@ from __future__ import annotations
 import bisect
 import contextlib
 import dataclasses
+import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
@@ -38,6 +40,7 @@ _EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138
 _LOST_ERRORS = ("ClusterLostError", "BlackboardError", "FolderLostError")
 _STOP_ERRORS = ("StoppedError", "StopRequestedError")
 _NO_END = "its journal has no end: its chief was killed, or it cannot be reached from here"
+PUBLISH_NAME = "publish.json"  # in the train_dir: what `ps_train publish` has published last
 _Event = Mapping[str, Any]  # a line of the journal
 _POLL_SECS = 1.0
 _SAMPLE_SECS = 5.0  # between two samples at the start
@@ -170,6 +173,32 @@ def read_ending(train_dir: str) -> Ending | None:
     if not ends:
         return Ending(LOST, _NO_END, step, {})
     return Ending(_state(ends[-1], start), str(ends[-1].get("why", "")), step, ends[-1].get("metrics") or {})
+
+
+def read_published(train_dir: str) -> dict[str, Any]:
+    """Returns what `ps_train publish` wrote last; {} without it, or if it cannot be read."""
+    try:
+        with open(os.path.join(train_dir, PUBLISH_NAME), encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}
+
+
+def describe_published(published: Mapping[str, Any]) -> list[str]:
+    """Returns the result of `read_published` as lines: of the folder, and of each target."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(published["time"]))
+    lines = [f"published: step {published['step']} as push {published['number']}, at {at}{_ages(published)}"]
+    for target in published["targets"]:
+        has = "never reached" if target["number"] is None else f"has push {target['number']}"
+        problem = f": {target['problem']}" if target["problem"] else ""
+        lines.append(f"target {target['target']} {has}{problem}{_ages(target)}")
+    return lines
+
+
+def _ages(of_place: Mapping[str, Any]) -> str:
+    return "".join(f"; from {first} to served {of_place[f'{first}_to_served_secs_p50']:.1f} s in the median, "
+                   f"{of_place[f'{first}_to_served_secs_p99']:.1f} s at 99 %"
+                   for first in ("trained", "event") if of_place[f"{first}_to_served_secs_p50"] is not None)
 
 
 def _since_start(events: Sequence[_Event]) -> tuple[_Event | None, Sequence[_Event]]:

@@ -19,7 +19,7 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import ClusterLostError, ConfigError, Problem
-from ps_train.parts.control.history import LOST, Ending, read_ending
+from ps_train.parts.control.history import LOST, Ending, read_ending, read_published
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import clock, waits
 from ps_train.storage import run_record
@@ -109,6 +109,7 @@ class Look:
       problems: ps -> why it does not answer, for those that do not.
       checkpoint: path of the newest sound checkpoint, "" if none is known.
       ending: how the training ended, by its journal, if ps 0 does not run; else None.
+      published: see `read_published`.
     """
 
     place: TrainingPlace
@@ -118,6 +119,7 @@ class Look:
     problems: Mapping[Task, Problem]
     checkpoint: str
     ending: Ending | None = None
+    published: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def look(place: TrainingPlace) -> Look:
@@ -148,7 +150,8 @@ def look(place: TrainingPlace) -> Look:
     path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
     if state["snapshot"] is None and "ending" not in state and not reachability.accepts(place.ps[0].address):
         state["ending"] = read_ending(place.train_dir)
-    return Look(place=place, problems=problems, checkpoint=path or "", **state)
+    return Look(place=place, problems=problems, checkpoint=path or "",
+                published=read_published(place.train_dir) if place.train_dir else {}, **state)
 
 
 def _ask_first(place: TrainingPlace) -> dict[str, Any]:

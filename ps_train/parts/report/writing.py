@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.parts.control.history import RunHistory, run_at, run_histories
+from ps_train.parts.control.history import RunHistory, describe_published, read_published, run_at, run_histories
 from ps_train.parts.report import curves, page
 from ps_train.parts.report.curves import Point, read_series, thinned
 from ps_train.parts.report.page import Row, TimeAxis
@@ -52,7 +52,8 @@ def write_report(train_dir: str, output: str = "") -> None:
         raise ConfigError("nothing_to_report", f"{train_dir}: no training has written a journal or event files there; "
                           "give the --train_dir of a training")
     path = output or os.path.join(train_dir, "report.html")
-    html = make_report(train_dir, histories, training, evaluations, curves.read_target(train_dir))
+    html = make_report(train_dir, histories, training, evaluations, curves.read_target(train_dir),
+                       read_published(train_dir))
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(html)
@@ -65,6 +66,7 @@ def write_report(train_dir: str, output: str = "") -> None:
 def make_report(
     train_dir: str, histories: Sequence[RunHistory], training: Mapping[str, Sequence[Point]],
     evaluations: Mapping[str, Sequence[Point]], target: Target | None = None,
+    published: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the page.
 
@@ -72,6 +74,7 @@ def make_report(
       histories: the history of each run, at least one.
       training, evaluations: see `read_series`.
       target: the metric by which the best checkpoint was chosen.
+      published: see `read_published`.
     """
     run_of = functools.partial(run_at, histories)
     events = curves.evaluation_events(evaluations, target)
@@ -92,7 +95,7 @@ def make_report(
         page.figures(itertools.chain(_figures(runs[-1]), curves.best_figure(evaluations, target))), *_run_table(runs),
         page.heading("Loss and metrics"), page.charts(_value_charts(runs)),
         *itertools.chain.from_iterable(_worker_section(run, len(runs)) for run in runs[-_MOST_RUNS:]),
-        *_event_table(runs), *_placement(runs[-1].history), *_flags(runs[-1].history)]
+        *_published(published), *_event_table(runs), *_placement(runs[-1].history), *_flags(runs[-1].history)]
     begin, end = min(run.times()[0] for run in runs), max(run.times()[1] for run in runs)
     return page.page(title, f"{os.path.abspath(train_dir)}, from {_clock(begin)} to {_clock(end)}", sections)
 
@@ -208,6 +211,13 @@ def _worker_table(history: RunHistory) -> Iterator[str]:
     yield page.table(["worker", "address", "steps", "share", "staleness"], [
         Row([name, places.get(name, ""), f"{steps:,}", f"{steps / total:.1%}", f"{last.staleness[name]:.2f}"])
         for name, steps in sorted(last.steps.items(), key=lambda item: (len(item[0]), item[0]))], numbers=(2, 3, 4))
+
+
+def _published(published: Mapping[str, Any] | None) -> Iterator[str]:
+    if published:
+        yield page.heading("Fresh rows")
+        for line in describe_published(published):
+            yield page.paragraph(line)
 
 
 def _event_table(runs: Sequence[ReportedRun]) -> Iterator[str]:

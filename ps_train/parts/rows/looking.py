@@ -22,29 +22,13 @@ from ps_train.errors import ConfigError
 from ps_train.parts.inference.on_checkpoint import find_checkpoint
 from ps_train.parts.rows.flags import RowsConfig
 from ps_train.parts.tables import contents, tables
+from ps_train.parts.tables.contents import Source
 from ps_train.runtime import logs
 from ps_train.storage import checkpoints
 
 _GROUP_BYTES = 256_000_000  # of the rows of an earlier checkpoint that are held at once
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # golden ratio: ids with a pattern are spread over the groups, too
 _IDS = np.iinfo(np.int64)
-
-
-class Source(NamedTuple):
-    """Where rows are read from.
-
-    Attributes:
-      path: the path prefix of a checkpoint.
-      delta: that of a delta to it, whose rows are newer, or "".
-    """
-
-    path: str
-    delta: str = ""
-
-    @property
-    def newest(self) -> str:
-        """The path that says how far the training was."""
-        return self.delta or self.path
 
 
 class Moved(NamedTuple):
@@ -124,18 +108,6 @@ def found_rows(source: Source, table: str, words: Sequence[str], ids: Sequence[i
     return answers
 
 
-def newest_rows(source: Source, table: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Returns an iterator over (ids int64 [n], values float32 [n, dim]), each id once, its newest row."""
-    known = np.zeros([0], np.int64)
-    if source.delta:
-        for ids, values in contents.read_table(source.delta, table):
-            known = np.concatenate([known, ids])
-            yield ids, values
-    for ids, values in contents.read_table(source.path, table):
-        is_old = ~np.isin(ids, known) if len(known) else np.ones(len(ids), bool)
-        yield ids[is_old], values[is_old]
-
-
 def compare(before: str, source: Source, table: str, top: int, group_bytes: int = _GROUP_BYTES) -> Moved:
     """Returns how a table has changed since the checkpoint `before`.
 
@@ -160,7 +132,7 @@ def _compare_group(before: str, source: Source, table: str, top: int, group: tup
     del pieces
     order = np.argsort(old_ids)
     old_ids, num_now, num_known, rows = old_ids[order], 0, 0, []
-    for ids, values in _of_group(newest_rows(source, table), group):
+    for ids, values in _of_group(contents.newest_rows(source, table), group):
         num_now += len(ids)
         places = np.minimum(np.searchsorted(old_ids, ids), max(len(old_ids) - 1, 0))
         is_known = old_ids[places] == ids if len(old_ids) else np.zeros(len(ids), bool)

@@ -1,0 +1,175 @@
+"""Publishes each new state of a training until it has ended, and notes how fresh what is served is.
+
+    train_dir --new checkpoint or delta--> Publisher --> publish_dir --> a Sender for each target
+    train_dir/publish.json    {"number", "step", "time", "model", FRESHNESS of the folder,
+                               "targets": [{"target", "number", "problem", FRESHNESS}]}
+
+FRESHNESS is what `ServedAges.as_json` returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import CheckpointError, ConfigError, StoppedError
+from ps_train.parts.control.history import PUBLISH_NAME
+from ps_train.parts.object_store.flags import protocol_of
+from ps_train.parts.object_store.store import open_store
+from ps_train.parts.publish import trained
+from ps_train.parts.publish.exporting import make_export
+from ps_train.parts.publish.flags import PublishConfig, split_targets
+from ps_train.parts.publish.freshness import ServedAges
+from ps_train.parts.publish.publisher import Publisher
+from ps_train.parts.publish.sending import Sender, ServerSender, StoreSender
+from ps_train.parts.publish.targets import make_call
+from ps_train.parts.tables.contents import Source
+from ps_train.runtime import logs, waits
+from ps_train.runtime.tensorflow_errors import reason
+from ps_train.storage import checkpoints
+from ps_train.storage.folder_lock import FolderLock
+from ps_train.tasks import setup
+
+_POLL_SECS = 0.2  # at the end
+_PAUSE_SECS = 5.0  # after an error of the folder
+_SILENT_SECS = 10.0  # after which a publisher on another machine counts as ended
+_FAILURES = (OSError, tf.errors.OpError, CheckpointError)
+_log = logging.getLogger(__name__)
+
+
+def publish_until_done(config: PublishConfig, stop: threading.Event) -> None:
+    """Publishes what the training changes until it has ended, or once.
+
+    Raises:
+      ConfigError: the folder cannot be written, or another publisher has it; there is no checkpoint to publish once.
+      PsTrainError: the model cannot be exported, or is of another training.
+      StoppedError: `stop` was set.
+    """
+    setup.prepare_tensorflow(config.tf_log)
+    _make_folder(config.publish_dir)
+    with _locked(config.publish_dir, stop):
+        senders = [_make_sender(target, config) for target in split_targets("--targets", config.targets)]
+        for sender in senders:
+            sender.start()
+        try:
+            Following(config, senders, stop).run()
+        finally:
+            for sender in senders:
+                sender.close(config.target_timeout_secs)
+
+
+def _make_sender(target: str, config: PublishConfig) -> Sender:
+    if protocol_of(target):
+        return StoreSender(target, config.publish_dir, open_store(target, "--targets"))
+    return ServerSender(target, config.publish_dir, make_call(target, config.target_timeout_secs))
+
+
+def _make_folder(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("folder_not_writable", f"--publish_dir: cannot make {folder!r}: {error.strerror}; give a "
+                          "folder that this user may write to") from None
+
+
+@contextlib.contextmanager
+def _locked(folder: str, stop: threading.Event) -> Iterator[None]:
+    try:
+        with FolderLock(folder, _SILENT_SECS, stop).holding():
+            yield
+    except ConfigError as error:
+        if error.code != "train_dir_in_use":
+            raise
+        raise ConfigError("publish_dir_in_use", f"--publish_dir: another process publishes to {folder}, or trains "
+                          "there; wait for its end or stop it, or give another folder") from None
+
+
+class Following:
+    """Follows one train_dir."""
+
+    def __init__(self, config: PublishConfig, senders: Sequence[Sender], stop: threading.Event) -> None:
+        """Has published nothing yet."""
+        self._config, self._senders, self._stop = config, senders, stop
+        self._publisher = Publisher(config.train_dir, config.publish_dir, make_export(config))
+        self._freshness = ServedAges()
+        self._state: Source | None = None  # the one that was published last
+        self._status: Mapping[str, Any] = {}
+
+    def run(self) -> None:
+        """Publishes each new state, the last one in any case; raises as `publish_until_done` does."""
+        awaited = waits.Reminder(f"a checkpoint in {self._config.train_dir}")
+        while True:
+            ending = trained.final_ending(self._config.train_dir)  # before the state: else the last one could be missed
+            is_done = self._publish_new()
+            self._write_status()
+            if is_done and (ending or self._config.once):
+                break
+            if self._state is None:
+                awaited.remind()
+            if self._stop.wait(self._config.publish_secs if is_done else _PAUSE_SECS):
+                raise StoppedError("stopped", "stopped while publishing")
+        self._end(ending)
+
+    def _publish_new(self) -> bool:
+        """Publishes the newest state, if it is new; returns whether that did not fail."""
+        state = trained.newest_state(self._config.train_dir)
+        if state is None or state == self._state:
+            return True
+        try:
+            self._publisher.publish(state)
+        except _FAILURES as error:
+            if isinstance(error, CheckpointError) and all(map(checkpoints.exists, (state.path, state.newest))):
+                raise
+            _log.warning("cannot publish %s: %s; the next try is in %g s", state.newest, reason(error), _PAUSE_SECS)
+            return False
+        self._state = state
+        begin = self._publisher.published.begin
+        self._freshness.served(begin)
+        _log.info("published step %d as push %d", begin.step, begin.number)
+        for sender in self._senders:
+            sender.wake()
+        return True
+
+    def _end(self, ending: str) -> None:
+        """Waits until the targets have the last push, for a bounded time, and says how it ended."""
+        if self._publisher.published is None:
+            raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {self._config.train_dir!r}; "
+                              "give the folder of a training, or leave --once out to wait for one")
+        begin, limit_secs = self._publisher.published.begin, time.monotonic() + self._config.target_timeout_secs
+        while not all(sender.has(begin.number) for sender in self._senders) and time.monotonic() < limit_secs:
+            if self._stop.wait(_POLL_SECS):
+                raise StoppedError("stopped", "stopped while publishing")
+        self._write_status()
+        for sender in self._senders:
+            if not sender.has(begin.number):
+                _log.warning("target %s does not have push %d: %s", sender.target, begin.number, sender.problem)
+        why = f"; the training has ended: {ending}" if ending else ""
+        logs.show(f"Published step {begin.step} as push {begin.number} in {self._config.publish_dir}{why}")
+
+    def _write_status(self) -> None:
+        """Writes publish.json, if it is another one; only warns if that fails."""
+        if self._state is None:
+            return
+        current, begin = self._publisher.published.current, self._publisher.published.begin
+        status = {
+            "number": begin.number, "step": begin.step, "time": self._freshness.last_secs,
+            "model": os.path.join(self._config.publish_dir, current.model), **self._freshness.as_json(),
+            "targets": [sender.as_json() for sender in self._senders]}
+        if status == self._status:
+            return
+        path = os.path.join(self._config.train_dir, PUBLISH_NAME)
+        try:
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump(status, file)
+            os.replace(f"{path}.new", path)
+            self._status = status
+        except OSError as error:
+            _log.warning("cannot write %s: %s", path, error.strerror)

@@ -1,0 +1,84 @@
+"""The loop of the publisher, on states of a training that are there already."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from ps_train.parts.control import history
+from ps_train.parts.publish import following
+from ps_train.parts.publish.flags import PublishConfig
+from tests.cluster.parts.publish.test_publisher import Training, assert_read, make_export
+from tests.errors import raises
+from tests.push_reader import PushReader
+
+
+@pytest.fixture
+def training(tmp_path, monkeypatch):
+    """A training of which a checkpoint was saved, and a publisher whose models are empty folders."""
+    monkeypatch.setattr(following, "make_export", lambda config: make_export())
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    training.train()
+    training.save()
+    return training
+
+
+def _publish(training, folder, stop=None, **flags):
+    config = PublishConfig(train_dir=training.folder, publish_dir=str(folder), **flags)
+    following.publish_until_done(config, stop or threading.Event())
+
+
+def test_it_ends_with_the_training(training, tmp_path):
+    """The last state is published, and publish.json says so, which `ps_train status` shows."""
+    with open(tmp_path / "train/journal.jsonl", "w", encoding="utf-8") as file:
+        for event in ({"event": "start", "run": {"train_steps": training.step}},
+                      {"event": "end", "step": training.step}):
+            file.write(json.dumps({"time": 1.0, **event}) + "\n")
+    _publish(training, tmp_path / "out")
+    assert_read(PushReader(tmp_path / "out"), training)
+    published = history.read_published(training.folder)
+    assert (published["number"], published["step"], published["targets"]) == (1, training.step, [])
+    [line] = history.describe_published(published)
+    assert line.startswith(f"published: step {training.step} as push 1, at ")
+
+
+def test_once_publishes_what_is_new(training, tmp_path):
+    """A second time only what has changed since; a target that is away does not stop it."""
+    _publish(training, tmp_path / "out", once=True)
+    training.train()
+    training.save()
+    _publish(training, tmp_path / "out", once=True, targets="localhost:1/m", target_timeout_secs=0.5)
+    reader = PushReader(tmp_path / "out")
+    assert_read(reader, training)
+    assert (reader.number, reader.num_loads) == (2, 1)
+    [_, target] = history.describe_published(history.read_published(training.folder))
+    assert target.startswith("target localhost:1/m never reached: live_status: UNAVAILABLE")
+
+
+def test_what_cannot_be_published_is_refused(training, tmp_path):
+    """Without a checkpoint, and to a folder in which another one publishes."""
+    with raises("no_checkpoint"):
+        following.publish_until_done(PublishConfig(
+            train_dir=str(tmp_path / "none"), publish_dir=str(tmp_path / "out"), once=True), threading.Event())
+    with following._locked(str(tmp_path / "out"), threading.Event()), raises("publish_dir_in_use"):
+        _publish(training, tmp_path / "out", once=True)
+
+
+def test_a_signal_ends_it(training, tmp_path):
+    """The training has not ended; what was there is published."""
+    stop = threading.Event()
+    timer = threading.Thread(target=lambda: stop.wait(0) or _stop_after_first(training, stop))
+    timer.start()
+    with raises("stopped"):
+        _publish(training, tmp_path / "out", stop)
+    timer.join()
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
+def _stop_after_first(training, stop):
+    while not history.read_published(training.folder):
+        stop.wait(0.01)
+    stop.set()

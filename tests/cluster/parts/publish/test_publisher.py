@@ -1,0 +1,216 @@
+"""The folder that a publisher writes, as a reader follows it, against the rows that the training had."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.publish import publisher as publishing
+from ps_train.parts.publish import pushes, trained
+from ps_train.parts.publish.publisher import LiveLayout, Publisher
+from ps_train.parts.publish.trained import newest_state
+from ps_train.parts.tables import contents
+from ps_train.parts.tables.contents import SavedTable
+from ps_train.storage import checkpoints
+from tests.push_reader import PushReader
+
+DIM = 3
+
+
+def save(path, step, tables, num_ps=2):
+    """Writes a checkpoint, or a delta, with these rows: name -> id -> row; a dense variable says the step."""
+    arrays = {"global_step": np.int64(step), "dense/w": np.full([2, 2], step, np.float32), "dense/n": np.int64(-step)}
+    texts = {}
+    for name, rows in tables.items():
+        pieces = []
+        for ps in range(num_ps):
+            ids = np.array([key for key in rows if key % num_ps == ps], np.int64)
+            piece = f"{name}/ps_{ps}_of_{num_ps}/000000"
+            arrays[f"{piece}/ids"] = ids
+            arrays[f"{piece}/values"] = np.array([rows[key] for key in ids], np.float32).reshape(-1, DIM)
+            pieces.append([piece])
+        texts[name] = SavedTable(DIM, 0, None, "sgd", step, pieces)
+    arrays[contents.KEY] = contents.to_text(texts)
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.raw_ops.SaveV2(
+            prefix=path, tensor_names=list(arrays), shape_and_slices=[""] * len(arrays),
+            tensors=[tf.constant(array) for array in arrays.values()]))
+
+
+def make_export(capacity=1000):
+    """Returns an export that writes nothing, with room for `capacity` rows beyond those that it is told of."""
+    def export(path, output_dir, training, number, num_rows):
+        del training, number
+        os.makedirs(output_dir)
+        return LiveLayout([{"name": "dense/w", "dtype": "float32", "shape": [2, 2], "offset": 0},
+                           {"name": "dense/n", "dtype": "int64", "shape": [], "offset": 16}],
+                          {name: max(contents.count_rows(path, name), num_rows.get(name, 0)) + capacity
+                           for name in contents.read_tables(path)})
+
+    return export
+
+
+class Training:
+    """Writes states of two tables to a folder."""
+
+    def __init__(self, folder, rng):
+        self.folder, self.rng, self.step, self.base = str(folder), rng, 0, ""
+        self.rows, self.changed = {"a": {}, "b": {}}, {"a": set(), "b": set()}
+        os.makedirs(folder)
+
+    def train(self, drops=True):
+        """Takes some steps: rows come, change, and are dropped."""
+        self.step += int(self.rng.integers(1, 5))
+        for name, rows in self.rows.items():
+            for key in list(rows):
+                if drops and self.rng.random() < 0.1:
+                    del rows[key]
+            known = self.rng.choice(list(rows), len(rows) // 4).tolist() if rows else []
+            for key in [*self.rng.integers(0, 200, 8).tolist(), *known]:
+                rows[key] = self.rng.normal(size=DIM).astype(np.float32)
+                self.changed[name].add(key)
+
+    def save(self):
+        """Writes a checkpoint."""
+        self.base = checkpoints.path_of(self.folder, self.step)
+        save(self.base, self.step, self.rows, num_ps=int(self.rng.integers(1, 4)))
+        self.changed = {name: set() for name in self.rows}
+
+    def save_delta(self):
+        """Writes a delta, without the rows that were dropped."""
+        save(contents.delta_path(self.base, self.step), self.step, {
+            name: {key: row for key, row in rows.items() if key in self.changed[name]}
+            for name, rows in self.rows.items()})
+
+
+def assert_read(reader, training, has_dropped=True):
+    """Compares all rows and the dense variables of a reader with those of the training."""
+    reader.follow()
+    assert reader.dense == np.full([2, 2], training.step, np.float32).tobytes() + np.int64(-training.step).tobytes()
+    for name, rows in training.rows.items():
+        for key, row in rows.items():
+            assert reader.tables[name][key] == row.tolist(), (name, key)
+        assert not has_dropped or reader.tables.get(name, {}).keys() == rows.keys()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_reader_has_the_rows_of_each_state(tmp_path, seed, monkeypatch):
+    """Through checkpoints, deltas, dropped rows, new publishers, models without room, and compaction."""
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(publishing, "_RECORD_BYTES", int(rng.integers(1, 400)))
+    monkeypatch.setattr(publishing, "_MOST_PUSHED", float(rng.choice([0.5, 4])))
+    training = Training(tmp_path / "train", rng)
+    export = make_export(capacity=int(rng.choice([5, 40, 1000])))
+    publisher = Publisher(training.folder, str(tmp_path / "out"), export)
+    os.makedirs(tmp_path / "out")
+    readers = [PushReader(tmp_path / "out"), PushReader(tmp_path / "out")]
+    for turn in range(25):
+        training.train()
+        is_full = turn == 0 or rng.random() < 0.3
+        training.save() if is_full else training.save_delta()
+        if rng.random() < 0.3:
+            publisher = Publisher(training.folder, str(tmp_path / "out"), export)
+        publisher.publish(newest_state(training.folder))
+        if rng.random() < 0.6:
+            assert_read(readers[0], training, has_dropped=is_full)
+        assert_read(PushReader(tmp_path / "out"), training, has_dropped=is_full)
+    training.train()
+    training.save()
+    publisher.publish(newest_state(training.folder))
+    for reader in readers:
+        assert_read(reader, training)
+
+
+def test_a_training_that_went_back_replaces_its_rows(tmp_path):
+    """Its newest checkpoint is older than what was published."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    publisher, reader = Publisher(training.folder, str(tmp_path / "out"), make_export()), PushReader(tmp_path / "out")
+    os.makedirs(tmp_path / "out")
+    training.train()
+    training.save()
+    early, path = {name: dict(rows) for name, rows in training.rows.items()}, training.base
+    step = training.step
+    publisher.publish(newest_state(training.folder))
+    training.train(drops=False)
+    training.save_delta()
+    publisher.publish(newest_state(training.folder))
+    assert_read(reader, training)
+    checkpoints.remove(contents.deltas_of(path)[0])
+    training.rows, training.step = early, step
+    publisher.publish(newest_state(training.folder))
+    assert_read(reader, training)
+    assert reader.num_loads == 1
+
+
+def test_another_training_begins_with_a_new_model(tmp_path):
+    """By its journal; the numbers go on, and a reader loads the model."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    reader = PushReader(tmp_path / "out")
+    for life in range(3):
+        (tmp_path / "train" / "journal.jsonl").write_text(f'{{"time": {life}, "event": "start"}}\n')
+        training.train()
+        training.save()
+        Publisher(training.folder, str(tmp_path / "out"), make_export()).publish(newest_state(training.folder))
+        training.train()
+        training.save()
+        Publisher(training.folder, str(tmp_path / "out"), make_export()).publish(newest_state(training.folder))
+        assert_read(reader, training)
+        assert (reader.num_loads, reader.number) == (life + 1, 2 * life + 2)
+        for file in os.listdir(training.folder):
+            os.remove(os.path.join(training.folder, file))
+        training.rows = {"a": {}, "b": {}}
+    assert sorted(name for name in os.listdir(tmp_path / "out") if name.startswith("model")) == [
+        pushes.model_name(3), pushes.model_name(5)]
+
+
+@pytest.mark.parametrize("damage", ["CURRENT", "layout.json", "push-0000000001", "push-0000000002", "model"])
+def test_a_folder_that_cannot_be_read_gets_a_new_model(tmp_path, damage):
+    """Whatever is missing or damaged, readers have all rows afterwards."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    reader = PushReader(tmp_path / "out")
+    for _ in range(2):
+        training.train()
+        training.save()
+        Publisher(training.folder, str(tmp_path / "out"), make_export()).publish(newest_state(training.folder))
+    reader.follow()
+    if damage == "model":
+        shutil.rmtree(tmp_path / "out" / pushes.model_name(1))
+    else:
+        [path] = (tmp_path / "out").rglob(f"{damage}*")
+        path.write_bytes(path.read_bytes()[:-20])
+    training.train()
+    training.save()
+    Publisher(training.folder, str(tmp_path / "out"), make_export()).publish(newest_state(training.folder))
+    assert_read(reader, training)
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
+def test_a_publisher_that_fails_in_the_midst_of_a_push_leaves_a_folder_that_can_be_read(tmp_path, monkeypatch):
+    """Readers have the state before, and the next attempt succeeds."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    publisher, reader = Publisher(training.folder, str(tmp_path / "out"), make_export()), PushReader(tmp_path / "out")
+    training.train()
+    training.save()
+    publisher.publish(newest_state(training.folder))
+    step = training.step
+    training.train()
+    training.save()
+    with monkeypatch.context() as patched:
+        patched.setattr(trained, "dense_bytes", _fail)
+        with pytest.raises(OSError, match="full"):
+            publisher.publish(newest_state(training.folder))
+    PushReader(tmp_path / "out").follow()
+    assert publisher.published.current.last == 1 and step < training.step
+    publisher.publish(newest_state(training.folder))
+    assert_read(reader, training)
+
+
+def _fail(*_):
+    raise OSError(28, "full")
