@@ -56,7 +56,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="names or beginnings of names of jobs, separated by commas")
     parser.add_argument("--how", default="run", choices=commands.HOWS)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--grace_secs", type=float, default=30.0,
+    parser.add_argument("--grace_secs", type=float, default=60.0,
                         help="for ps and evaluators, once all workers have ended")
     parser.add_argument("--clone", action="store_true", help="print the commands that place the repositories, and end")
     parser.add_argument("--document", default="", help="write the table of the results into this document, and end")

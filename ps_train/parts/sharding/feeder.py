@@ -230,7 +230,7 @@ class RangeFeeder:
         if extension.num_ranges and self._generation:
             self._grown_secs = clock.now()
             if self._queue.add(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
-                                  plan=extension.text):
+                               plan=extension.text):
                 self._local.adopt(extension.text)
             else:  # an earlier call, whose answer was lost, or an earlier chief has added some
                 self._local.adopt(self._queue.plan())
