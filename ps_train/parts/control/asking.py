@@ -231,7 +231,7 @@ def _workers(snapshot: Snapshot, about: Mapping[str, Any]) -> list[dict[str, Any
 
 
 def _worker_state(snapshot: Snapshot, number: int) -> str:
-    if snapshot.finished[number]:
+    if history.has_finished(snapshot, number):
         return "finished"
     if not snapshot.claims[number]:
         return "not there"

@@ -29,7 +29,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination.state import Snapshot
+from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, TrainingEndedError
 from ps_train.runtime import threads
 from ps_train.storage import journal
@@ -66,10 +66,15 @@ def worker_changes(previous: Snapshot | None, current: Snapshot) -> list[tuple[i
     return [(number, change) for number, change in changes if change]
 
 
+def has_finished(snapshot: Snapshot, number: int) -> bool:
+    """Returns whether a worker takes no more steps, and does not merely wait for more data (--dynamic_sharding)."""
+    return bool(snapshot.finished[number]) and (snapshot.state >= State.STOPPING or not snapshot.claims[number])
+
+
 def _change(previous: Snapshot | None, current: Snapshot, number: int) -> str:
     """Returns "" for no change."""
     old, new = (0 if previous is None else int(previous.claims[number])), int(current.claims[number])
-    if current.finished[number] and (previous is None or not previous.finished[number]):
+    if has_finished(current, number) and (previous is None or not has_finished(previous, number)):
         return "finished"
     if not new:
         return "left" if old and not current.finished[number] else ""

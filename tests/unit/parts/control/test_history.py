@@ -20,11 +20,11 @@ _START = {"event": "start", "run": {"train_steps": 100}}
 _SAMPLE = {"event": "sample", "step": 70}
 
 
-def snapshot(claims, *, ages=None, finished=None, now_secs=100.0, steps=None):
+def snapshot(claims, *, ages=None, finished=None, now_secs=100.0, steps=None, state=State.RUNNING):
     """Returns a snapshot in which the last heartbeat of worker i is `ages[i]` seconds old."""
     count = len(claims)
     return Snapshot(
-        State.RUNNING, now_secs, np.array(claims), now_secs - np.array(ages or [0.0] * count), np.zeros(count, int),
+        state, now_secs, np.array(claims), now_secs - np.array(ages or [0.0] * count), np.zeros(count, int),
         np.array(steps or [0] * count), np.array(finished or [False] * count), 10.0, np.full(count, 0.5))
 
 
@@ -43,9 +43,13 @@ def test_each_change_of_a_worker_is_noted():
     assert changes(joined, snapshot([7, 0, 0], ages=[11, 0, 0])) == ["0 silent"]
     assert changes(snapshot([7, 0, 0], ages=[11, 0, 0]), joined) == ["0 back"]
     assert changes(joined, snapshot([0, 0, 0])) == ["0 left"]
-    finished = snapshot([7, 0, 0], finished=[True, False, False])
-    assert changes(joined, finished) == ["0 finished"]
-    assert changes(finished, snapshot([0, 0, 0], finished=[True, False, False])) == []
+    waits, finished = (snapshot([7, 0, 0], finished=[True, False, False], state=state)
+                       for state in (State.RUNNING, State.STOPPING))
+    assert changes(joined, waits) == changes(waits, joined) == []
+    assert changes(joined, finished) == changes(waits, finished) == ["0 finished"]
+    left = snapshot([0, 0, 0], finished=[True, False, False])
+    assert changes(waits, left) == ["0 finished"]
+    assert changes(finished, left) == []
 
 
 class Board:
