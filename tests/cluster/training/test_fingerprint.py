@@ -11,7 +11,6 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
 from ps_train.graph import transfer
-from ps_train.parts.selection.evaluations import EvaluationSignals
 from ps_train.training.opening import Admission, Parameters
 from tests import clusters
 from tests.children import wait_until
@@ -232,10 +231,9 @@ def test_the_end_of_training_is_announced_once(start_servers):
 
 def test_the_reason_for_the_end_is_announced_until_the_next_run(start_servers):
     """Such as early stopping; the last step needs none, and takes none away."""
-    with _left_over_training(start_servers) as (cluster, (chief_board, board)):
+    with _left_over_training(start_servers) as (_, (chief_board, board)):
         assert board.end_reason() == ""
-        with contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 10.0)) as signals:
-            signals.end_training("early stopping: x")
+        board.announce_stopping("early stopping: x")
         assert (board.state(), board.end_reason()) == (State.STOPPING, "early stopping: x")
         chief_board.announce_stopping()
         assert board.end_reason() == "early stopping: x"

@@ -11,6 +11,8 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
+from ps_train.coordination import blackboard
+from ps_train.coordination.state import State
 from ps_train.parts.selection.evaluations import EvaluationSignals
 from ps_train.parts.selection.part import SelectionPart
 from ps_train.runtime.reports import Evaluation
@@ -56,6 +58,18 @@ def test_an_evaluator_sends_its_heartbeat_while_it_evaluates(tmp_path, start_ser
         assert [part.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (9, 10)] == [False, True]
         part.after_evaluation(Evaluation(10, 4, "loss", 1.0, {}), save_linear(tmp_path, 10))
         assert [part.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (19, 20)] == [False, True]
+
+
+def test_early_stopping_ends_the_training_with_its_reason(start_servers):
+    """Which the tasks print when they end."""
+    cluster = start_servers(1, 1)
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board, \
+            contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 10.0)) as signals:
+        board.claim(0, 17)
+        board.start_run("")
+        signals.end_training("early stopping: x")
+        assert (board.state(), board.end_reason()) == (State.STOPPING, "early stopping: x")
+        board.announce(State.IDLE)
 
 
 def test_the_record_of_removed_checkpoints_is_forgotten_by_the_chief_alone(tmp_path):
