@@ -18,7 +18,7 @@ import ps_train
 from ps_train.errors import ConfigError, DataError
 from ps_train.parts.readers.file_ranges import refuse_compressed
 from ps_train.parts.readers.file_texts import records_of
-from ps_train.parts.readers.files import GZIP, find_files, is_growing, open_bytes, open_stream
+from ps_train.parts.readers.files import find_files, is_growing, is_stream, open_bytes, open_stream
 from ps_train.runtime.compression import compression_of
 
 from .columns import LineForm
@@ -113,7 +113,7 @@ def first_lines(name: str) -> list[bytes]:
       DataError: the file is compressed, or cannot be read.
     """
     try:
-        with open_stream(name) if name.endswith(GZIP) else open_bytes(name) as file:
+        with open_stream(name) if is_stream(name) else open_bytes(name) as file:
             start = file.read(_CHECKED_BYTES)
             while start and b"\n" not in start[-_CHECKED_BYTES:] and (more := file.read(_CHECKED_BYTES)):
                 start += more

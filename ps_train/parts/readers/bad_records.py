@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ConfigError, DataError, PsTrainError
 from ps_train.graph import extensions
 from ps_train.parts.readers.file_ranges import FileRange
-from ps_train.parts.readers.files import GZIP, open_bytes, open_stream
+from ps_train.parts.readers.files import is_stream, open_bytes, open_stream
 
 STOP, SKIP = "stop", "skip"
 _MARK, _END = "ps_train bad record", "end of bad record"
@@ -130,7 +130,7 @@ def _line_place(file: str, position: int) -> str:
 def _count_lines(file: str, stop: int) -> int:
     """Returns the number of line breaks before a byte."""
     num_lines = 0
-    with open_stream(file) if file.endswith(GZIP) else open_bytes(file) as opened:
+    with open_stream(file) if is_stream(file) else open_bytes(file) as opened:
         while stop > 0 and (piece := opened.read(min(stop, _PIECE_BYTES))):
             num_lines += piece.count(b"\n")
             stop -= len(piece)

@@ -4,8 +4,8 @@
 
 A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so a line is
 in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file is one range: the
-records of a TFRecord file, and the lines of one whose name ends in .gz, cannot be found without reading all of it. The
-first byte of a .gz range is one of the decompressed text.
+records of a TFRecord file, and the lines of one whose name ends in .gz or .zst, cannot be found without reading all of
+it. The first byte of such a range is one of the decompressed text.
 
 The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
 A part may set a `RangeSource` for a graph, from which its training then gets the ranges.
@@ -25,10 +25,11 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import DataError
 from ps_train.graph.batches import is_single_pass, source_of_graph
 from ps_train.parts.readers.files import (
-    GZIP,
+    STREAM_NAMES,
     find_files,
     is_growing,
     is_in_store,
+    is_stream,
     open_bytes,
     open_stream,
     size_of,
@@ -169,7 +170,7 @@ def _whole_files(sizes: tuple[tuple[str, int], ...]) -> tuple[FileRange, ...]:
 
 
 def _has_content(name: str, size: int) -> bool:
-    if not size or not name.endswith(GZIP):
+    if not size or not is_stream(name):
         return bool(size)
     with open_stream(name) as file:  # one of nothing has 20 bytes
         return bool(file.read(1))
@@ -186,7 +187,7 @@ def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ..
 
 def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]:
     """Returns the first bytes of the ranges of a file, and its end: [0, ..., size]; less than two without ranges."""
-    if name.endswith(GZIP):
+    if is_stream(name):
         return _cuts_of_stream(name, size, has_header)
     num_ranges = -(-size // range_bytes)
     with open_bytes(name, size) as file:
@@ -221,12 +222,12 @@ def cuts_of_growth(
 ) -> list[int]:
     """Returns what `_cuts` does, for the whole lines of a file from a byte on; [] if there are none.
 
-    A file without lines, or whose name ends in .gz, is there as a whole.
+    A file without lines, or whose name ends in .gz or .zst, is there as a whole.
 
     Raises:
       DataError: it is compressed, or such a file has grown.
     """
-    if not is_text or name.endswith(GZIP):
+    if not is_text or is_stream(name):
         if start:
             return []
         return (_cuts_of_stream(name, size, has_header) if is_text else [0, size]) if _has_content(name, size) else []
@@ -260,7 +261,8 @@ def _mark_bytes(start: bytes) -> int:
 def refuse_compressed(name: str, start: bytes) -> None:
     """Raises DataError if a text file that begins like this, where gzip was undone, is compressed."""
     if kind := compression_of(start):
-        advice = f"decompress it first, or let its name end in {GZIP}" if kind == "gzip" else "decompress it first"
+        own_name = STREAM_NAMES.get(kind)
+        advice = f"decompress it first, or let its name end in {own_name}" if own_name else "decompress it first"
         raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be read; "
                         f"{advice}")
 

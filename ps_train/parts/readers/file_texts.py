@@ -4,7 +4,7 @@
     file in a store, or one   --one request for a range-->    text
     that grows
                               --a stream-->                   records
-    file.gz, wherever it is   --a stream, decompressed-->     texts of whole lines, records
+    file.gz or .zst           --a stream, decompressed-->     texts of whole lines, records
 
 A stream and a request run in functions of Python, in the process of the worker: --existing_servers cannot read these.
 """
@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import DataError, PsTrainError
 from ps_train.graph import extensions
 from ps_train.parts.readers.file_ranges import FileRange
-from ps_train.parts.readers.files import GZIP, open_stream, read_range
+from ps_train.parts.readers.files import STREAM_NAMES, open_stream, read_range
 
 _BUFFER_BYTES = 1 << 20
 _TEXT_BYTES = 4 << 20  # of a stream, parsed at once
@@ -56,7 +56,7 @@ def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
     """Returns a dataset of (text of whole lines, its first byte in the file), string and int64 scalars."""
     start, stop, file_bytes = (tf.cast(value, tf.int64) for value in file_range[2:])
     # TensorFlow reads up to a distance from the end of a file, which moves if it grows.
-    is_stream, is_stored = _is_gzip(file_range.file), _is_stored(file_range.file) | (file_bytes < 0)
+    is_stream, is_stored = _is_stream(file_range.file), _is_stored(file_range.file) | (file_bytes < 0)
     zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
 
     def fetch(name: bytes, first: np.int64, last: np.int64) -> bytes:
@@ -81,7 +81,7 @@ def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
 
 def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErrors) -> tf.data.Dataset:
     """Returns a dataset of the records of a file, string [n] with n <= `chunk_records`."""
-    is_stream = _is_gzip(file_range.file) | _is_stored(file_range.file)
+    is_stream = _is_stream(file_range.file) | _is_stored(file_range.file)
     local = tf.data.TFRecordDataset(tf.boolean_mask([file_range.file], [~is_stream]), buffer_size=_BUFFER_BYTES)
 
     def chunks(name: str) -> Iterator[np.ndarray]:
@@ -148,8 +148,9 @@ def _from_stream(
         carrying, output_signature=spec, args=values)))
 
 
-def _is_gzip(file: tf.Tensor) -> tf.Tensor:
-    return tf.strings.regex_full_match(file, f"(?s).*{re.escape(GZIP)}")
+def _is_stream(file: tf.Tensor) -> tf.Tensor:
+    """Returns whether a file is read as a stream, as `files.is_stream` does."""
+    return tf.strings.regex_full_match(file, f"(?s).*({'|'.join(map(re.escape, STREAM_NAMES.values()))})")
 
 
 def _is_stored(file: tf.Tensor) -> tf.Tensor:

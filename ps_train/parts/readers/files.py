@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import importlib
 import io
 import re
 import threading
@@ -29,7 +30,8 @@ _READ_SECS = 60.0  # less than --step_timeout_secs, in which a step waits for it
 _BLOCK_BYTES, _MOST_BLOCKS = 4 << 20, 4  # of a file that is read ahead
 _MARK_BYTES = 10
 _FLAG = "--data_dir"
-GZIP = ".gz"  # by its name a file is read as a stream, whether or not it is compressed
+# By its name a file is read as a stream, whether or not it is compressed.
+STREAM_NAMES = {"gzip": ".gz", "zstd": ".zst"}
 _UNFINISHED = re.compile(r"(^|/)[._]|\.tmp$")
 _thread = threading.local()
 
@@ -60,6 +62,11 @@ def name_behind(pattern: str, path: str) -> str:
 def fixed_folder(pattern: str) -> str:
     """Returns the folders of a pattern that have no wildcard."""
     return re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+
+
+def is_stream(name: str) -> bool:
+    """Returns whether a file is read from its beginning to its end."""
+    return name.endswith(tuple(STREAM_NAMES.values()))
 
 
 def is_unfinished(name: str) -> bool:
@@ -113,21 +120,36 @@ def open_bytes(name: str, size: int | None = None) -> IO[bytes]:
 
 @contextlib.contextmanager
 def open_stream(name: str) -> Iterator[IO[bytes]]:
-    """Opens a file for reading from its beginning on, with read-ahead; decompresses it if its name ends in .gz.
+    """Opens a file for reading from its beginning on, with read-ahead; decompresses it if its name ends in .gz or .zst.
 
     Raises:
       DataError: it is damaged.
+      ConfigError: it is compressed with zstd, and no package for that is installed.
     """
     opened = _StoreFile(name, size_of(name), is_stream=True) if is_in_store(name) else _RawFile(open_bytes(name))
     with opened, io.BufferedReader(opened, _BLOCK_BYTES) as file:
-        if not name.endswith(GZIP) or compression_of(file.peek(_MARK_BYTES)[:_MARK_BYTES]) != "gzip":
+        kind = compression_of(file.peek(_MARK_BYTES)[:_MARK_BYTES]) if is_stream(name) else None
+        if kind not in STREAM_NAMES:
             yield file
             return
+        content, faults = _decompressed(name, kind, file)
         try:
-            with gzip.GzipFile(fileobj=file) as decompressed:
+            with content as decompressed:
                 yield io.BufferedReader(decompressed, _BLOCK_BYTES)  # type: ignore[misc]
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DataError("input_file_damaged", f"{name}: damaged gzip file: {error}; copy it again") from None
+        except faults as error:
+            raise DataError("input_file_damaged", f"{name}: damaged {kind} file: {error}; copy it again") from None
+
+
+def _decompressed(name: str, kind: str, file: IO[bytes]) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Returns the content of a compressed file, and what reading it raises if it is damaged."""
+    if kind == "gzip":
+        return gzip.GzipFile(fileobj=file), (EOFError, zlib.error, gzip.BadGzipFile)
+    for module in ("compression.zstd", "backports.zstd"):  # that of Python 3.14, and the same for those before
+        with contextlib.suppress(ImportError):
+            zstd = importlib.import_module(module)
+            return zstd.ZstdFile(file), (EOFError, zstd.ZstdError)
+    raise ConfigError("package_missing", f"{name} is compressed (zstd) and needs backports.zstd, which is not "
+                      "installed: pip install 'ps_train[zstd]'")
 
 
 def read_range(name: str, start: int, stop: int) -> bytes:

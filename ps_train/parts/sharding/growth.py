@@ -25,7 +25,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, PsTrainError
 from ps_train.parts.readers.file_ranges import GROWING_BYTES, FileRange
-from ps_train.parts.readers.files import fixed_folder, is_in_store, is_unfinished, name_behind
+from ps_train.parts.readers.files import fixed_folder, is_in_store, is_stream, is_unfinished, name_behind
 from ps_train.parts.sharding.range_plan import Extension, MisfitError
 
 _LAST_RANGES = 1000  # of which `freshness` knows how long they took
@@ -158,7 +158,7 @@ class GrowingFiles:
 
     def _has(self, part: FileRange) -> bool:
         try:
-            if part.file.endswith(".gz") or tf.io.gfile.stat(part.file).length >= part.stop:
+            if is_stream(part.file) or tf.io.gfile.stat(part.file).length >= part.stop:
                 return tf.io.gfile.exists(part.file)
         except tf.errors.NotFoundError:
             _log.debug("%s is gone", part.file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import sys
 import uuid
 
 import numpy as np
@@ -17,7 +18,12 @@ from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 fsspec = pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
+zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd",
+                           reason="the extra `zstd` is not installed")
 LINES = [b"%d" % number for number in range(0, 3000, 3)]
+
+
+_COMPRESSED = [("", bytes), (".gz", gzip.compress), (".gz", bytes), (".zst", zstd.compress), (".zst", bytes)]
 
 
 @pytest.fixture(params=["memory", "local"])
@@ -71,7 +77,7 @@ def write_records(tmp_path, name, compress=bytes):
 
 
 @pytest.mark.parametrize("header", [b"", b"number\n"])
-@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress), (".gz", bytes)])
+@pytest.mark.parametrize(("suffix", "compress"), _COMPRESSED)
 def test_lines_are_the_same_from_everywhere(folder, monkeypatch, suffix, compress, header):
     """In ranges, or as a stream in pieces; with and without a header, and a line break at the end."""
     monkeypatch.setattr(file_texts, "_TEXT_BYTES", 100)
@@ -126,7 +132,7 @@ def test_the_error_of_the_reader_that_failed_is_raised(tmp_path):
     assert damaged in str(caught.value)
 
 
-@pytest.mark.parametrize(("suffix", "compress"), [("", bytes), (".gz", gzip.compress)])
+@pytest.mark.parametrize(("suffix", "compress"), _COMPRESSED)
 def test_records_are_the_same_from_everywhere(folder, tmp_path, suffix, compress):
     """Each file is one range."""
     write_records(tmp_path, f"{folder}/part{suffix}", compress)
@@ -148,10 +154,10 @@ def test_a_url_that_tensorflow_knows_is_read_through_it(tmp_path):
         assert values(line_reader, f"{folder}/{name}", range_bytes=300) == [*map(int, LINES)]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_malformed_line_is_named(folder, suffix):
-    """By its number and byte in the text; that of a .gz file is the decompressed one."""
-    write(f"{folder}/part{suffix}", (gzip.compress if suffix else bytes)(b"1\n22\nx\n"))
+@pytest.mark.parametrize(("suffix", "compress"), _COMPRESSED)
+def test_a_malformed_line_is_named(folder, suffix, compress):
+    """By its number and byte in the text; that of a compressed file is the decompressed one."""
+    write(f"{folder}/part{suffix}", compress(b"1\n22\nx\n"))
     with raises("bad_record") as caught:
         values(line_reader, f"{folder}/part*")
     assert f"{folder}/part{suffix}, line 3 (byte 5): expected a number" in str(caught.value)
@@ -209,11 +215,23 @@ def test_a_damaged_file_of_records_is_one_line(tmp_path, content):
     assert name in str(caught.value)
 
 
-def test_a_damaged_gzip_file_is_one_line(folder):
-    """It ends in the middle."""
-    write(f"{folder}/part.gz", gzip.compress(b"\n".join(LINES))[:-100])
-    with raises("input_file_damaged"):
-        values(line_reader, f"{folder}/part.gz")
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd.compress)])
+def test_a_damaged_compressed_file_is_one_line(folder, suffix, compress):
+    """It ends in the middle, or has other bytes there."""
+    content = compress(b"\n".join(LINES))
+    for number, damaged in enumerate((content[:-100], content[:100] + b"\xff" * 100 + content[200:])):
+        write(f"{folder}/part{number}{suffix}", damaged)
+        with raises("input_file_damaged"):
+            values(line_reader, f"{folder}/part{number}{suffix}")
+
+
+def test_without_its_package_a_zstd_file_is_one_line(folder, monkeypatch):
+    """Before training; the line has the command that installs it."""
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    write(f"{folder}/part.zst", zstd.compress(b"1\n"))
+    with raises("package_missing"):
+        plan_ranges(f"{folder}/part.zst")
 
 
 def test_the_checksum_is_that_of_tensorflow(tmp_path):
