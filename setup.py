@@ -17,6 +17,7 @@ _PYTHON2 = ["fissix"]  # lib2to3, which Python 3.13 no longer has
 _HEALTH = ["prometheus_client"]
 _STORES = ["fsspec>=2024.12"]  # exclusive creation; the package of each store comes with it: s3fs, gcsfs
 _ZSTD = ["backports.zstd; python_version < '3.14'"]
+_PARQUET = ["pyarrow"]
 _REPORT = ["matplotlib>=3.5"]  # layout="constrained"
 
 # Package -> its folder: the plug-ins stay at the top level of a checkout.
@@ -55,7 +56,8 @@ setup(
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
-                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH, *_STORES, *_ZSTD, "ipykernel", "nbclient", "optuna"],
+                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH, *_STORES, *_ZSTD, *_PARQUET, "ipykernel",
+                 "nbclient", "optuna"],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,
@@ -66,6 +68,7 @@ setup(
         "health": _HEALTH,
         "stores": _STORES,
         "zstd": _ZSTD,
+        "parquet": _PARQUET,
         "bench": ["torch", *_REPORT],
         "docs": ["mkdocs-material", "mkdocstrings[python]", "ruff"],  # ruff breaks the lines of signatures
     },

@@ -7,6 +7,7 @@ These return features float32 [batch, 784] in [0, 1] and labels int32 [batch].
 
     --dataset=data.criteo         click logs in Criteo's format
     --dataset=data.csv_files      CSV files, by a schema
+    --dataset=data.parquet_files  Parquet files, by a schema
     --dataset=data.click_records  click examples in TFRecord files
     --dataset=data.clicks         click examples drawn from a known model
 

@@ -6,7 +6,6 @@ JSON file that says which columns are numbers and which are categories. A missin
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +40,7 @@ def _schema(params: Mapping[str, Any]) -> Schema:
         lines = pipeline.first_lines(find_files(pipeline.pattern(params, training=True))[0])
         return lines[0].decode(errors="replace") if lines else ""
 
-    return read_schema(os.path.join(params["data_dir"], params["schema"]), first_line)
+    return read_schema(pipeline.schema_path(params), first_line)
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:

@@ -19,6 +19,7 @@ from ps_train.parts.legacy.classic.sessions import Supervisor as Supervisor
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
 from ps_train.parts.readers.file_ranges import file_ranges as file_ranges
 from ps_train.parts.readers.range_batches import LineReader as LineReader
+from ps_train.parts.readers.range_batches import ParquetReader as ParquetReader
 from ps_train.parts.readers.range_batches import RecordReader as RecordReader
 from ps_train.parts.readers.range_batches import range_batches as range_batches
 from ps_train.parts.tables.contents import read_table as read_table

@@ -43,7 +43,7 @@ def file_dataset(
     """Implements input_fn for a reader of ranges.
 
     Args:
-      reader: a `LineReader` or `RecordReader` whose chunks are (features, labels).
+      reader: a `LineReader`, `RecordReader` or `ParquetReader` whose chunks are (features, labels).
       mode: "train" returns this worker's training examples without end; any other mode the examples of its share of
         the eval files, once, in order, with a shorter last batch if necessary.
       params: those above, and `batch_size` and `seed`.
@@ -67,6 +67,11 @@ def file_dataset(
 def pattern(params: Mapping[str, Any], training: bool) -> str:
     """Returns the pattern of the files for training, or of those for evaluation."""
     return os.path.join(params["data_dir"], params["train_files" if training else "eval_files"])
+
+
+def schema_path(params: Mapping[str, Any]) -> str:
+    """Returns the path of the file that the parameter `schema` names."""
+    return os.path.join(params["data_dir"], params["schema"])
 
 
 def columns_in_order(table: tf.Tensor, order: Sequence[int]) -> tf.Tensor:

@@ -1,11 +1,11 @@
-"""The columns of plain CSV, from a JSON file.
+"""The columns of plain CSV and of Parquet files, from a JSON file.
 
     {"label": "click", "numbers": ["price", "age"], "categories": ["site", "device"],
      "columns": ["id", "click", "site", "device", "price", "age"],    by default the first line of the first file
      "header": true, "delimiter": ",", "quotes": true, "log_numbers": false}    the defaults
 
-Columns that are neither label, number nor category are ignored. The features are in the order of `numbers` and
-`categories`.
+Of Parquet files, only label, numbers, categories and log_numbers count. Columns that are neither label, number nor
+category are ignored. The features are in the order of `numbers` and `categories`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,7 @@ def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
     Raises:
       DataError: the file is missing or wrong; the error says how.
     """
-    try:
-        with open_bytes(path) as file:
-            given = json.load(file)
-    except (OSError, tf.errors.OpError, ValueError) as error:
-        raise DataError("schema_malformed", f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, "
-                        "as data/tabular/schema.py describes it") from error
-    values = _checked(path, given)
+    values = read_values(path)
     names = values["columns"]
     if not names:
         if not values["header"]:
@@ -78,6 +72,21 @@ def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
     return Schema(form, [order[NUMBER].index(name) for name in values["numbers"]],
                   [order[CATEGORY].index(name) for name in values["categories"]], values["header"],
                   values["log_numbers"])
+
+
+def read_values(path: str) -> Mapping[str, Any]:
+    """Returns the values of a schema by name, with the defaults of those that it does not give.
+
+    Raises:
+      DataError: it is missing or wrong; the error says how.
+    """
+    try:
+        with open_bytes(path) as file:
+            given = json.load(file)
+    except (OSError, tf.errors.OpError, ValueError) as error:
+        raise DataError("schema_malformed", f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, "
+                        "as data/tabular/schema.py describes it") from error
+    return _checked(path, given)
 
 
 def _checked(path: str, given: Any) -> Mapping[str, Any]:

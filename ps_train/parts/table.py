@@ -67,7 +67,7 @@ TABLE = (
         "embedding_table": "tables", "get_embedding_variable": "tables", "read_table": "contents"}),
     PartRow("readers", names={
         "LineReader": "range_batches", "RecordReader": "range_batches", "file_ranges": "file_ranges",
-        "negative_samples": "negatives", "range_batches": "range_batches"}),
+        "ParquetReader": "range_batches", "negative_samples": "negatives", "range_batches": "range_batches"}),
     # Only the graph.
     PartRow("joined_lookups", part="JoinedLookupsPart"),
     # Only the graph; what it takes apart is there when the model is built.

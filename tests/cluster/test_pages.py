@@ -67,6 +67,21 @@ def test_the_model_the_test_and_the_optimizer_of_the_page_on_models(module, tmp_
     assert "weights/Momentum" in testing.read_checkpoint(tmp_path / "second")
 
 
+def test_the_dataset_of_the_page_on_data_reads_parquet(tmp_path):
+    """A missing site is the empty string."""
+    pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"click": [0, 1], "site": ["a.com", None], "embedding": [[0.5] * 16] * 2}),
+                        tmp_path / "a.parquet")
+    input_fn = run("docs/data.md", "def input_fn(mode, params, shard):\n    def parse(columns)")["input_fn"]
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = tf.data.make_one_shot_iterator(input_fn(
+            ps_train.EVAL, {"files": f"{tmp_path}/*.parquet", "batch_size": 3}, (0, 1))).get_next()
+        features, labels = session.run(batch)
+    assert labels.tolist() == [0, 1] and features["site"].tolist() == [b"a.com", b""]
+    np.testing.assert_array_equal(features["embedding"], np.full([2, 16], 0.5))
+
+
 def test_the_dataset_of_the_page_on_data_reads_lines(tmp_path):
     """Each number once; a line that is none is named."""
     input_fn = run("docs/data.md", "DEFAULT_PARAMS")["input_fn"]

@@ -3,9 +3,10 @@
     file patterns --> files, sizes --plan_ranges--> [FileRange] --this worker's share--> tf.data.Dataset of FileRange
 
 A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so a line is
-in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file is one range: the
-records of a TFRecord file, and the lines of one whose name ends in .gz or .zst, cannot be found without reading all of
-it. The first byte of such a range is one of the decompressed text.
+in the range in which it begins, and no range is empty; a byte order mark is in none. A file whose name ends in .parquet
+is cut at its row groups in the same way. Any other file is one range: the records of a TFRecord file, and the lines of
+one whose name ends in .gz or .zst, cannot be found without reading all of it. The first byte of such a range is one of
+the decompressed text.
 
 The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
 A part may set a `RangeSource` for a graph, from which its training then gets the ranges.
@@ -34,6 +35,7 @@ from ps_train.parts.readers.files import (
     open_stream,
     size_of,
 )
+from ps_train.parts.readers.parquet_files import PARQUET, row_group_cuts
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime.compression import compression_of
 
@@ -78,9 +80,9 @@ def file_ranges(
       files: pattern, or patterns, of file names.
       shard: (index, count).
       mode: "train" repeats the ranges without end; any other mode yields them once, in order.
-      is_text: whether the files have lines, and may be cut.
+      is_text: whether the files have lines; if not, they are TFRecord or Parquet files.
       has_header: whether the first line of each file is a header, which is in no range.
-      range_bytes: the size of a range of text, or None for 4 MiB, and less if the files are small.
+      range_bytes: the size of a range of lines or row groups, or None for 4 MiB, and less if the files are small.
       shuffle: whether "train" has a new order in each epoch.
       seed: seed of that order; None for another order in each run.
 
@@ -147,7 +149,7 @@ def plan_ranges(
     elif needs_lines:
         plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header)
     else:
-        plan = _whole_files(sizes)
+        plan = _without_lines(sizes, range_bytes)
     if not plan:
         raise DataError("input_file_empty", f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} "
                         "empty")
@@ -163,10 +165,18 @@ def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool
 
 
 @functools.lru_cache(maxsize=8)
-def _whole_files(sizes: tuple[tuple[str, int], ...]) -> tuple[FileRange, ...]:
+def _without_lines(sizes: tuple[tuple[str, int], ...], range_bytes: int) -> tuple[FileRange, ...]:
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
-        has_content = pool.map(lambda file: _has_content(*file), sizes)
-        return _numbered((name, 0, size, size) for (name, size), is_full in zip(sizes, has_content) if is_full)
+        cuts_by_file = pool.map(lambda file: _cuts_without_lines(*file, range_bytes), sizes)
+        return _numbered((name, start, stop, size) for (name, size), cuts in zip(sizes, cuts_by_file)
+                         for start, stop in _pairs(cuts))
+
+
+def _cuts_without_lines(name: str, size: int, range_bytes: int) -> list[int]:
+    """Returns what `_cuts` does for a file without lines."""
+    if not _has_content(name, size):
+        return []
+    return row_group_cuts(name, size, range_bytes) if name.endswith(PARQUET) else [0, size]
 
 
 def _has_content(name: str, size: int) -> bool:
@@ -230,7 +240,9 @@ def cuts_of_growth(
     if not is_text or is_stream(name):
         if start:
             return []
-        return (_cuts_of_stream(name, size, has_header) if is_text else [0, size]) if _has_content(name, size) else []
+        if not is_text:
+            return _cuts_without_lines(name, size, range_bytes or _MOST_BYTES)
+        return _cuts_of_stream(name, size, has_header) if _has_content(name, size) else []
     with open_bytes(name, size) as file:
         if not start:
             head = file.read(_LOOK_BYTES)

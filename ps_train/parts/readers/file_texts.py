@@ -73,7 +73,7 @@ def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
         header_bytes=start, footer_bytes=tf.maximum(zero, file_bytes - stop))
     stored = tf.data.Dataset.from_tensors((file_range.file, start, stop)).filter(
         _traced(lambda *_: is_stored & ~is_stream)).map(_traced(fetched))
-    streamed = _from_stream(
+    streamed = from_stream(
         file_range.file, is_stream, lambda name, first: _line_texts(name, int(first)), errors,
         (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)), start)
     return local.map(_traced(lambda text: (text, start))).concatenate(stored).concatenate(streamed)
@@ -95,7 +95,7 @@ def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErro
             yield np.array(chunk, object)
 
     return local.batch(chunk_records).concatenate(
-        _from_stream(file_range.file, is_stream, chunks, errors, tf.TensorSpec([None], tf.string)))
+        from_stream(file_range.file, is_stream, chunks, errors, tf.TensorSpec([None], tf.string)))
 
 
 def records_of(name: str) -> Iterator[bytes]:
@@ -132,7 +132,7 @@ def _line_texts(name: str, start: int) -> Iterator[tuple[bytes, int]]:
             yield rest, start
 
 
-def _from_stream(
+def from_stream(
     file: tf.Tensor, is_wanted: tf.Tensor, generate: Callable[..., Iterator[Any]], errors: CarriedErrors, spec: Any,
     *arguments: tf.Tensor
 ) -> tf.data.Dataset:

@@ -118,6 +118,12 @@ def open_bytes(name: str, size: int | None = None) -> IO[bytes]:
     return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)
 
 
+def open_buffered(name: str, size: int | None = None) -> io.BufferedReader:
+    """Opens a file as `open_bytes` does, such that a read returns as many bytes as it asks for, but for the last."""
+    opened = open_bytes(name, size)
+    return io.BufferedReader(opened if isinstance(opened, io.RawIOBase) else _RawFile(opened))
+
+
 @contextlib.contextmanager
 def open_stream(name: str) -> Iterator[IO[bytes]]:
     """Opens a file for reading from its beginning on, with read-ahead; decompresses it if its name ends in .gz or .zst.
@@ -181,6 +187,9 @@ def _store_files(pattern: str) -> Iterator[str]:
 @functools.lru_cache(maxsize=8)
 def _files_of(root: str) -> Any:
     """Returns the file system of a URL's protocol and host."""
+    if protocol_of(root) == "kafka":
+        raise ConfigError("kafka_not_read", f"{root}: ps_train reads no topics of Kafka; let a consumer write messages "
+                          "to files, and train on these with --dynamic_sharding --follow (docs/data.md)")
     return open_files(root, _FLAG)[0]
 
 
@@ -209,6 +218,16 @@ class _RawFile(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
 
     def readinto(self, buffer: Any) -> int:
         content = self._file.read(len(buffer))

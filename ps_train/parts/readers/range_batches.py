@@ -1,6 +1,7 @@
-"""Turns ranges of text files and of TFRecord files into mini-batches.
+"""Turns ranges of text files, TFRecord files and Parquet files into mini-batches.
 
-    FileRange --LineReader, RecordReader--> chunks, parsed: [n, ...] each --range_batches--> batches [batch_size, ...]
+    FileRange --LineReader, RecordReader,--> chunks, parsed: [n, ...] each --range_batches--> batches [batch_size, ...]
+                ParquetReader
 
 A reader parses many examples at once: decoding lines one by one takes 15 times as long. The share of a worker is one
 stream of full batches, which continue over the ends of ranges. With `marks`, a batch ends where its range ends and
@@ -9,15 +10,19 @@ names that range, so a range counts as done after a step on its last batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.readers import file_ranges, file_texts
+from ps_train.errors import ConfigError
+from ps_train.parts.readers import file_ranges, file_texts, parquet_files
 from ps_train.parts.readers.bad_records import BadRecords
 from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.parquet_files import ArrowColumn
 
-_CHUNK_RECORDS = 4096
+_CHUNK_RECORDS, _CHUNK_ROWS = 4096, 16384
 
 Parse = Callable[[tf.Tensor], Any]
 
@@ -108,6 +113,54 @@ class RecordReader:
         is_sound = sound.reduce(tf.zeros_like(records, tf.bool), tf.autograph.experimental.do_not_convert(
             lambda found, index: found | tf.equal(tf.range(num), index)))
         return tf.where(is_sound, tf.zeros_like(records), tf.fill([num], self._fault))
+
+
+class ParquetReader:
+    """Reads the columns of Parquet files, in chunks of up to 16,384 rows. It needs pyarrow (the extra `parquet`).
+
+    Give `file_ranges(..., is_text=False)` then. Files whose names end in .parquet are cut at their row groups; any
+    other file is one range.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, tf.DType | tf.TensorSpec], parse: Callable[[dict[str, tf.Tensor]], Any], *,
+        fill: Mapping[str, Any] | None = None,
+        check: Callable[[Mapping[str, np.ndarray]], None] = lambda columns: None,
+    ) -> None:
+        """Prepares it; call it in the graph of the dataset.
+
+        Args:
+          columns: name -> what the column becomes: a dtype for a tensor [n], or `tf.TensorSpec([k], dtype)` for one
+            [n, k] of a column of lists that have k values each. Numbers are cast, but integers to no smaller range. As
+            tf.string, text is UTF-8, and a number is its digits.
+          parse: returns a structure of tensors [n, ...] for a dict of these tensors.
+          fill: column -> what a missing value (null) becomes. In other columns, none may be missing.
+          check: is called with name -> numpy array of each chunk, and raises DataError if that is malformed; the error
+            that ends training then names the file and the rows, too.
+
+        Raises:
+          ConfigError: `fill` names a column that is not read.
+        """
+        fill = fill or {}
+        if unknown := [name for name in fill if name not in columns]:
+            raise ConfigError("parameter_out_of_range", f"ParquetReader: fill names {unknown[0]!r}; allowed: the "
+                              f"columns {', '.join(columns)}")
+        specs = {name: tf.TensorSpec([], spec) if isinstance(spec, tf.DType) else spec
+                 for name, spec in columns.items()}
+        self._specs = {name: tf.TensorSpec([None, *spec.shape], spec.dtype) for name, spec in specs.items()}
+        self._columns = [ArrowColumn(name, spec.dtype, next(iter(spec.shape.as_list()), None), fill.get(name))
+                         for name, spec in specs.items()]
+        self._parse, self._check, self._errors = parse, check, file_texts.CarriedErrors()
+
+    def read(self, file_range: FileRange) -> tf.data.Dataset:
+        """Returns a dataset of chunks."""
+        def columns_of(name: str, start: Any, stop: Any) -> Iterator[Mapping[str, Any]]:
+            return parquet_files.chunks(name, int(start), int(stop), self._columns, _CHUNK_ROWS, self._check)
+
+        columns = file_texts.from_stream(
+            file_range.file, tf.constant(True), columns_of, self._errors, self._specs, file_range.start,
+            file_range.stop)
+        return columns.map(_traced(self._parse))
 
 
 class RangeMark(NamedTuple):

@@ -79,6 +79,24 @@ def test_each_line_is_trained_on_once_in_each_epoch(train, monkeypatch, flags):
     assert sum(outcome.local_steps for outcome in outcomes) >= 2 * ledger.NUM_LINES / 16
 
 
+def test_each_row_of_parquet_files_is_trained_on_once_in_each_epoch(train, monkeypatch):
+    """Row groups are handed out like ranges of lines."""
+    pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, first, last in (("a", 0, 700), ("b", 700, ledger.NUM_LINES)):
+        parquet.write_table(pa.table({"number": np.arange(first, last)}), train.folder / f"{name}.parquet",
+                            row_group_size=50)
+
+    def input_fn(mode, params, shard):
+        reader = ps_train.ParquetReader({"number": tf.int64}, lambda columns: (columns["number"], columns["number"]))
+        ranges = ps_train.file_ranges(f"{train.folder}/*.parquet", shard, mode, is_text=False, range_bytes=500)
+        return ps_train.range_batches(ranges, reader.read, params["batch_size"])
+
+    monkeypatch.setattr(ledger, "input_fn", input_fn)
+    train(num_workers=2)
+    np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
+
+
 @pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}], ids=["async", "sync"])
 def test_a_round_of_local_steps_counts_each_line_once(train, flags):
     """The last round is cut short by the end of the data, and its steps count; no summary takes a batch."""
