@@ -39,6 +39,7 @@ from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import setup
 
 _POLL_SECS = 0.2  # at the end
+_TRIES = 3  # to read a state before newer ones replace it
 _PAUSE_SECS = 5.0  # after an error of the folder
 _SILENT_SECS = 10.0  # after which a publisher on another machine counts as ended
 _FAILURES = (OSError, tf.errors.OpError, CheckpointError)
@@ -120,15 +121,24 @@ class Following:
 
     def _publish_new(self) -> bool:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
-        state = trained.newest_state(self._config.train_dir)
-        if state is None or state == self._state:
-            return True
-        try:
-            self._publisher.publish(state)
-        except _FAILURES as error:
-            if isinstance(error, CheckpointError) and all(map(checkpoints.exists, (state.path, state.newest))):
-                raise
-            _log.warning("cannot publish %s: %s; the next try is in %g s", state.newest, reason(error), _PAUSE_SECS)
+        for _ in range(_TRIES):
+            state = trained.newest_state(self._config.train_dir)
+            if state is None or state == self._state:
+                return True
+            try:
+                self._publisher.publish(state)
+                break
+            except _FAILURES as error:
+                is_there = all(map(checkpoints.exists, (state.path, state.newest)))
+                if is_there and isinstance(error, CheckpointError):
+                    raise
+                if is_there:
+                    _log.warning("cannot publish %s: %s; the next try is in %g s", state.newest, reason(error),
+                                 _PAUSE_SECS)
+                    return False
+        else:
+            _log.warning("%s and others were removed while they were read, as newer ones came; give the training a "
+                         "longer --save_delta_secs; the next try is in %g s", state.newest, _PAUSE_SECS)
             return False
         self._state = state
         begin = self._publisher.published.begin

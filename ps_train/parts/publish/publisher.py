@@ -14,6 +14,7 @@ writes again what `CURRENT` does not name.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -121,10 +122,15 @@ class Publisher:
             self._set(self._push(state, is_whole=False))
 
     def _publish_model(self, state: Source, training: str) -> None:
-        """Writes a new model, and what the delta changes, before a reader is told."""
+        """Writes a new model, and what the newest delta changes, before a reader is told."""
         number = 1 + max([0, *pushes.numbers(self._dir)])
         published = self._model(Source(state.path), training, number, trained.num_rows(state))
-        self._set(self._push(state, is_whole=False, published=published) if state.delta else published)
+        delta = contents.newest_sound_delta(state.path)  # a new one, as the model has taken a while
+        if delta:
+            # Without room for what has come meanwhile, the next version follows at once.
+            with contextlib.suppress(NoRoomError):
+                published = self._push(Source(state.path, delta), is_whole=False, published=published)
+        self._set(published)
 
     def _push(self, state: Source, *, is_whole: bool, published: Published | None = None) -> Published:
         """Writes the next push, of all rows that differ, or of those of the delta; tells no reader yet."""

@@ -65,9 +65,16 @@ def dense_bytes(path: str, layout: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def trained_secs(path: str) -> float:
-    """Returns when the dense variables of a checkpoint or delta were written, in seconds since 1970."""
+    """Returns when the dense variables of a checkpoint or delta were written, in seconds since 1970.
+
+    Raises:
+      CheckpointError: it was removed.
+    """
     # The first of its files has them. It was renamed since, together with those of the tables, not written again.
-    return min(map(os.path.getmtime, glob.glob(f"{glob.escape(path)}.data-00000-of-*")))
+    files = glob.glob(f"{glob.escape(path)}.data-00000-of-*")
+    if not files:
+        raise CheckpointError("checkpoint_unreadable", f"checkpoint {path} cannot be read: it was removed")
+    return min(map(os.path.getmtime, files))
 
 
 def training_id(train_dir: str) -> str:

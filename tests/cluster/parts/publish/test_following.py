@@ -11,6 +11,8 @@ import pytest
 from ps_train.parts.control import history
 from ps_train.parts.publish import following
 from ps_train.parts.publish.flags import PublishConfig
+from ps_train.parts.tables import contents
+from ps_train.storage import checkpoints
 from tests.cluster.parts.publish.test_publisher import Training, assert_read, make_export
 from tests.errors import raises
 from tests.push_reader import PushReader
@@ -82,3 +84,24 @@ def _stop_after_first(training, stop):
     while not history.read_published(training.folder):
         stop.wait(0.01)
     stop.set()
+
+
+def test_a_delta_that_is_removed_while_it_is_read_is_followed_by_the_next(training, tmp_path, monkeypatch):
+    """As often as a newer one comes; the last one is published."""
+    training.train()
+    training.save_delta()
+    read, removed = contents.read_table, []
+
+    def removing(path, table):
+        if ".delta-" in path and len(removed) < 2:
+            removed.append(path)
+            training.train(drops=False)
+            training.save_delta()
+            checkpoints.remove(path)
+        return read(path, table)
+
+    monkeypatch.setattr(contents, "read_table", removing)
+    _publish(training, tmp_path / "out", once=True)
+    assert len(removed) == 2
+    monkeypatch.undo()
+    assert_read(PushReader(tmp_path / "out"), training, has_dropped=False)
