@@ -18,6 +18,7 @@ import abc
 import contextlib
 import math
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
@@ -125,7 +126,10 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     # tuning thread, which sleeps up to 60 s and checks `IsCancelled` when it is woken. That is set only after the
     # wake-up (Model::OptimizeLoop in core/framework/model.cc). If the check comes first, the thread sleeps on, and the
     # process's SessionMgr, which waits for it, opens no other session.
-    if dataset.options().autotune.enabled is not None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the options of a stored dataset are not known in a graph
+        is_chosen = dataset.options().autotune.enabled is not None
+    if is_chosen:
         return dataset
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -316,8 +316,7 @@ def test_a_train_op_of_the_model_itself_is_refused():
         clusters.build_graph(NO_SERVERS, 0, model=contracts.Model("own", model_fn, {}), steps_per_execution=2)
 
 
-@pytest.mark.parametrize("flags", [
-    {"sync_replicas": True}, {"communication_period": 5}, {"profile_steps": "10:20"}, {"staleness_bound": 3}])
+@pytest.mark.parametrize("flags", [{"sync_replicas": True}, {"communication_period": 5}, {"staleness_bound": 3}])
 def test_flags_that_do_not_go_with_it_are_refused(flags):
     """Each of them needs single steps."""
     with raises("flags_conflict"):
