@@ -17,6 +17,7 @@ from ps_train.parts.legacy.classic.server import replica_device_setter as replic
 from ps_train.parts.legacy.classic.sessions import MonitoredTrainingSession as MonitoredTrainingSession
 from ps_train.parts.legacy.classic.sessions import Supervisor as Supervisor
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
+from ps_train.parts.live.model import LiveModel as LiveModel
 from ps_train.parts.readers.file_ranges import file_ranges as file_ranges
 from ps_train.parts.readers.range_batches import LineReader as LineReader
 from ps_train.parts.readers.range_batches import ParquetReader as ParquetReader

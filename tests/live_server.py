@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps_train.parts.publish import pushes
+from ps_train.parts.live import pushes
 from tests.push_reader import PushReader
 
 

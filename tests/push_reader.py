@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ps_train.parts.publish import pushes
+from ps_train.parts.live import pushes
 
 
 class PushReader:

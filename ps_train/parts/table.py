@@ -37,7 +37,7 @@ class PartRow(NamedTuple):
       cluster: a function, as "module:name", that finds the cluster of a task in its environment, or "": it is called
         with the Config and the variables, and returns the text of TF_CONFIG, "" if the flags do not ask for it. All
         flags of the part then place a task.
-      verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
+      verbs: the verbs that its verb.py defines: the verb `status` as STATUS. That of a later row counts.
       launches: those of which `ps_train launch` runs a whole cluster, `run` as LAUNCH_RUN in verb.py.
       names: the public names of `ps_train` that it provides: name -> module in its folder.
       earlier_name: the folder in `ps_train` that it was, if the docs named it: `ps_train.embeddings`.
@@ -99,6 +99,8 @@ TABLE = (
     PartRow("config_file", words="reading:with_file_flags", verbs=("config",)),
     # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
+    # After inference, whose verb it replaces by one with more flags.
+    PartRow("live", verbs=("export",), names={"LiveModel": "model"}),
     PartRow("rows", verbs=("rows",)),
     PartRow("publish", verbs=("publish",)),
     PartRow("plan", verbs=("plan",)),

@@ -11,9 +11,10 @@ from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, launch, task
 from ps_train.parts.control.verb import StatusConfig
 from ps_train.parts.doctor.verb import DoctorConfig
-from ps_train.parts.inference.flags import EvaluateConfig, ExportConfig, PredictConfig
+from ps_train.parts.inference.flags import EvaluateConfig, PredictConfig
 from ps_train.parts.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
 from ps_train.parts.legacy.flags import ScriptLaunchConfig
+from ps_train.parts.live.flags import LiveExportConfig
 from ps_train.parts.plan.verb import PlanFlags
 from ps_train.parts.publish.flags import PublishConfig
 from ps_train.parts.rows.flags import RowsConfig
@@ -32,7 +33,7 @@ def known_flags() -> dict[str, tuple[fields.Rule, type, Any]]:
     """Returns the flags of all verbs: those of a task first, each as the first verb that has it declares it."""
     # `evaluate` to `export`, `keras`, `convert`, `plan` and `doctor` repeat some flags of `train` and `launch`.
     of_verbs = [(task.Config,), (task.Config, launch.LaunchConfig), (ScriptLaunchConfig,), (StatusConfig,),
-                (EvaluateConfig, PredictConfig, ExportConfig), (RowsConfig,), (PublishConfig,),
+                (EvaluateConfig, PredictConfig, LiveExportConfig), (RowsConfig,), (PublishConfig,),
                 (KerasConfig, ConvertConfig), (PlanFlags, DoctorConfig)]
     known: dict[str, tuple[fields.Rule, type, Any]] = {}
     for classes in of_verbs:

@@ -11,6 +11,7 @@ import shutil
 import numpy as np
 import pytest
 
+import ps_train
 from tests import pages
 from tests.processes import DEADLINE_SECS, REPO
 
@@ -49,6 +50,19 @@ def test_movies_recommends_what_the_user_likes(carry_out, monkeypatch):
     liked = set(np.argsort(-ratings.tastes()[0][7])[:2])
     genres = [int(genre) for genre in re.findall(r"genre (\d)", (folder / "recommended.txt").read_text())]
     assert len(genres) == 10 and sum(genre in liked for genre in genres) >= 7
+
+
+def test_live_serves_what_was_learned(carry_out, monkeypatch):
+    """The probabilities that a server returns are near the chances of the articles."""
+    folder, _ = carry_out("live")
+    monkeypatch.syspath_prepend(str(folder))
+    import ask  # noqa: PLC0415 it is in the folder
+    import news  # noqa: PLC0415 it is in the folder
+    import server  # noqa: PLC0415 it is in the folder
+
+    with ps_train.LiveModel(str(folder / "served")) as model, server.serving(model, 0) as port:
+        found = ask.ask(port, range(100))
+    assert np.abs(found - news.chances(100)).mean() < 0.1
 
 
 def test_word2vec_runs_unchanged(carry_out):

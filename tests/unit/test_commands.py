@@ -17,6 +17,7 @@ from ps_train.parts.doctor import verb as doctor_flags
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.keras import flags as keras_flags
 from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script
+from ps_train.parts.live import flags as live_flags
 from ps_train.parts.plan import verb as plan_flags
 from ps_train.parts.publish import flags as publish_flags
 from ps_train.parts.report import verb as report_flags
@@ -66,7 +67,7 @@ PARSERS = {
     **{verb: lambda argv, parse=parse, cls=cls: parse(name_train_dir(argv, cls)) for verb, parse, cls in (
         ("evaluate", inference_flags.parse_evaluate, inference_flags.EvaluateConfig),
         ("predict", inference_flags.parse_predict, inference_flags.PredictConfig),
-        ("export", inference_flags.parse_export, inference_flags.ExportConfig),
+        ("export", live_flags.parse_live_export, live_flags.LiveExportConfig),
         ("report", report_flags.parse_report, report_flags.ReportConfig))},
     "status": lambda argv: control_flags.parse_control(
         name_train_dir(argv, control_flags.StatusConfig), "status", control_flags.StatusConfig),

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 
 from ps_train.config.groups import parse_accepted, problem_of_data_dir
 from ps_train.config.task import Config
@@ -139,8 +139,11 @@ def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
         for name in ("model", "dataset", "data_dir", "on_bad_record")})
 
 
-def export_checkpoint(config: ExportConfig) -> None:
+def export_checkpoint(config: ExportConfig, export: Callable[..., dict[str, str]] = serving.export_model) -> None:
     """Writes a checkpoint to export_dir/STEP, and prints its signatures.
+
+    Args:
+      export: writes the model; called as `serving.export_model` is.
 
     Raises:
       PsTrainError: the checkpoint does not exist or is of another model, or the model cannot be exported.
@@ -150,7 +153,7 @@ def export_checkpoint(config: ExportConfig) -> None:
         prepare_data(config, plugins)
     output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
     make_input = serving.serving_input_maker(*plugins)
-    signatures = serving.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
+    signatures = export(path, output_dir, plugins.model, plugins.model_params, make_input)
     logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
                          *(f"  {name}: {line}" for name, line in sorted(signatures.items()))]))
 

@@ -194,6 +194,9 @@ class ServedGraph:
     Attributes:
       inputs: the input of a request.
       spec: the result of model_fn.
+      path: of the checkpoint; None only checks the model.
+      dense: the variables, without those of tables.
+      tables: name -> table.
     """
 
     def __init__(
@@ -208,44 +211,64 @@ class ServedGraph:
           CheckpointError: the tables are not those of the checkpoint.
           UserCodeError: model_fn does not predict.
         """
-        self._path = path
+        self.path = path
         tf.train.create_global_step()
         self.inputs = add_input(make_input, path)
-        tables = registry.install_registry([""], Frozen(learning_rate=0.0), table_maker(path), refuses_ids=False)
+        tables = registry.install_registry([""], Frozen(learning_rate=0.0), self._table_maker(), refuses_ids=False)
         tables.begin_build(self.inputs.features)
         self.spec = call_model_fn(model, self.inputs.features, None, PREDICT, model_params)
         if self.spec.predictions is None and not self.spec.export_outputs:
             raise UserCodeError("model_without_predictions",
                                 f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
         self._own_saver = getattr(self.spec.scaffold, "saver", None)
-        self._dense = tf.global_variables()  # the tables are added now
+        self.dense = tf.global_variables()  # the tables are added now
         if path is not None:
             contents.check_tables_fit(path, tables.specs)
             if self._own_saver is None:
-                checkpoints.check_fits(path, self._dense)
+                checkpoints.check_fits(path, self.dense)
         connection.connect_lookups()
-        self._tables = {store.spec.name: store for store in tables.all_stores()}
+        self.tables = {store.spec.name: store for store in tables.all_stores()}
+
+    def _table_maker(self) -> Callable[..., Any]:
+        """Returns the function that makes the rows of a table."""
+        return table_maker(self.path)
+
+    def _saver(self, session: tf.Session) -> tf.train.Saver:
+        """Returns what saves the variables of a session, which have the values of the checkpoint."""
+        del session  # the variables themselves are saved
+        return PiecewiseSaver(self.dense, self.tables, self.path)
+
+    def _load_ops(self) -> list[tf.Operation]:
+        """Returns the operations that run when the model is loaded, after the variables are restored."""
+        local_init_op = getattr(self.spec.scaffold, "local_init_op", None)
+        return [tf.local_variables_initializer(), tf.tables_initializer(),
+                *([] if local_init_op is None else [local_init_op])]
+
+    def signatures(self) -> dict[str, Any]:
+        """Returns name -> SignatureDef.
+
+        Raises:
+          UserCodeError: no output has a signature, or none is the default.
+        """
+        return _signatures(self.spec, self.inputs)
 
     def write(self, output_dir: str) -> None:
         """Writes the SavedModel to a folder that does not exist yet."""
-        local_init_op = getattr(self.spec.scaffold, "local_init_op", None)
-        main_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
-                           *([] if local_init_op is None else [local_init_op]))
-        restoring = self._own_saver or tf.train.Saver(self._dense)
-        saver = PiecewiseSaver(self._dense, self._tables, self._path)
+        restoring = self._own_saver or tf.train.Saver(self.dense)
         with tf.Session(config=tf.ConfigProto(allow_soft_placement=True, device_count={"GPU": 0})) as session:
-            restoring.restore(session, self._path)
+            restoring.restore(session, self.path)
+            saver = self._saver(session)
             builder = tf.saved_model.Builder(output_dir)
             builder.add_meta_graph_and_variables(
-                session, [tf.saved_model.tag_constants.SERVING], _signatures(self.spec, self.inputs),
-                assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=main_op, saver=saver,
-                clear_devices=True, strip_default_attrs=True)
+                session, [tf.saved_model.tag_constants.SERVING], self.signatures(),
+                assets_collection=tf.get_collection(tf.GraphKeys.ASSET_FILEPATHS), main_op=tf.group(*self._load_ops()),
+                saver=saver, clear_devices=True, strip_default_attrs=True)
             builder.save()
 
 
 def export_model(
     path: str, output_dir: str, model: Model, model_params: Mapping[str, Any], features: Any | MakeInput,
-    replaces: bool = False,
+    replaces: bool = False, make_graph: Callable[..., ServedGraph] = ServedGraph,
 ) -> dict[str, str]:
     """Writes a SavedModel with the tag `serve`.
 
@@ -256,6 +279,7 @@ def export_model(
       features: the input of a request: a `tf.TensorSpec` or `tf.SparseTensorSpec`, a dict of them, or the result of
         `serving_input_maker`.
       replaces: whether it replaces an earlier export.
+      make_graph: makes the graph, as `ServedGraph` does.
 
     Returns:
       name -> a line about each signature.
@@ -272,12 +296,12 @@ def export_model(
     parent, name = os.path.split(os.path.abspath(output_dir))
     temporary = os.path.join(parent, f"temp-{name}")  # TensorFlow Serving loads folders that are called by a number
     with tf.Graph().as_default(), devices.ignoring_tasks():
-        graph = ServedGraph(model, model_params, make_input, path)
+        graph = make_graph(model, model_params, make_input, path)
         _make_folder(parent)
         shutil.rmtree(temporary, ignore_errors=True)  # of an export that was killed
         graph.write(temporary)
         _put_in_place(temporary, output_dir)
-        return {name: _describe(signature) for name, signature in _signatures(graph.spec, graph.inputs).items()}
+        return {name: _describe(signature) for name, signature in graph.signatures().items()}
 
 
 def check_exportable(model: Model, model_params: Mapping[str, Any], make_input: MakeInput) -> None:
@@ -288,8 +312,7 @@ def check_exportable(model: Model, model_params: Mapping[str, Any], make_input: 
       Exception: from a plug-in.
     """
     with tf.Graph().as_default(), devices.ignoring_tasks():
-        graph = ServedGraph(model, model_params, make_input, None)
-        _signatures(graph.spec, graph.inputs)
+        ServedGraph(model, model_params, make_input, None).signatures()
 
 
 def _put_in_place(temporary: str, output_dir: str) -> None:

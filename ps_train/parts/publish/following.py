@@ -22,10 +22,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError, StoppedError
 from ps_train.parts.control.history import PUBLISH_NAME
+from ps_train.parts.live.exporting import make_export
 from ps_train.parts.object_store.flags import protocol_of
 from ps_train.parts.object_store.store import open_store
 from ps_train.parts.publish import trained
-from ps_train.parts.publish.exporting import make_export
 from ps_train.parts.publish.flags import PublishConfig, split_targets
 from ps_train.parts.publish.freshness import ServedAges
 from ps_train.parts.publish.publisher import Publisher

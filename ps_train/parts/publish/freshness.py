@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_train.parts.publish.pushes import Begin
+from ps_train.parts.live.pushes import Begin
 
 _PUSHES = 100  # the last ones
 _AGES = 20  # of a push

@@ -20,12 +20,14 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any, Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ps_train.parts.publish import pushes, trained
-from ps_train.parts.publish.pushes import Begin, Current, PushWriter
+from ps_train.parts.live import pushes
+from ps_train.parts.live.exporting import Export, LiveLayout
+from ps_train.parts.live.pushes import Begin, Current, PushWriter
+from ps_train.parts.publish import trained
 from ps_train.parts.publish.rows_state import Comparison, PublishedTable, hash_rows
 from ps_train.parts.sharding.position import watermark_of
 from ps_train.parts.tables import contents
@@ -38,23 +40,6 @@ _LAYOUT = "layout.json"
 _MOST_PUSHED = 4  # times the rows of the model, until a new version comes: no push is made while it is written
 _NO_IDS = np.zeros([0], np.int64)
 _log = logging.getLogger(__name__)
-
-
-class LiveLayout(NamedTuple):
-    """What a live model takes.
-
-    Attributes:
-      dense: of each dense variable its name, and the place of its bytes: {"name", "dtype", "shape", "offset"}.
-      capacity: name of a table -> rows that it has room for.
-    """
-
-    dense: list[dict[str, Any]]
-    capacity: dict[str, int]
-
-
-# `export(path, output_dir, training, number, num_rows)` writes the live model of a checkpoint to a folder that does not
-# exist, with room for as many rows of each table, and some more.
-Export = Callable[[str, str, str, int, Mapping[str, int]], LiveLayout]
 
 
 class Published(NamedTuple):

@@ -17,8 +17,8 @@ from typing import Any, Callable
 
 import numpy as np
 
+from ps_train.parts.live import pushes
 from ps_train.parts.object_store.store import ObjectStore, StoreError
-from ps_train.parts.publish import pushes
 from ps_train.parts.publish.freshness import ServedAges
 from ps_train.parts.publish.publisher import last_path, published_files
 from ps_train.parts.publish.targets import Arrays, TargetError

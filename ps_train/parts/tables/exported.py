@@ -64,7 +64,7 @@ def table_maker(path: str | None) -> Any:
     return make
 
 
-class _SliceWriter:
+class SliceWriter:
     """Writes variables that no process holds whole: slice by slice, to files that are one checkpoint in the end."""
 
     def __init__(self, folder: str) -> None:
@@ -85,15 +85,18 @@ class _SliceWriter:
         """Writes the rows of a variable, which come in pieces."""
         shape, begin = variable.shape.as_list(), 0
         for piece in filter(len, pieces):  # TensorFlow refuses an empty slice
-            prefix = f"{self._folder}/{len(self._prefixes):06d}"
             # The form of a partitioned variable's slice: "10 8 0,4:0,8" is [0:4, 0:8] of [10, 8].
             ranges = [f"{begin},{len(piece)}", *(f"0,{size}" for size in shape[1:])]
-            spec = " ".join([*map(str, shape), ":".join(ranges)])
-            dtype = variable.dtype.base_dtype
-            self._session.run(self._save_ops[dtype], {
-                self._prefix: prefix, self._name: variable.op.name, self._slice: spec, self._pieces[dtype]: piece})
-            self._prefixes.append(prefix)
+            self.write_tensor(variable.op.name, piece, " ".join([*map(str, shape), ":".join(ranges)]))
             begin += len(piece)
+
+    def write_tensor(self, name: str, array: np.ndarray, part: str = "") -> None:
+        """Writes int64 or float32 numbers under a name; `part` says which slice of it they are."""
+        prefix = f"{self._folder}/{len(self._prefixes):06d}"
+        dtype = tf.as_dtype(array.dtype)
+        self._session.run(self._save_ops[dtype], {
+            self._prefix: prefix, self._name: name, self._slice: part, self._pieces[dtype]: array})
+        self._prefixes.append(prefix)
 
     def write_whole(self, variable: tf.Variable, array: np.ndarray) -> None:
         """Writes all rows of a variable."""
@@ -119,7 +122,7 @@ class PiecewiseSaver(tf.train.Saver):
         folder = f"{save_path}_temp"
         os.makedirs(folder)
         prefixes = [self._dense_saver.save(sess, f"{folder}/dense", write_meta_graph=False, write_state=False)]
-        writer = _SliceWriter(folder)
+        writer = SliceWriter(folder)
         for name, table in self._tables.items():
             saved = contents.read_tables(self._path)[name]
             ids = np.concatenate([[EMPTY_KEY], *contents.read_ids(self._path, saved)])

@@ -208,14 +208,20 @@ class HashIndex:
         ids = gather(self._ids, numbers)
         is_old = tf.not_equal(ids, EMPTY_KEY) & (gather(self._marks, numbers) < oldest)
         dropped = tf.boolean_mask(numbers, is_old)
-        num_dropped = tf.size(dropped, out_type=tf.int64)
-        free = count_of(read_whole(self._counts), "free")
-        empty = tf.fill(tf.shape(dropped), tf.constant(EMPTY_KEY, tf.int64))
-        removed = tf.raw_ops.LookupTableRemoveV2(table_handle=self._table, keys=_keys(tf.boolean_mask(ids, is_old)))
+        removed = self.remove(tf.boolean_mask(ids, is_old), dropped)
+        return [*removed, self.free(dropped)], tf.size(dropped, out_type=tf.int64)
+
+    def remove(self, ids: tf.Tensor, numbers: tf.Tensor) -> list[tf.Operation]:
+        """Returns the operations after which no search finds these ids int64 [n] of rows."""
+        removed = tf.raw_ops.LookupTableRemoveV2(table_handle=self._table, keys=_keys(ids))
+        empty = tf.fill(tf.shape(numbers), tf.constant(EMPTY_KEY, tf.int64))
         with tf.control_dependencies([removed]):
-            marked = write_rows(self._ids, dropped, empty)
-        freed = write_rows(self._free, free + tf.range(num_dropped), dropped)
-        return [marked, freed], num_dropped
+            return [removed, write_rows(self._ids, numbers, empty)]
+
+    def free(self, numbers: tf.Tensor) -> tf.Operation:
+        """Returns the operation that offers the numbers of removed rows for new ones; `free` must be counted, too."""
+        free = count_of(read_whole(self._counts), "free")
+        return write_rows(self._free, free + tf.range(tf.size(numbers, out_type=tf.int64)), numbers)
 
     def rebuild(self) -> tf.Operation:
         """Returns the operation that removes the marks of removed ids. Searches may run meanwhile, changes must not."""

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from ps_train.parts.live import pushes
 from ps_train.parts.publish import publisher as publishing
-from ps_train.parts.publish import pushes, trained
+from ps_train.parts.publish import trained
 from ps_train.parts.publish.publisher import LiveLayout, Publisher
 from ps_train.parts.publish.trained import newest_state
 from ps_train.parts.tables import contents

@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
+from ps_train.parts.live import pushes
+from ps_train.parts.live.pushes import Begin, Current
 from ps_train.parts.object_store.store import StoreError
-from ps_train.parts.publish import pushes
-from ps_train.parts.publish.pushes import Begin, Current
 from ps_train.parts.publish.sending import ServerSender, StoreSender
 from ps_train.parts.publish.targets import TargetError
 from tests.live_server import LiveServer

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps_train.parts.live.pushes import Begin
 from ps_train.parts.publish import freshness
 from ps_train.parts.publish.freshness import ServedAges
-from ps_train.parts.publish.pushes import Begin
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train.errors import DataError
+
 FORMAT, CURRENT = 1, "CURRENT"
 _NAME = re.compile(r"(?:push-(\d{10})\.tfrecord|model-(\d{10}))")
 
@@ -75,8 +77,8 @@ class Rows(NamedTuple):
     dropped: np.ndarray
 
 
-class PushError(Exception):
-    """A file of a push is missing its end, or is none."""
+class PushError(DataError):
+    """A file of a push is damaged, was not written to its end, or is none."""
 
 
 def push_path(folder: str, number: int) -> str:
@@ -181,32 +183,41 @@ def _feature(value: Any) -> Any:
 def read_push(path: str) -> tuple[Begin, Iterator[Rows | bytes]]:
     """Returns the beginning of a push, and an iterator over its rows and the bytes of the dense variables.
 
+    The whole file is checked first, record by record, so nothing of a damaged one is applied.
+
     Raises:
-      PushError: the file is none of a push; the iterator raises it if the end is missing.
+      PushError: the file is none of a push, or is damaged, or its end is missing.
       OSError: it cannot be read.
     """
-    records = _examples(path)
-    first = next(records, {})
+    first, last, num_records = {}, {}, 0
+    for record in _examples(path):
+        first, last, num_records = first or record, record, num_records + 1
+        try:
+            _content_of(record)
+        except (KeyError, ValueError) as error:
+            raise PushError("push_damaged", f"{path} is damaged in record {num_records}: {error}; a publisher that "
+                            "is started again replaces it by a new version of the model") from None
     if first.get("kind") != b"begin":
-        raise PushError(f"{path} is no push")
+        raise PushError("push_damaged", f"{path} is no push; allowed: a file that `ps_train publish` has written")
+    if last["kind"] != b"end" or last["number"] != first["number"]:
+        raise PushError("push_damaged", f"{path} was not written to its end; a publisher that is started again "
+                        "replaces it by a new version of the model")
     watermark = first.get("watermark")
     begin = Begin(first["number"], first["previous"], first["training"].decode(), first["step"],
                   float(first["cut_time"]), None if watermark is None else float(watermark))
-    return begin, _content(path, records)
+    contents = map(_content_of, _examples(path))
+    return begin, (content for content in contents if content is not None)
 
 
-def _content(path: str, records: Iterator[dict[str, Any]]) -> Iterator[Rows | bytes]:
-    kind = b""
-    for record in records:
-        kind = record["kind"]
-        if kind == b"rows":
-            ids = np.frombuffer(record["ids"], "<i8")
-            rows = np.frombuffer(record["rows"], "<f4").reshape(-1, record["dim"])
-            yield Rows(record["table"].decode(), ids, rows, np.frombuffer(record["dropped"], "<i8"))
-        elif kind == b"dense":
-            yield record["value"]
-    if kind != b"end":
-        raise PushError(f"{path} was not written to its end")
+def _content_of(record: dict[str, Any]) -> Rows | bytes | None:
+    """Returns what a record has to apply; None for the first and the last one."""
+    if record["kind"] == b"dense":
+        return record["value"]
+    if record["kind"] != b"rows":
+        return None
+    ids = np.frombuffer(record["ids"], "<i8")
+    rows = np.frombuffer(record["rows"], "<f4").reshape(len(ids), record["dim"])
+    return Rows(record["table"].decode(), ids, rows, np.frombuffer(record["dropped"], "<i8"))
 
 
 def _examples(path: str) -> Iterator[dict[str, Any]]:
@@ -216,4 +227,5 @@ def _examples(path: str) -> Iterator[dict[str, Any]]:
             yield {name: (feature.int64_list.value or feature.bytes_list.value)[0]
                    for name, feature in features.items()}
     except tf.errors.OpError as error:
-        raise PushError(f"{path} cannot be read: {error.message}") from None
+        raise PushError("push_damaged", f"{path} cannot be read: {error.message}; a publisher that is started again "
+                        "replaces it by a new version of the model") from None

@@ -1,0 +1,370 @@
+"""A live model, whose rows and variables change while it is served, against plain exports of the same checkpoints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.parts.inference import serving
+from ps_train.parts.live import exporting, pushes
+from ps_train.parts.live import table as live_table
+from ps_train.parts.live.exporting import Version
+from ps_train.parts.live.model import LiveModel
+from ps_train.parts.live.pushes import Begin, Current
+from ps_train.parts.tables import contents
+from ps_train.parts.tables.contents import SavedTable
+from ps_train.parts.tables.tables import hash_of_strings
+from ps_train.plugins.contracts import Model
+from tests.errors import raises
+from tests.tensorflow_mode import tf
+
+_NUM_IDS = 60
+_WORDS = np.array([f"word {number}" for number in range(_NUM_IDS)])
+_LOADER = """
+import sys
+import numpy as np
+import tensorflow as tf2, tensorflow.compat.v1 as tf
+given = np.load(sys.argv[2])
+def keep(call):
+    predict = lambda: call("serving_default", {name: given[name] for name in ("items", "words")})["scores"]
+    found = [predict()]
+    for _ in range(2):  # a repeated call changes nothing
+        call("live_rows/items", {name: given["items_" + name] for name in ("number", "ids", "rows", "dropped")})
+        call("live_rows/words", {name: given["words_" + name] for name in ("number", "ids", "rows", "dropped")})
+    call("live_commit", {name: given["commit_" + name] for name in ("number", "previous", "dense", "step")})
+    found.append(predict())
+    status = call("live_status", {"probe": np.int64(0)})
+    assert (status["number"], status["step"]) == (8, 9), status
+    return found
+if sys.argv[4] == "session":
+    with tf.Graph().as_default(), tf.Session() as session:
+        signatures = tf.saved_model.load(session, ["serve"], sys.argv[1]).signature_def
+        def call(key, inputs):
+            signature = signatures[key]
+            return session.run({name: info.name for name, info in signature.outputs.items()},
+                               {signature.inputs[name].name: value for name, value in inputs.items()})
+        found = keep(call)
+else:
+    loaded = tf2.saved_model.load(sys.argv[1])
+    def call(key, inputs):
+        results = loaded.signatures[key](**{name: tf2.constant(value) for name, value in inputs.items()})
+        return {name: value.numpy() for name, value in results.items()}
+    found = keep(call)
+np.save(sys.argv[3], found)
+assert "ps_train" not in sys.modules
+"""
+
+
+def _model_fn(features, labels, mode, params):
+    """Fixed rows, rows of strings, hashed rows; dense variables of several types, read in a loop and by a lookup."""
+    items = ps_train.embedding_table("items", 3, num_rows=50, initial_limit=0.5).lookup(features["items"])
+    words = ps_train.embedding_table("words", 2, initial_limit=0.5).lookup(features["words"])
+    bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+    scale = tf.get_variable("scale", [3, 1], tf.float64, initializer=tf.ones_initializer())
+    is_on = tf.get_variable("is_on", [5], tf.bool, initializer=tf.zeros_initializer(), trainable=False)
+    kinds = tf.get_variable("kinds", [7], initializer=tf.zeros_initializer())
+    old = tf.get_variable("old", [2], initializer=tf.zeros_initializer(), use_resource=False)
+    _, looped = tf.while_loop(lambda step, _: step < 3, lambda step, total: (step + 1, total + bias),
+                              [0, tf.constant(0.0)])
+    scores = (tf.reduce_sum(tf.matmul(tf.cast(items, tf.float64), scale), -1) + tf.cast(
+        tf.reduce_sum(words, -1) * old[1] + looped + tf.nn.embedding_lookup(kinds, features["items"] % 7), tf.float64))
+    scores = tf.where(is_on[3], scores, -scores)
+    predictions = {"scores": scores, "words": words, "bias": tf.tile(bias[tf.newaxis], [tf.size(features["items"])]),
+                   "old": tf.tile(old[:1], [tf.size(features["items"])])}
+    return ps_train.ModelSpec(loss=tf.reduce_mean(scores), predictions=predictions)
+
+
+_MODEL = Model("live", _model_fn, {})
+_SPECS = {"items": tf.TensorSpec([None], tf.int64, name="items"),
+          "words": tf.TensorSpec([None], tf.string, name="words")}
+_FEATURES = {"items": np.arange(_NUM_IDS) - 4, "words": _WORDS}  # some are no rows of the fixed table
+with tf.Graph().as_default(), tf.Session() as _session:
+    _WORD_IDS = _session.run(hash_of_strings(tf.constant(_WORDS)))
+
+
+class State:
+    """The rows and variables of a training at a step."""
+
+    def __init__(self, step, items, words, rng):
+        """Has rows for these fixed ids, and for words of these numbers."""
+        self.step = step
+        self.tables = {
+            "items": {int(key): rng.normal(size=3).astype(np.float32) for key in items},
+            "words": {int(_WORD_IDS[number]): rng.normal(size=2).astype(np.float32) for number in words}}
+        self.dense = {"global_step": np.int64(step), "bias": np.float32(step), "scale": rng.normal(size=[3, 1]),
+                      "is_on": np.arange(5) == (3 if step % 2 else 1), "kinds": rng.normal(size=7).astype(np.float32),
+                      "old": np.full([2], step, np.float32)}
+
+    def save(self, path):
+        """Writes a checkpoint of 2 ps."""
+        arrays, texts = dict(self.dense), {}
+        for name, rows in self.tables.items():
+            pieces = []
+            for ps in range(2):
+                piece = f"{name}/ps_{ps}_of_2/000000"
+                ids = np.array([key for key in rows if key % 2 == ps], np.int64)
+                arrays[f"{piece}/ids"] = ids
+                arrays[f"{piece}/values"] = np.array([rows[key] for key in ids], np.float32).reshape(len(ids), -1)
+                pieces.append([piece])
+            dim, num_rows = (3, 50) if name == "items" else (2, None)
+            texts[name] = SavedTable(dim, 0, num_rows, "sgd", self.step, pieces)
+        arrays[contents.KEY] = contents.to_text(texts)
+        with tf.Graph().as_default(), tf.Session() as session:
+            session.run(tf.raw_ops.SaveV2(prefix=path, tensor_names=list(arrays), shape_and_slices=[""] * len(arrays),
+                                          tensors=[tf.constant(array) for array in arrays.values()]))
+        return path
+
+    def changes(self, before, name):
+        """Returns (ids, rows, dropped) since an earlier state."""
+        rows = self.tables[name]
+        ids = np.array(list(rows), np.int64)
+        dropped = np.array([key for key in before.tables[name] if key not in rows], np.int64)
+        return ids, np.array(list(rows.values()), np.float32).reshape(len(ids), -1), dropped
+
+    def plain(self, folder):
+        """Returns the predictions of a plain export."""
+        serving.export_model(self.save(str(folder / "model.ckpt-1")), str(folder / "plain"), _MODEL, {}, _SPECS)
+        with tf.Graph().as_default(), tf.Session() as session:
+            signature = tf.saved_model.load(session, ["serve"], str(folder / "plain")).signature_def["serving_default"]
+            return session.run({name: info.name for name, info in signature.outputs.items()},
+                               {info.name: _FEATURES[name] for name, info in signature.inputs.items()})
+
+
+def _export(state, folder, number=7, head_room=1.5, num_rows=None):
+    path = state.save(str(folder / "model.ckpt-1"))
+    exporting.write_live(path, str(folder / "live"), _MODEL, {}, _SPECS,
+                         Version("training", number, num_rows or {}, head_room))
+    return str(folder / "live")
+
+
+def _packed(state, model_dir):
+    value = bytearray()
+    for entry in exporting.read_layout(model_dir).dense:
+        data = np.asarray(state.dense[entry["name"]]).tobytes()
+        value.extend(bytes(entry["offset"] - len(value)))
+        value.extend(data)
+    return np.frombuffer(bytes(value), np.uint8)
+
+
+@pytest.fixture
+def states(tmp_path):
+    """Two states, of which the second lacks rows of the first and has others."""
+    rng = np.random.default_rng(1)
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    return (State(8, range(0, 25), range(0, 20), rng), folders[0]), (State(9, range(5, 40), range(9, 45), rng),
+                                                                    folders[1])
+
+
+@pytest.mark.parametrize("way", ["session", "saved_model.load"])
+def test_a_push_makes_a_loaded_model_predict_as_the_next_checkpoint(states, tmp_path, way):
+    """In a process without ps_train: rows that are new, changed and dropped, and dense variables."""
+    (first, first_dir), (second, second_dir) = states
+    model_dir = _export(first, first_dir)
+    given = {"commit_number": 8, "commit_previous": 7, "commit_step": 9, "commit_dense": _packed(second, model_dir)}
+    for name in first.tables:
+        ids, rows, dropped = second.changes(first, name)
+        given |= {f"{name}_number": 8, f"{name}_ids": ids, f"{name}_rows": rows, f"{name}_dropped": dropped}
+    np.savez(tmp_path / "given.npz", **_FEATURES, **given)
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADER, model_dir, "given.npz", "found.npy", way], cwd=tmp_path, timeout=120,
+        env={"PATH": "", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True,
+        check=False)
+    assert done.returncode == 0, done.stderr
+    before, after = np.load(tmp_path / "found.npy")
+    np.testing.assert_allclose(before, first.plain(first_dir)["scores"], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(after, second.plain(second_dir)["scores"], rtol=1e-6, atol=1e-9)
+    assert np.abs(before - after).min() > 1e-3
+
+
+def _push(first, second, model_dir, folder, number=8):
+    """Writes the push from a state to the next one."""
+    with pushes.writing_push(str(folder), Begin(number, number - 1, "training", second.step, 1e9)) as writer:
+        for name in second.tables:
+            ids, rows, dropped = second.changes(first, name)
+            half = len(ids) // 2
+            writer.rows(name, ids[:half], rows[:half], dropped)
+            writer.rows(name, ids[half:], rows[half:], dropped[:0])
+            writer.rows(name, ids[:0], rows[:0], dropped[:1])
+        writer.dense(_packed(second, model_dir).tobytes())
+
+
+def _assert_equal(found, expected):
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6, atol=1e-9)
+
+
+def test_a_model_follows_a_folder(states, tmp_path):
+    """It loads the version that CURRENT names, applies the pushes, and loads another version for another training."""
+    (first, first_dir), (second, second_dir) = states
+    model_dir = _export(first, first_dir)
+    (first_dir / "live").rename(tmp_path / pushes.model_name(7))
+    model_dir = str(tmp_path / pushes.model_name(7))
+    pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 7))
+    with LiveModel(str(tmp_path)) as model:
+        _assert_equal(model.predict(_FEATURES), first.plain(first_dir))
+        _push(first, second, model_dir, tmp_path)
+        assert model.update() == 7  # it is not complete before CURRENT says so
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 8))
+        model.follow(poll_secs=0.01)
+        deadline = threading.Event()
+        while model.status()["number"] < 8 and not deadline.wait(0.01):
+            assert not model.problem
+        expected = second.plain(second_dir)
+        _assert_equal(model.predict(_FEATURES), expected)
+        assert (model.status()["step"], model.status()["used"], model.num_loads) == (9, [35, 36], 1)
+        _export(second, second_dir, number=20)
+        (second_dir / "live").rename(tmp_path / pushes.model_name(20))
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(20), 20, 20))
+        while model.num_loads < 2 and not deadline.wait(0.01):
+            assert not model.problem
+        _assert_equal(model.predict(_FEATURES), expected)
+    with raises("model_closed"):
+        model.predict(_FEATURES)
+
+
+def _rows(model, number, ids, dropped=(), name="words", dim=2, value=1.0):
+    return model.call(f"live_rows/{name}", {
+        "number": number, "ids": np.asarray(ids, np.int64), "rows": np.full([len(ids), dim], value, np.float32),
+        "dropped": np.asarray(dropped, np.int64)})
+
+
+def _commit(model, number, previous=None):
+    size = model.status()["dense_bytes"]
+    model.call("live_commit", {"number": number, "previous": number - 1 if previous is None else previous, "step": 1,
+                               "dense": np.zeros([size], np.uint8)})
+
+
+def _contents(model):
+    found = model.predict(_FEATURES)
+    return [found[name].tolist() for name in ("scores", "words")]
+
+
+def test_what_a_model_cannot_take_is_refused_and_changes_nothing(states):
+    """Pushes in a wrong order, bytes of another model, rows of another shape, an id twice."""
+    (first, first_dir), _ = states
+    with LiveModel(_export(first, first_dir)) as model:
+        before = _contents(model), model.status()
+        for wrong in (
+                lambda: _commit(model, 9), lambda: _commit(model, 7, previous=7), lambda: _rows(model, 7, [1]),
+                lambda: _rows(model, 8, [1], dim=3), lambda: _rows(model, 8, [1, 1]),
+                lambda: _rows(model, 8, [-2**63]), lambda: model.call("live_commit", {
+                    "number": 8, "previous": 7, "step": 1, "dense": np.zeros([3], np.uint8)})):
+            with raises("push_refused"):
+                wrong()
+        with raises("no_such_signature"):
+            model.predict(_FEATURES, "other")
+        with raises("wrong_inputs"):
+            model.predict({})
+        assert (_contents(model), model.status()) == before
+        _commit(model, 8)
+        assert model.status()["number"] == 8
+
+
+def test_room_ends_with_a_refusal_and_dropped_rows_make_room_after_a_commit(states, monkeypatch):
+    """A prediction that has found a row just before it was dropped reads no other id's row."""
+    monkeypatch.setattr(exporting, "_LEAST_ROWS", 1)
+    (first, first_dir), _ = states
+    with LiveModel(_export(first, first_dir, head_room=1.2, num_rows={"words": 25})) as model:
+        tables = json.loads(model.status()["tables"])
+        assert {name: table["capacity"] for name, table in tables.items()} == {"items": 30, "words": 30}
+        with raises("push_refused"):
+            _rows(model, 8, np.arange(11))
+        assert _rows(model, 8, np.arange(10))["used"] == 30
+        dropped = list(first.tables["words"])[:12]
+        assert _rows(model, 8, [], dropped)["used"] == 30
+        with raises("push_refused"):
+            _rows(model, 8, [100])
+        _commit(model, 8)
+        assert _rows(model, 9, np.arange(100, 111))["used"] == 29
+        words = model.predict(_FEATURES)["words"][:20]
+        kept = np.array([first.tables["words"][int(key)] for key in _WORD_IDS[12:20]])
+        np.testing.assert_array_equal(words[12:], kept)
+        assert not np.isin(words[:12], [1.0]).any() and (np.abs(words[:12]) <= 0.5).all()
+
+
+def test_the_index_is_rebuilt_after_many_drops(states, monkeypatch):
+    """Rows that come and go for long leave no marks that make searches fail."""
+    monkeypatch.setattr(live_table, "_MIN_REMOVED", 10)
+    (first, first_dir), _ = states
+    with LiveModel(_export(first, first_dir)) as model:
+        for number in range(8, 30):
+            ids = np.arange(number * 1000, number * 1000 + 500)
+            _rows(model, number, ids, ids - 1000, value=number)
+            _commit(model, number)
+        assert model.status()["used"] == [25, 20 + 500]
+        rows = model.predict(_FEATURES)["words"][:20]
+        np.testing.assert_array_equal(rows, np.array(list(first.tables["words"].values())))
+
+
+def test_each_prediction_while_pushes_commit_has_the_variables_of_one_push(states):
+    """Two variables with different ways of reading agree; rows are of pushes that came while it ran."""
+    (first, first_dir), _ = states
+    model_dir = _export(first, first_dir)
+    with LiveModel(model_dir) as model:
+        problems, numbers, stop = [], set(), threading.Event()
+
+        def read():
+            while not stop.is_set():
+                least = model.status()["step"]
+                found = model.predict(_FEATURES)
+                most = model.status()["step"]
+                bias, old, words = found["bias"], found["old"], found["words"][:20]
+                numbers.add(float(bias[0]))
+                if not ((bias == old).all() and (bias == bias[0]).all() and least <= bias[0] <= most):
+                    problems.append((bias, old))
+                if least > 8 and not ((words >= least) & (words <= most + 1)).all():
+                    problems.append((least, most, words))
+
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        state = State(8, [], [], np.random.default_rng(2))
+        for number in range(8, 150):
+            _rows(model, number, _WORD_IDS[:20], value=number + 1)
+            state.dense |= {"bias": np.float32(number + 1), "old": np.full([2], number + 1, np.float32)}
+            model.call("live_commit", {"number": number, "previous": number - 1, "step": number + 1,
+                                       "dense": _packed(state, model_dir)})
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        assert not problems and len(numbers) > 3
+
+
+def _with_summed(features, labels, mode, params):
+    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    (summed,) = tf.raw_ops.PartitionedCall(
+        args=[weights.handle], Tout=[tf.float32],
+        f=tf.function(lambda: tf.reduce_sum(weights)).get_concrete_function())
+    return ps_train.ModelSpec(predictions=tf.fill(tf.shape(features), summed))
+
+
+def test_a_variable_that_cannot_be_replaced_is_one_line(tmp_path):
+    """It is read within a function."""
+    path = str(tmp_path / "model.ckpt-1")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver().save(session, path)
+    with raises("variable_not_live") as caught:
+        exporting.write_live(path, str(tmp_path / "live"), Model("summed", _with_summed, {}), {},
+                             tf.TensorSpec([None], tf.float32), Version("", 0, {}, 1.5))
+    assert "weights" in str(caught.value)
+
+
+def test_a_plain_model_is_no_live_one(states, tmp_path):
+    """Nor is a folder without a model."""
+    (first, first_dir), _ = states
+    first.plain(first_dir)
+    with raises("model_not_live"):
+        LiveModel(str(first_dir / "plain"))
+    with raises("no_live_model"):
+        LiveModel(str(tmp_path))
