@@ -123,7 +123,7 @@ class Following:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
         for _ in range(_TRIES):
             state = trained.newest_state(self._config.train_dir)
-            if state is None or state == self._state:
+            if state is None or state == self._state or self._is_before(state):
                 return True
             try:
                 self._publisher.publish(state)
@@ -147,6 +147,11 @@ class Following:
         for sender in self._senders:
             sender.wake()
         return True
+
+    def _is_before(self, state: Source) -> bool:
+        """Returns whether a state is an earlier delta, as the newest cannot be read while it is written again."""
+        return self._state is not None and state.path == self._state.path and (
+            checkpoints.step_in_name(state.newest) < checkpoints.step_in_name(self._state.newest))
 
     def _end(self, ending: str) -> None:
         """Waits until the targets have the last push, for a bounded time, and says how it ended."""

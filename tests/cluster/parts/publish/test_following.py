@@ -105,3 +105,24 @@ def test_a_delta_that_is_removed_while_it_is_read_is_followed_by_the_next(traini
     assert len(removed) == 2
     monkeypatch.undo()
     assert_read(PushReader(tmp_path / "out"), training, has_dropped=False)
+
+
+def test_what_is_served_does_not_go_back_when_the_newest_delta_cannot_be_read(training, tmp_path, monkeypatch):
+    """It is passed over until it can be read again, as when it is written a second time."""
+    training.train()
+    training.save_delta()
+    early = contents.Source(training.base, contents.newest_sound_delta(training.base))
+    training.train(drops=False)
+    training.save_delta()
+    late, stop = contents.Source(training.base, contents.newest_sound_delta(training.base)), threading.Event()
+    states = [late, early, early]
+
+    def next_state(_):
+        if len(states) == 1:
+            stop.set()
+        return states.pop(0)
+
+    monkeypatch.setattr(following.trained, "newest_state", next_state)
+    with raises("stopped"):
+        _publish(training, tmp_path / "out", stop, publish_secs=0.1)
+    assert_read(PushReader(tmp_path / "out"), training, has_dropped=False)
