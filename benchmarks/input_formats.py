@@ -3,7 +3,8 @@
     data.clicks --> text, TFRecord     text --> .gz, .zst, Parquet     each is read to its end, in a process of its own
 
 Prints a table in Markdown: the median of alternating runs, with the least and the most, and the bytes of an example.
-The formats must give the same examples. It needs the extras `parquet` and `zstd`.
+The formats must give the same examples; TFRecord and "Parquet of ids" have ids in place of strings. It needs the extras
+`parquet` and `zstd`.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+
+import ps_train
 
 _ROW_GROUP_ROWS = 50_000
 
@@ -40,7 +44,18 @@ FORMATS = {
     "text, .zst": Format("data.criteo", "text.tsv.zst"),
     "TFRecord": Format("data.click_records", "records.tfrecord"),
     "Parquet": Format("data.parquet_files", "columns.parquet"),
+    "Parquet of ids": Format("benchmarks.input_formats", "ids.parquet"),
 }
+DEFAULT_PARAMS: dict[str, Any] = {}  # of the last one
+
+
+def input_fn(mode, params, shard):
+    """Reads lists of numbers and of ids, as records have them; the dataset of "Parquet of ids"."""
+    reader = ps_train.ParquetReader(
+        {"label": tf.float32, "numbers": tf.TensorSpec([13], tf.float32), "ids": tf.TensorSpec([26], tf.int64)},
+        lambda columns: ({"numbers": columns["numbers"], "ids": columns["ids"]}, columns["label"]))
+    ranges = ps_train.file_ranges(f"{params['data_dir']}/{params['eval_files']}", shard, mode, is_text=False)
+    return ps_train.range_batches(ranges, reader.read, 2048)
 
 
 def main() -> int:
@@ -51,11 +66,12 @@ def main() -> int:
     parser.add_argument("--measure", nargs=2, metavar=("FORMAT", "FOLDER"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        print(json.dumps(measure(*arguments.measure)))
+        print(json.dumps(measure(*arguments.measure, arguments.examples)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         write(folder, arguments.examples)
-        runs = [{name: _measured_apart(name, folder) for name in FORMATS} for _ in range(arguments.repeats)]
+        runs = [{name: _measured_apart(name, folder, arguments.examples) for name in FORMATS}
+                for _ in range(arguments.repeats)]
         sizes = {name: (pathlib.Path(folder) / form.file).stat().st_size for name, form in FORMATS.items()}
     if len(sums := {tuple(run[name]["sums"]) for run in runs for name in FORMATS}) != 1:
         sys.exit(f"the formats give different examples: {sums}")
@@ -89,36 +105,51 @@ def write(folder: str, num_examples: int) -> None:
         path / "text.tsv", pyarrow.csv.ReadOptions(column_names=names), pyarrow.csv.ParseOptions(delimiter="\t"),
         pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(categories, pyarrow.string())))
     pyarrow.parquet.write_table(table, path / "columns.parquet", row_group_size=_ROW_GROUP_ROWS)
+    batches = list(read("TFRecord", folder))
+    lists = {name: pyarrow.array([row for features, _ in batches for row in features[name]])
+             for name in ("numbers", "ids")}
+    table = pyarrow.table({"label": np.concatenate([labels for _, labels in batches]), **lists})
+    pyarrow.parquet.write_table(table, path / "ids.parquet", row_group_size=_ROW_GROUP_ROWS)
     (path / "schema.json").write_text(json.dumps({
         "label": names[0], "numbers": numbers, "categories": categories, "log_numbers": True}))
 
 
-def measure(name: str, folder: str) -> dict[str, Any]:
-    """Reads all examples of a format; returns the examples per CPU second of this process, and sums over them."""
+def read(name: str, folder: str, times: int = 1) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yields all batches of a format, so many times over."""
     plugin = importlib.import_module(FORMATS[name].dataset)
     params = {**plugin.DEFAULT_PARAMS, "data_dir": folder, "eval_files": FORMATS[name].file, "on_bad_record": "stop",
               "seed": 0, "batch_size": 512}
     threads = tf.ConfigProto(intra_op_parallelism_threads=1)
     with tf.Graph().as_default() as graph, tf.Session(graph=graph, config=threads) as session:
         iterator = tf.data.make_initializable_iterator(plugin.input_fn("eval", params, (0, 1)))
-        features, labels = iterator.get_next()
-        for _ in range(2):  # the first time, TensorFlow makes its threads and plans
-            start_secs = time.process_time()
+        batch = iterator.get_next()
+        for _ in range(times):
             session.run([iterator.initializer, tf.local_variables_initializer()])
-            num_examples, sums = 0, np.zeros(2, np.int64)
             with contextlib.suppress(tf.errors.OutOfRangeError):
                 while True:
-                    ids, its_labels, _ = session.run([features["ids"], labels, features["numbers"]])
-                    num_examples += len(ids)
-                    sums += [ids.sum(), int(its_labels.sum())]  # of ids, modulo 2^64
-        return {"examples_per_cpu_sec": num_examples / (time.process_time() - start_secs), "sums": sums.tolist()}
+                    yield session.run(batch)
 
 
-def _measured_apart(name: str, folder: str) -> dict[str, Any]:
+def measure(name: str, folder: str, num_examples: int) -> dict[str, Any]:
+    """Reads all examples of a format twice; returns how many of the second time a CPU second takes, and sums over both.
+
+    The first time, TensorFlow makes its threads and plans.
+    """
+    num_read, start_secs, sums = 0, 0.0, np.zeros(2, np.int64)
+    for features, labels in read(name, folder, times=2):
+        num_read += len(labels)
+        if num_read == num_examples:
+            start_secs = time.process_time()
+        sums += [features["ids"].sum(), int(labels.sum())]  # of ids, modulo 2^64
+    secs = time.process_time() - start_secs
+    return {"examples_per_cpu_sec": (num_read - num_examples) / secs, "sums": sums.tolist()}
+
+
+def _measured_apart(name: str, folder: str, num_examples: int) -> dict[str, Any]:
     """Returns what `measure` does in a new process."""
     ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.input_formats", "--measure", name, folder], stdout=subprocess.PIPE,
-        check=True)
+        [sys.executable, "-m", "benchmarks.input_formats", f"--examples={num_examples}", "--measure", name, folder],
+        stdout=subprocess.PIPE, check=True)
     return json.loads(ended.stdout.splitlines()[-1])
 
 
