@@ -211,7 +211,7 @@ class ServedGraph:
           CheckpointError: the tables are not those of the checkpoint.
           UserCodeError: model_fn does not predict.
         """
-        self.path = path
+        self.path: Any = path
         tf.train.create_global_step()
         self.inputs = add_input(make_input, path)
         tables = registry.install_registry([""], Frozen(learning_rate=0.0), self._table_maker(), refuses_ids=False)
@@ -227,7 +227,7 @@ class ServedGraph:
             if self._own_saver is None:
                 checkpoints.check_fits(path, self.dense)
         connection.connect_lookups()
-        self.tables = {store.spec.name: store for store in tables.all_stores()}
+        self.tables: dict[str, Any] = {store.spec.name: store for store in tables.all_stores()}
 
     def _table_maker(self) -> Callable[..., Any]:
         """Returns the function that makes the rows of a table."""

@@ -131,7 +131,7 @@ class LiveModel:
             if old is not None:
                 old.is_retired = True
             is_unused = old is not None and not old.num_calls
-        if is_unused:
+        if old is not None and is_unused:
             old.session.close()
 
     def predict(self, batch: Mapping[str, Any], signature: str = DEFAULT_SIGNATURE) -> dict[str, np.ndarray]:
@@ -142,7 +142,7 @@ class LiveModel:
         """
         return self.call(signature, batch)
 
-    def call(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def call(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the outputs of any signature.
 
         Raises:

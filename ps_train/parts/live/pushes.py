@@ -99,7 +99,7 @@ def number_in(name: str) -> int | None:
 
 def numbers(folder: str) -> list[int]:
     """Returns the numbers of all models and pushes in a folder, each once, in their order."""
-    return sorted({*map(number_in, os.listdir(folder))} - {None})
+    return sorted({number for number in map(number_in, os.listdir(folder)) if number is not None})
 
 
 def read_current(folder: str) -> Current | None:
@@ -189,7 +189,8 @@ def read_push(path: str) -> tuple[Begin, Iterator[Rows | bytes]]:
       PushError: the file is none of a push, or is damaged, or its end is missing.
       OSError: it cannot be read.
     """
-    first, last, num_records = {}, {}, 0
+    first: dict[str, Any] = {}
+    last, num_records = first, 0
     for record in _examples(path):
         first, last, num_records = first or record, record, num_records + 1
         try:

@@ -32,6 +32,8 @@ class LiveTable(Store):
       scope: of the names in the checkpoint.
     """
 
+    index: Any  # a HashIndex
+
     def __init__(self, spec: TableSpec, *, capacity: int, uid: str) -> None:
         """Adds the variables to the current graph.
 

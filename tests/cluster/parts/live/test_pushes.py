@@ -1,0 +1,52 @@
+"""The files of pushes: what is written is read, and of a damaged file nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_train.parts.live import pushes
+from ps_train.parts.live.pushes import Begin
+from tests.errors import raises
+
+_BEGIN = Begin(8, 7, "training", 90, 1e9 + 0.125, 1e9 - 5.5)
+_NO_IDS = np.zeros([0], np.int64)
+
+
+def _write(folder):
+    with pushes.writing_push(str(folder), _BEGIN) as writer:
+        writer.rows("a", np.array([3, -4]), np.array([[1, 2, 3], [4, 5, 6]], np.float32), np.array([9]))
+        writer.rows("a", _NO_IDS, np.zeros([0, 3], np.float32), np.array([10, 11]))
+        writer.dense(b"bytes")
+    return pushes.push_path(str(folder), 8)
+
+
+def test_a_push_is_read_as_it_was_written(tmp_path):
+    """Rows, dropped ids alone, bytes, and times to the millisecond."""
+    begin, contents = pushes.read_push(_write(tmp_path))
+    first, second, dense = contents
+    assert begin == _BEGIN
+    assert (first.table, first.ids.tolist(), first.rows.tolist(), first.dropped.tolist()) == (
+        "a", [3, -4], [[1, 2, 3], [4, 5, 6]], [9])
+    assert (second.ids.tolist(), second.rows.shape, second.dropped.tolist(), dense) == ([], (0, 3), [10, 11], b"bytes")
+
+
+@pytest.mark.parametrize("at", range(0, 400, 23))
+def test_a_damaged_push_is_refused_as_a_whole(tmp_path, at):
+    """One that was cut off anywhere, or in which a byte is wrong: before anything of it is returned."""
+    path = _write(tmp_path)
+    with open(path, "rb") as file:
+        whole = file.read()
+    assert len(whole) > 400
+    for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]):
+        with open(path, "wb") as file:
+            file.write(damaged)
+        with raises("push_damaged"):
+            pushes.read_push(path)
+
+
+def test_a_push_that_fails_leaves_no_file(tmp_path):
+    """Neither under its name nor under another."""
+    with pytest.raises(ZeroDivisionError), pushes.writing_push(str(tmp_path), _BEGIN):
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
