@@ -3,6 +3,7 @@
     a server   live_status: number 133 --> push 134, 135 of the folder: live_rows ..., live_commit
                another training, or a push that is no longer in the folder --> it needs the new version of the model
     a store    the names there --> the files that it lacks, then `CURRENT`; then the files that were removed here, go
+               a name that is no publisher's, as a checkpoint --> nothing is sent or removed
 
 A push that was sent in part is sent again from its beginning: rows are set, not added. After each error, the target is
 asked again for what it has.
@@ -13,11 +14,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Mapping
 from typing import Any, Callable
 
 import numpy as np
 
 from ps_train.parts.live import pushes
+from ps_train.parts.live.pushes import Current
 from ps_train.parts.object_store.store import ObjectStore, StoreError
 from ps_train.parts.publish.freshness import ServedAges
 from ps_train.parts.publish.publisher import last_path, published_files
@@ -149,23 +152,32 @@ class StoreSender(Sender):
         """Sends nothing yet."""
         super().__init__(target, publish_dir)
         self._store = store
+        self._sent: Current | None = None
+        self._put: set[str] = set()  # by this process: a file of an earlier folder may have another content
 
     def catch_up(self) -> str:
         """Uploads the files that the store lacks; `CURRENT` after what it names; then removes old ones."""
         current = pushes.read_current(self._dir)
-        if current is None:
-            return ""  # there is nothing to send yet
+        if current in (None, self._sent):
+            return ""  # there is nothing to send
         try:
             there = self._store.names(is_deep=True)
-            here = published_files(self._dir, current)
-            for name, size in here.items():
-                if there.get(name) != size:
-                    self._store.put(name, os.path.join(self._dir, name))
-            if self.number != current.last:
-                self._store.write(pushes.CURRENT, pushes.current_text(current).encode())
-                self._store.remove([name for name in there if name != pushes.CURRENT and name not in here])
-                self.number = current.last
-                self.freshness.served(pushes.read_push(last_path(self._dir, current))[0])
+            for name in there:
+                if name != pushes.CURRENT and pushes.number_in(name.partition("/")[0]) is None:
+                    return f"it has {name}, which no publisher wrote; give a folder of a store for the pushes alone"
+            self._send(current, there)
         except StoreError as error:
             raise TargetError(str(error)) from None
         return ""
+
+    def _send(self, current: Current, there: Mapping[str, int]) -> None:
+        here = published_files(self._dir, current)
+        for name, size in here.items():
+            if name not in self._put or there.get(name) != size:
+                self._store.put(name, os.path.join(self._dir, name))
+                self._put.add(name)
+        self._store.write(pushes.CURRENT, pushes.current_text(current).encode())
+        self._store.remove([name for name in there if name != pushes.CURRENT and name not in here])
+        self._put &= here.keys()
+        self._sent, self.number = current, current.last
+        self.freshness.served(pushes.read_push(last_path(self._dir, current))[0])

@@ -129,3 +129,47 @@ def test_a_store_has_what_the_folder_has(folder, tmp_path, fault):
     assert set(store.names(is_deep=True)) == {
         pushes.CURRENT, *(f"push-{number:010d}.tfrecord" for number in (3, 4, 5)),
         "model-0000000001/saved_model.pb", "model-0000000001/variables/variables.index"}
+
+
+def _store(tmp_path):
+    return new_store("file", tmp_path / "there")
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-7.index", "journal.jsonl", "best/model.ckpt-7.index"])
+def test_a_store_with_files_of_others_is_left_as_it_is(folder, tmp_path, name):
+    """As the train_dir of a training, given by mistake."""
+    store = _store(tmp_path)
+    store.write(name, b"kept")
+    sender = StoreSender("file:///there", folder, store)
+    assert name in sender.catch_up()
+    assert store.names(is_deep=True) == {name: 4}
+    store.remove([name])
+    assert sender.catch_up() == ""
+    assert sender.number == 6
+
+
+def test_a_new_folder_replaces_files_of_the_same_size_in_a_store(folder, tmp_path):
+    """Those of an earlier publisher, whose folder was emptied since."""
+    store = _store(tmp_path)
+    path = pushes.push_path(folder, 3)
+    name = os.path.basename(path)
+    store.write(name, bytes(os.path.getsize(path)))
+    assert StoreSender("file:///there", folder, store).catch_up() == ""
+    with open(path, "rb") as file:
+        assert store.read(name) == file.read()
+
+
+def test_a_store_gets_a_new_model_of_the_same_push_and_is_not_listed_when_nothing_is_new(folder, tmp_path, monkeypatch):
+    """`CURRENT` there names what that here does."""
+    store = _store(tmp_path)
+    sender = StoreSender("file:///there", folder, store)
+    sender.catch_up()
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "names", None)
+        assert sender.catch_up() == ""
+    os.makedirs(os.path.join(folder, pushes.model_name(6), "assets.extra"))
+    os.replace(pushes.push_path(folder, 6), pushes.push_path(
+        os.path.join(folder, pushes.model_name(6), "assets.extra"), 6))
+    pushes.write_current(folder, Current("t", pushes.model_name(6), 6, 6))
+    assert sender.catch_up() == ""
+    assert json.loads(store.read(pushes.CURRENT))["model"] == pushes.model_name(6)
