@@ -6,7 +6,8 @@
 The chief looks once a second. A piece is a new file, or what a file of lines has got since, up to its last line end;
 its time is that of the file's last change when it is found, or that of the look at which the growth is seen. The text
 names pieces with ranges to train on; of ranges that were done when the chief began the queue, it has only where each
-file ends. Range 0 is none, and counts as done from the beginning: the queue is never empty.
+file ends. A file is known by its whole path: the same name in another folder is another file. Range 0 is none, and
+counts as done from the beginning: the queue is never empty.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, PsTrainError
 from ps_train.parts.readers.file_ranges import GROWING_BYTES, FileRange
-from ps_train.parts.readers.files import fixed_folder, is_in_store, is_stream, is_unfinished, name_behind
+from ps_train.parts.readers.files import is_in_store, is_stream, is_unfinished, name_behind
 from ps_train.parts.sharding.range_plan import Extension, MisfitError
 
 _LAST_RANGES = 1000  # of which `freshness` knows how long they took
@@ -40,8 +41,8 @@ class _Content(NamedTuple):
 
     Attributes:
       until_secs: the latest time of a piece that is done and left out.
-      ends: name -> the byte up to which its pieces that are left out go.
-      pieces: (name, time in seconds since 1970, the first bytes of its ranges and their end).
+      ends: path -> the byte up to which its pieces that are left out go.
+      pieces: (path, time in seconds since 1970, the first bytes of its ranges and their end).
     """
 
     until_secs: float
@@ -62,7 +63,7 @@ class _Content(NamedTuple):
 
 
 class GrowingFiles:
-    """The files that match patterns, as one worker sees them. Names in texts begin with the number of the pattern."""
+    """The files that match patterns, as one worker sees them."""
 
     def __init__(self, patterns: Sequence[str], cut: Cut) -> None:
         """Looks at nothing yet.
@@ -78,7 +79,6 @@ class GrowingFiles:
             raise ConfigError("follow_in_store", f"--follow: got {stored}; it follows files on a disk, or of a file "
                               "system that TensorFlow knows; copy new files there, or leave the flag out")
         self.patterns, self._cut = patterns, cut
-        self._folders = [fixed_folder(pattern) for pattern in patterns]
         self._warned: set[str] = set()
         self._last_plan: tuple[str, list[FileRange]] | None = None
 
@@ -89,7 +89,7 @@ class GrowingFiles:
         return self._last_plan[1]
 
     def _make_plan(self, content: _Content) -> list[FileRange]:
-        ranges = [("", 0, 0)] + [(self._path(name), start, stop) for name, _, cuts in content.pieces
+        ranges = [("", 0, 0)] + [(path, start, stop) for path, _, cuts in content.pieces
                                  for start, stop in zip(cuts, cuts[1:])]
         return [FileRange(number, *fields, GROWING_BYTES) for number, fields in enumerate(ranges)]
 
@@ -126,28 +126,28 @@ class GrowingFiles:
                 else:
                     until_secs = max(until_secs, seen_secs)
         waiting = {name for name, _, _ in pieces}
-        ends = {name: end for name, end in ends.items() if name in waiting or tf.io.gfile.exists(self._path(name))}
+        ends = {name: end for name, end in ends.items() if name in waiting or tf.io.gfile.exists(name)}
         return _Content(until_secs, ends, pieces).text()
 
     def _new_pieces(self, ends: dict[str, int]) -> list[tuple[str, float, list[int]]]:
-        pieces, now_secs, seen = [], time.time(), set()
-        for index, pattern in enumerate(self.patterns):
-            for path in tf.io.gfile.glob(pattern):
-                name = name_behind(pattern, path)
-                if path in seen or is_unfinished(name):
+        pieces, now_secs = [], time.time()
+        for path in self._paths():
+            try:
+                stat = tf.io.gfile.stat(path)
+                if stat.is_directory or stat.length == ends.get(path, 0):
                     continue
-                seen.add(path)
-                key = f"{index}/{name}"
-                try:
-                    stat = tf.io.gfile.stat(path)
-                    if stat.is_directory or stat.length == ends.get(key, 0):
-                        continue
-                    if cuts := self._cuts(path, ends.get(key, 0), stat.length):
-                        changed_secs = now_secs if key in ends else min(now_secs, stat.mtime_nsec / 1e9)
-                        pieces.append((key, changed_secs, list(map(int, cuts))))
-                except (OSError, tf.errors.OpError, PsTrainError) as error:
-                    self._warn(path, f"{path} is not read: {getattr(error, 'strerror', None) or error}")
+                if cuts := self._cuts(path, ends.get(path, 0), stat.length):
+                    changed_secs = now_secs if path in ends else min(now_secs, stat.mtime_nsec / 1e9)
+                    pieces.append((path, changed_secs, list(map(int, cuts))))
+            except (OSError, tf.errors.OpError, PsTrainError) as error:
+                self._warn(path, f"{path} is not read: {getattr(error, 'strerror', None) or error}")
         return pieces
+
+    def _paths(self) -> Iterable[str]:
+        """Returns the files that match, each once, but for those that are being written."""
+        return dict.fromkeys(
+            path if "://" in path else os.path.abspath(path) for pattern in self.patterns
+            for path in tf.io.gfile.glob(pattern) if not is_unfinished(name_behind(pattern, path)))
 
     def _cuts(self, path: str, start: int, size: int) -> Sequence[int]:
         if size < start:
@@ -170,10 +170,6 @@ class GrowingFiles:
         if path not in self._warned:
             self._warned.add(path)
             _log.warning("input: %s", text)
-
-    def _path(self, name: str) -> str:
-        index, _, rest = name.partition("/")
-        return os.path.join(self._folders[int(index)], rest)
 
 
 class Freshness:

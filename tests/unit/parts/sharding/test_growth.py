@@ -63,6 +63,24 @@ def test_names_of_files_that_are_written_are_left_out(growing, tmp_path, name):
     assert growing.extend("").num_ranges == 1
 
 
+def test_the_same_name_in_another_folder_is_another_file(tmp_path, monkeypatch):
+    """As when each day has its own folder; what is left of the day before is still trained on."""
+    for day, lines in (("day1", "1\n2\n"), ("day2", "3\n4\n5\n")):
+        (tmp_path / day).mkdir()
+        (tmp_path / day / "train-0").write_text(lines)
+    cut = functools.partial(cuts_of_growth, is_text=True, has_header=False, range_bytes=2)
+    patterns = [f"{tmp_path}/{day}/train*" for day in ("day1", "day2")]
+    first, second = (GrowingFiles([pattern], cut) for pattern in patterns)
+    text = first.compacted(first.extend("").text, np.array([1, 1, 0]))
+    extension = second.extend(text)
+    assert read(extension.plan) == [b"2\n", b"3\n", b"4\n", b"5\n"]
+    assert GrowingFiles(patterns[::-1], cut).extend(extension.text).num_ranges == 0
+    done = second.compacted(extension.text, np.ones(5))
+    assert GrowingFiles(patterns, cut).extend(done).num_ranges == 0
+    monkeypatch.chdir(tmp_path / "day1")
+    assert GrowingFiles(["train*", "../day2/train*"], cut).extend(done).num_ranges == 0
+
+
 def test_a_file_that_shrank_or_is_gone_is_named(growing, tmp_path, caplog):
     """What was not trained on is given up when the chief starts again; what was trained on may go."""
     (tmp_path / "a.txt").write_text("1\n2\n3\n")
