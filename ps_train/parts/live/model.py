@@ -24,6 +24,7 @@ from ps_train.errors import ConfigError, UserCodeError
 from ps_train.parts.live import pushes
 from ps_train.parts.live.pushes import Current, PushError, Rows
 from ps_train.runtime import threads
+from ps_train.runtime.tensorflow_errors import reason
 
 DEFAULT_SIGNATURE = "serving_default"
 _END_SECS = 30.0  # for the push at hand
@@ -79,7 +80,7 @@ class LiveModel:
           folder: what `ps_train export --live` has written, or the --publish_dir of `ps_train publish`.
 
         Raises:
-          ConfigError: the folder has no live model.
+          ConfigError: the folder has no live model, or one that cannot be loaded.
           PushError: a push is damaged.
         """
         self.folder, self.problem, self.num_loads = folder, "", 0
@@ -90,11 +91,22 @@ class LiveModel:
         if os.path.exists(os.path.join(folder, "saved_model.pb")):
             self._load(folder)
         else:
-            self.update()
+            self._first_update()
             if self._loaded is None:
                 raise ConfigError("no_live_model", f"no live model in {folder!r}: neither saved_model.pb nor a "
                                   f"{pushes.CURRENT} that can be read; give the folder of `ps_train export --live` or "
                                   "the --publish_dir of `ps_train publish`")
+
+    def _first_update(self) -> None:
+        """Updates; once more if that fails, as a new version may have replaced the one that `CURRENT` named."""
+        with contextlib.suppress(OSError, tf.errors.OpError, ConfigError, PushError):
+            self.update()
+            return
+        try:
+            self.update()
+        except (OSError, tf.errors.OpError) as error:
+            raise ConfigError("model_unreadable", f"the live model in {self.folder!r} cannot be loaded: "
+                              f"{reason(error)}; a publisher that is started again replaces a damaged one") from None
 
     def __enter__(self) -> LiveModel:
         """Returns this model."""
@@ -127,7 +139,10 @@ class LiveModel:
     def _replace(self, loaded: _Loaded | None) -> None:
         """Lets later calls use another version; the calls at hand end with the old one, which is then closed."""
         with self._lock:
-            old, self._loaded = self._loaded, loaded
+            if loaded is not None and self._is_closing.is_set():
+                old = loaded  # it came too late
+            else:
+                old, self._loaded = self._loaded, loaded
             if old is not None:
                 old.is_retired = True
             is_unused = old is not None and not old.num_calls
@@ -221,7 +236,7 @@ class LiveModel:
                 problem = ""
             except (PushError, UserCodeError, ConfigError, OSError, tf.errors.OpError) as error:
                 problem = str(error)
-            if problem and problem != self.problem:
+            if problem and problem != self.problem and not self._is_closing.is_set():
                 _log.warning("%s: %s; trying again", self.folder, problem)
             self.problem = problem
 

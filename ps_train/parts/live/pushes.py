@@ -103,13 +103,17 @@ def numbers(folder: str) -> list[int]:
 
 
 def read_current(folder: str) -> Current | None:
-    """Returns what `CURRENT` says; None if it does not exist or is none of this format."""
+    """Returns what `CURRENT` says; None if it does not exist, is none of this format, or names what cannot be."""
     try:
         with open(os.path.join(folder, CURRENT), encoding="utf-8") as file:
             content = json.load(file)
-        return Current(**{name: content[name] for name in Current._fields}) if content["format"] == FORMAT else None
+        current = Current(**{name: content[name] for name in Current._fields})
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
+    is_sound = (content.get("format") == FORMAT and isinstance(current.training, str)
+                and type(current.model_number) is type(current.last) is int  # no bool
+                and 0 <= current.model_number <= current.last and current.model == model_name(current.model_number))
+    return current if is_sound else None
 
 
 def current_text(current: Current) -> str:
@@ -117,13 +121,23 @@ def current_text(current: Current) -> str:
     return json.dumps({"format": FORMAT, **current._asdict()})
 
 
+def sync(path: str) -> None:
+    """Returns when a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_current(folder: str, current: Current) -> None:
-    """Replaces `CURRENT`; what it names must be complete."""
+    """Replaces `CURRENT`; what it names must be complete, and on the disk."""
     path = os.path.join(folder, CURRENT)
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         file.write(current_text(current))
         file.flush()
         os.fsync(file.fileno())
+    sync(folder)  # the names of the pushes and the model
     os.replace(f"{path}.new", path)
 
 
@@ -164,6 +178,7 @@ def writing_push(folder: str, begin: Begin) -> Iterator[PushWriter]:
         yield writer
         writer.add("end", number=begin.number)
         writer.close()
+        sync(f"{path}.new")
         os.replace(f"{path}.new", path)
     except BaseException:
         writer.close()

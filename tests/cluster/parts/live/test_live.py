@@ -13,6 +13,7 @@ import pytest
 import ps_train
 from ps_train.parts.inference import serving
 from ps_train.parts.live import exporting, pushes
+from ps_train.parts.live import model as live_model
 from ps_train.parts.live import table as live_table
 from ps_train.parts.live.exporting import Version
 from ps_train.parts.live.model import LiveModel
@@ -228,6 +229,50 @@ def test_a_model_follows_a_folder(states, tmp_path):
         _assert_equal(model.predict(_FEATURES), expected)
     with raises("model_closed"):
         model.predict(_FEATURES)
+
+
+def _publish_first(state, folder, tmp_path):
+    """Writes a folder of a publisher with a model alone; returns the path of that."""
+    _export(state, folder)
+    (folder / "live").rename(tmp_path / pushes.model_name(7))
+    pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 7))
+    return tmp_path / pushes.model_name(7)
+
+
+def test_an_update_that_ends_after_close_leaves_it_closed(states, tmp_path):
+    """What it has loaded is closed at once."""
+    (first, first_dir), _ = states
+    path = _publish_first(first, first_dir, tmp_path)
+    model = LiveModel(str(tmp_path))
+    model.close()
+    late = live_model._Loaded(str(path))
+    model._replace(late)
+    with raises("model_closed"):
+        model.predict(_FEATURES)
+    with pytest.raises(RuntimeError, match="closed"):
+        late.run("live_status", {"probe": 0})
+
+
+def test_a_version_that_is_replaced_while_it_is_loaded_first_is_followed_by_the_next(states, tmp_path, monkeypatch):
+    """Once; a model that stays damaged is one line."""
+    (first, first_dir), _ = states
+    path = _publish_first(first, first_dir, tmp_path)
+    load, failures = live_model._Loaded, []
+
+    def failing(folder):
+        if len(failures) < 1:
+            failures.append(folder)
+            raise tf.errors.NotFoundError(None, None, "variables")
+        return load(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(live_model, "_Loaded", failing)
+        with LiveModel(str(tmp_path)) as model:
+            assert model.status()["number"] == 7
+    for file in (path / "variables").iterdir():
+        file.write_bytes(b"")
+    with raises("model_unreadable"):
+        LiveModel(str(tmp_path))
 
 
 def _rows(model, number, ids, dropped=(), name="words", dim=2, value=1.0):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from ps_train.parts.live import pushes
-from ps_train.parts.live.pushes import Begin
+from ps_train.parts.live.pushes import Begin, Current
 from tests.errors import raises
 
 _BEGIN = Begin(8, 7, "training", 90, 1e9 + 0.125, 1e9 - 5.5)
@@ -50,3 +52,22 @@ def test_a_push_that_fails_leaves_no_file(tmp_path):
     with pytest.raises(ZeroDivisionError), pushes.writing_push(str(tmp_path), _BEGIN):
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", [
+    {"model": "../../x"}, {"model": "model-0000000006"}, {"last": 6}, {"last": "9"}, {"model_number": None},
+    {"model_number": True}, {"model_number": -1}, {"training": 7}, {"format": 2}])
+def test_a_current_that_names_what_cannot_be_is_none(tmp_path, wrong):
+    """No other folder is loaded, and no later comparison fails."""
+    pushes.write_current(str(tmp_path), Current("t", pushes.model_name(7), 7, 9))
+    content = json.loads((tmp_path / pushes.CURRENT).read_text())
+    assert pushes.read_current(str(tmp_path)) == Current("t", pushes.model_name(7), 7, 9)
+    (tmp_path / pushes.CURRENT).write_text(json.dumps({**content, **wrong}))
+    assert pushes.read_current(str(tmp_path)) is None
+
+
+def test_a_current_that_is_no_dict_is_none(tmp_path):
+    """Nor what is no JSON."""
+    for text in ("[]", "7", "null", "{"):
+        (tmp_path / pushes.CURRENT).write_text(text)
+        assert pushes.read_current(str(tmp_path)) is None
