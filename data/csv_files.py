@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ps_train
-from ps_train.parts.readers.files import find_files
+from ps_train.parts.readers.files import find_files, is_growing
 
 from .tabular import pipeline
 from .tabular.features import category_ids, log_numbers
@@ -37,7 +37,8 @@ def prepare(params: Mapping[str, Any]) -> None:
 
 def _schema(params: Mapping[str, Any]) -> Schema:
     def first_line() -> str:
-        lines = pipeline.first_lines(find_files(pipeline.pattern(params, training=True))[0])
+        name = find_files(pipeline.pattern(params, training=True))[0]
+        lines = pipeline.first_lines(name, may_grow=is_growing())
         return lines[0].decode(errors="replace") if lines else ""
 
     return read_schema(pipeline.schema_path(params), first_line)

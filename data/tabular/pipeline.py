@@ -96,7 +96,7 @@ def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: b
     check_hash_buckets(params)
     names = [name for training in (True, False) for name in find_files(pattern(params, training))]
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
-        lines_by_file = list(pool.map(first_lines, names))
+        lines_by_file = list(pool.map(functools.partial(first_lines, may_grow=is_growing()), names))
     places, lines = [], []
     for name, file_lines in zip(names, lines_by_file):
         for number, line in list(enumerate(file_lines, 1))[int(has_header):]:
@@ -111,8 +111,11 @@ def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: b
             raise DataError("bad_record", f"{place}: {fault.decode(errors='replace')}")
 
 
-def first_lines(name: str) -> list[bytes]:
+def first_lines(name: str, *, may_grow: bool) -> list[bytes]:
     """Returns the first lines of a file, some kilobytes of them, without line breaks and byte order mark.
+
+    Args:
+      may_grow: whether a last line without a line end is none: what `is_growing` returns in the thread of the task.
 
     Raises:
       DataError: the file is compressed, or cannot be read.
@@ -126,7 +129,7 @@ def first_lines(name: str) -> list[bytes]:
         raise DataError("input_file_unreadable", f"{name}: {getattr(error, 'strerror', None) or error}") from error
     refuse_compressed(name, start)
     lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
-    if not lines[-1] or len(start) >= _CHECKED_BYTES or is_growing():
+    if not lines[-1] or len(start) >= _CHECKED_BYTES or may_grow:
         lines = lines[:-1]  # it may be incomplete
     return [line.removesuffix(b"\r") for line in lines]
 

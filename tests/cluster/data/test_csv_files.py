@@ -11,6 +11,7 @@ from data import csv_files
 from data.tabular.columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
 from data.tabular.features import category_ids
 from ps_train.errors import DataError
+from ps_train.parts.readers.files import growing
 from tests.cluster.data.reading import read_batches, read_examples
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -49,6 +50,17 @@ def test_columns_are_found_by_name_and_come_in_the_order_of_the_schema(write):
     np.testing.assert_array_equal(features["ids"], hashed(SITES, DEVICES))
     features, _ = read_examples(csv_files, "train", params, count=2)
     assert sorted(map(bytes, features["ids"])) == sorted(map(bytes, np.tile(hashed(SITES, DEVICES), (4, 1))))
+
+
+def test_a_last_line_that_is_being_written_is_not_checked(write, tmp_path):
+    """With --follow; without it the line is named."""
+    params = write()
+    with open(tmp_path / "train2.csv", "a") as file:
+        file.write("17,x5")
+    with growing():
+        csv_files.prepare(params)
+    with raises("bad_record"):
+        csv_files.prepare(params)
 
 
 def test_columns_may_be_in_the_schema(write):
