@@ -15,12 +15,13 @@ writes again what `CURRENT` does not name.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,7 @@ from ps_train.storage import checkpoints
 _RECORD_BYTES = 1 << 20  # of rows, in a record and so in a call of a target: gRPC's servers take 4 MB by default
 _EXTRA = "assets.extra"  # of a SavedModel, for files that TensorFlow does not look at
 _LAYOUT = "layout.json"
+_TEMPORARY = "temp-"
 _MOST_PUSHED = 4  # times the rows of the model, until a new version comes: no push is made while it is written
 _NO_IDS = np.zeros([0], np.int64)
 _log = logging.getLogger(__name__)
@@ -69,9 +71,15 @@ class Publisher:
       published: what readers of the folder have; None before the first model.
     """
 
-    def __init__(self, train_dir: str, publish_dir: str, export: Export) -> None:
-        """Reads what an earlier publisher has left in the folder; if that cannot be read, a new model comes first."""
-        self._train_dir, self._dir, self._export = train_dir, publish_dir, export
+    def __init__(
+        self, train_dir: str, publish_dir: str, export: Export, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Reads what an earlier publisher has left in the folder; if that cannot be read, a new model comes first.
+
+        Args:
+          check: called before `CURRENT` is replaced; raises an error if another publisher has the folder by now.
+        """
+        self._train_dir, self._dir, self._export, self._check = train_dir, publish_dir, export, check
         self._compared = ""  # the checkpoint all of whose rows were compared
         self.published = published_in(publish_dir)
 
@@ -81,6 +89,7 @@ class Publisher:
         Raises:
           CheckpointError: a file of it cannot be read.
           OSError: the folder cannot be written.
+          FolderLostError: `check` has raised it.
         """
         training = trained.training_id(self._train_dir)
         if self.published is None or self.published.current.training != training:
@@ -94,16 +103,15 @@ class Publisher:
         self._compared = state.path
 
     def _publish_changes(self, state: Source, step: int) -> None:
-        if state.path == self._compared and checkpoints.step_in_name(state.newest) >= step:
-            self._set(self._push(state, is_whole=False))
-            return
-        # A new publisher may know a later state than that of the checkpoint: what is served does not go back.
-        at_checkpoint = Source(state.path)
-        first = at_checkpoint if checkpoints.step_in_name(state.path) >= step else state
-        self._set(self._push(first, is_whole=True))
-        if first == at_checkpoint and self._pushed_bytes() > _MOST_PUSHED * self._model_bytes():
-            self._set(self._model(at_checkpoint, self.published.current.training, self.published.current.last, {}))
-        if first != state:
+        at_checkpoint, first = Source(state.path), None
+        if state.path != self._compared or checkpoints.step_in_name(state.newest) < step:
+            # A new publisher may know a later state than that of the checkpoint: what is served does not go back.
+            first = at_checkpoint if checkpoints.step_in_name(state.path) >= step else state
+            self._set(self._push(first, is_whole=True))
+            self._compared = state.path  # if the model fails, as on a full disk, the next try does not push all again
+            if first == at_checkpoint and self._pushed_bytes() > _MOST_PUSHED * self._model_bytes():
+                self._set(self._model(at_checkpoint, self.published.current.training, self.published.current.last, {}))
+        if state not in (at_checkpoint, first):
             self._set(self._push(state, is_whole=False))
 
     def _publish_model(self, state: Source, training: str) -> None:
@@ -128,9 +136,9 @@ class Publisher:
     def _model(self, state: Source, training: str, number: int, num_rows: Mapping[str, int]) -> Published:
         """Writes the model of a checkpoint, with its rows; tells no reader yet."""
         name = pushes.model_name(number)
-        temporary, path = os.path.join(self._dir, f"temp-{name}"), os.path.join(self._dir, name)
-        for remains in (temporary, path):  # of a publisher that was killed
-            shutil.rmtree(remains, ignore_errors=True)
+        temporary, path = os.path.join(self._dir, f"{_TEMPORARY}{name}"), os.path.join(self._dir, name)
+        for remains in (*glob.glob(os.path.join(glob.escape(self._dir), f"{_TEMPORARY}*")), path):
+            shutil.rmtree(remains, ignore_errors=True)  # of a publisher that was killed, or a full disk
         layout = self._export(state.path, temporary, training, number, num_rows)
         extra = os.path.join(temporary, _EXTRA)
         os.makedirs(extra, exist_ok=True)
@@ -140,12 +148,16 @@ class Publisher:
         tables = _write_push(extra, begin, empty, state, is_whole=True)
         with open(os.path.join(extra, _LAYOUT), "w", encoding="utf-8") as file:
             json.dump(layout._asdict(), file)
+        for folder, _, files in os.walk(temporary):
+            for written in (folder, *(os.path.join(folder, file) for file in files)):
+                pushes.sync(written)
         os.rename(temporary, path)
         return empty._replace(tables=tables)
 
     def _set(self, published: Published) -> None:
         """Tells the readers; removes what none of them needs: they have the last model, or the one before."""
         before = self.published
+        self._check()
         pushes.write_current(self._dir, published.current)
         self.published = published
         if before is not None and before.current.model != published.current.model:
@@ -205,10 +217,13 @@ def _model_push(publish_dir: str, current: Current) -> str:
 
 def _replay(path: str, tables: dict[str, PublishedTable]) -> Begin:
     begin, records = pushes.read_push(path)
+    parts: dict[str, list[tuple[np.ndarray, ...]]] = {}
     for record in records:
         if isinstance(record, pushes.Rows):
-            table = tables[record.table].without(record.dropped)
-            tables[record.table] = table.with_rows(record.ids, hash_rows(record.rows)) if len(record.ids) else table
+            parts.setdefault(record.table, []).append((record.ids, hash_rows(record.rows), record.dropped))
+    for name, of_table in parts.items():
+        ids, hashes, dropped = map(np.concatenate, zip(*of_table))  # an id comes once in a push
+        tables[name] = tables[name].without(dropped).with_rows(ids, hashes)
     return begin
 
 

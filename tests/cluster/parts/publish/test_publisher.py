@@ -213,5 +213,69 @@ def test_a_publisher_that_fails_in_the_midst_of_a_push_leaves_a_folder_that_can_
     assert_read(reader, training)
 
 
+def test_a_model_that_fails_is_not_tried_again_before_the_next_checkpoint(tmp_path, monkeypatch):
+    """As on a full disk: the push before it is served, and no other of all rows follows; remains are removed."""
+    monkeypatch.setattr(publishing, "_MOST_PUSHED", 0)
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out" / "temp-model-0000000099")
+    publisher, reader = Publisher(training.folder, str(tmp_path / "out"), make_export()), PushReader(tmp_path / "out")
+    training.train()
+    training.save()
+    publisher.publish(newest_state(training.folder))
+    assert not list((tmp_path / "out").glob("temp-*"))
+    training.train()
+    training.save()
+    with monkeypatch.context() as patched:
+        patched.setattr(publisher, "_export", _fail)
+        with pytest.raises(OSError, match="full"):
+            publisher.publish(newest_state(training.folder))
+        publisher.publish(newest_state(training.folder))
+        assert publisher.published.current.last == 2
+        training.train(drops=False)
+        training.save_delta()
+        publisher.publish(newest_state(training.folder))
+    assert_read(reader, training, has_dropped=False)
+    assert publisher.published.current.last == 3
+    training.train()
+    training.save()
+    publisher.publish(newest_state(training.folder))
+    assert_read(PushReader(tmp_path / "out"), training)
+    assert publisher.published.current.model == pushes.model_name(4)
+
+
+def test_a_publisher_whose_folder_was_taken_replaces_nothing(tmp_path):
+    """`CURRENT` stays that of the other one."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    training.train()
+    training.save()
+    Publisher(training.folder, str(tmp_path / "out"), make_export()).publish(newest_state(training.folder))
+    before = (tmp_path / "out" / pushes.CURRENT).read_bytes()
+    training.train()
+    training.save()
+    with pytest.raises(OSError, match="full"):
+        Publisher(training.folder, str(tmp_path / "out"), make_export(), _fail).publish(newest_state(training.folder))
+    assert (tmp_path / "out" / pushes.CURRENT).read_bytes() == before
+
+
+def test_replaying_a_push_of_many_records_takes_each_table_once(tmp_path, monkeypatch):
+    """So its time is linear in the records; what it finds is what the publisher knew."""
+    monkeypatch.setattr(publishing, "_RECORD_BYTES", 1)
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    publisher = Publisher(training.folder, str(tmp_path / "out"), make_export())
+    for _ in range(3):
+        training.train()
+        training.save()
+        publisher.publish(newest_state(training.folder))
+    merge, calls = publishing.PublishedTable.with_rows, []
+    monkeypatch.setattr(publishing.PublishedTable, "with_rows", lambda *args: calls.append(1) or merge(*args))
+    read = publishing.published_in(str(tmp_path / "out"))
+    assert len(calls) <= 3 * len(read.tables)
+    for name, table in publisher.published.tables.items():
+        np.testing.assert_array_equal(read.tables[name].ids, table.ids)
+        np.testing.assert_array_equal(read.tables[name].hashes, table.hashes)
+
+
 def _fail(*_):
     raise OSError(28, "full")
