@@ -140,14 +140,21 @@ class GrowingFiles:
                     changed_secs = now_secs if path in ends else min(now_secs, stat.mtime_nsec / 1e9)
                     pieces.append((path, changed_secs, list(map(int, cuts))))
             except (OSError, tf.errors.OpError, PsTrainError) as error:
-                self._warn(path, f"{path} is not read: {getattr(error, 'strerror', None) or error}")
+                self._warn(path, f"{path} is not read: {_reason(error)}")
         return pieces
 
     def _paths(self) -> Iterable[str]:
         """Returns the files that match, each once, but for those that are being written."""
-        return dict.fromkeys(
-            path if "://" in path else os.path.abspath(path) for pattern in self.patterns
-            for path in tf.io.gfile.glob(pattern) if not is_unfinished(name_behind(pattern, path)))
+        paths: dict[str, None] = {}
+        for pattern in self.patterns:
+            try:
+                found = tf.io.gfile.glob(pattern)
+            except (OSError, tf.errors.OpError) as error:
+                self._warn(pattern, f"{pattern} cannot be looked for now: {_reason(error)}")
+                continue
+            paths.update(dict.fromkeys(path if "://" in path else os.path.abspath(path) for path in found
+                                       if not is_unfinished(name_behind(pattern, path))))
+        return paths
 
     def _cuts(self, path: str, start: int, size: int) -> Sequence[int]:
         if size < start:
@@ -217,6 +224,10 @@ def watermark(text: str, done: np.ndarray) -> float | None:
       done: int32 [ranges], how often each was trained on.
     """
     return _watermark(_read(text).range_secs()[:len(done)], done)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _watermark(range_secs: np.ndarray, done: np.ndarray) -> float | None:

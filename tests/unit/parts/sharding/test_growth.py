@@ -13,6 +13,7 @@ from ps_train.parts.readers.file_ranges import cuts_of_growth
 from ps_train.parts.sharding import growth
 from ps_train.parts.sharding.growth import Freshness, GrowingFiles
 from tests.errors import raises
+from tests.tensorflow_mode import tf
 
 
 @pytest.fixture
@@ -79,6 +80,27 @@ def test_the_same_name_in_another_folder_is_another_file(tmp_path, monkeypatch):
     assert GrowingFiles(patterns, cut).extend(done).num_ranges == 0
     monkeypatch.chdir(tmp_path / "day1")
     assert GrowingFiles(["train*", "../day2/train*"], cut).extend(done).num_ranges == 0
+
+
+@pytest.mark.parametrize("error", [OSError(116, "Stale"), tf.errors.PermissionDeniedError(None, None, "no")])
+def test_a_folder_that_cannot_be_listed_now_is_looked_at_again(growing, tmp_path, monkeypatch, caplog, error):
+    """One warning tells; files of other patterns are found."""
+    (tmp_path / "a.txt").write_text("1\n")
+    glob = tf.io.gfile.glob
+
+    def failing(pattern):
+        if "other" in pattern:
+            raise error
+        return glob(pattern)
+
+    growing.patterns = [f"{tmp_path}/other/*", *growing.patterns]
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.io.gfile, "glob", failing)
+        assert growing.extend(growing.extend("").text).num_ranges == 0
+    assert caplog.text.count("other/*") == 1
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "b").write_text("1\n")
+    assert growing.extend("").num_ranges == 2
 
 
 def test_a_file_that_shrank_or_is_gone_is_named(growing, tmp_path, caplog):
