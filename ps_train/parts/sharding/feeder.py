@@ -202,7 +202,7 @@ class RangeFeeder:
           BlackboardError: ps 0 does not answer.
         """
         if numbers := self._queue.give_back():
-            _log.info("returning ranges to the queue: %s", self._local.describe(numbers))
+            _log.info("returning ranges to the queue: %s", self._description(numbers))
 
     def release_silent(self) -> None:
         """Returns the ranges of silent workers to the queue.
@@ -212,9 +212,8 @@ class RangeFeeder:
         """
         self._released_secs = clock.now()
         for worker, numbers in self._queue.release_silent().items():
-            self._know(max(numbers))
             _log.warning("%s: no heartbeat for %g s; reassigning its ranges: %s", self._cluster.worker_name(worker),
-                         self._silent_secs, self._local.describe(numbers))
+                         self._silent_secs, self._description(numbers))
 
     def look_around(self) -> None:
         """Returns the ranges of silent workers to the queue; the chief also looks for new data, once a second.
@@ -247,6 +246,14 @@ class RangeFeeder:
         """Makes the range of a number known; new data may have come since the last look at the plan on ps 0."""
         if number >= len(self._local.plan):
             self._local.adopt(self._queue.plan())
+
+    def _description(self, numbers: Sequence[int]) -> str:
+        """Returns ranges of the queue as text; no more than their numbers if ps 0 does not tell what is new."""
+        try:
+            self._know(max(numbers))
+        except BlackboardError as error:
+            return f"number {', '.join(map(str, sorted(numbers)))}; how many bytes is not known ({error})"
+        return self._local.describe(numbers)
 
     def _feed(self, session: tf.Session, stop: threading.Event) -> None:
         num_errors, pause_secs = 0, 0.0
