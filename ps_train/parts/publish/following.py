@@ -16,11 +16,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import CheckpointError, ConfigError, StoppedError
+from ps_train.errors import CheckpointError, ConfigError, PsTrainError, StoppedError
 from ps_train.parts.control.history import PUBLISH_NAME
 from ps_train.parts.live.exporting import make_export
 from ps_train.parts.object_store.flags import protocol_of
@@ -29,7 +29,7 @@ from ps_train.parts.publish import trained
 from ps_train.parts.publish.flags import PublishConfig, split_targets
 from ps_train.parts.publish.freshness import ServedAges
 from ps_train.parts.publish.publisher import Publisher
-from ps_train.parts.publish.sending import Sender, ServerSender, StoreSender
+from ps_train.parts.publish.sending import Sender, ServerSender, StoreSender, close_all
 from ps_train.parts.publish.targets import make_call
 from ps_train.parts.tables.contents import Source
 from ps_train.runtime import logs, waits
@@ -51,20 +51,19 @@ def publish_until_done(config: PublishConfig, stop: threading.Event) -> None:
 
     Raises:
       ConfigError: the folder cannot be written, or another publisher has it; there is no checkpoint to publish once.
-      PsTrainError: the model cannot be exported, or is of another training.
+      PsTrainError: the model cannot be exported, or is of another training; publishing once has failed three times.
       StoppedError: `stop` was set.
     """
     setup.prepare_tensorflow(config.tf_log)
     _make_folder(config.publish_dir)
-    with _locked(config.publish_dir, stop):
+    with _locked(config.publish_dir, stop) as lock:
         senders = [_make_sender(target, config) for target in split_targets("--targets", config.targets)]
         for sender in senders:
             sender.start()
         try:
-            Following(config, senders, stop).run()
+            Following(config, senders, stop, lock.check).run()
         finally:
-            for sender in senders:
-                sender.close(config.target_timeout_secs)
+            close_all(senders, config.target_timeout_secs)
 
 
 def _make_sender(target: str, config: PublishConfig) -> Sender:
@@ -82,10 +81,11 @@ def _make_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _locked(folder: str, stop: threading.Event) -> Iterator[None]:
+def _locked(folder: str, stop: threading.Event) -> Iterator[FolderLock]:
+    lock = FolderLock(folder, _SILENT_SECS, stop)
     try:
-        with FolderLock(folder, _SILENT_SECS, stop).holding():
-            yield
+        with lock.holding():
+            yield lock
     except ConfigError as error:
         if error.code != "train_dir_in_use":
             raise
@@ -96,23 +96,33 @@ def _locked(folder: str, stop: threading.Event) -> Iterator[None]:
 class Following:
     """Follows one train_dir."""
 
-    def __init__(self, config: PublishConfig, senders: Sequence[Sender], stop: threading.Event) -> None:
-        """Has published nothing yet."""
+    def __init__(
+        self, config: PublishConfig, senders: Sequence[Sender], stop: threading.Event, check: Callable[[], None]
+    ) -> None:
+        """Has published nothing yet; `check` raises an error if another publisher has taken the folder."""
         self._config, self._senders, self._stop = config, senders, stop
-        self._publisher = Publisher(config.train_dir, config.publish_dir, make_export(config))
+        self._publisher = Publisher(config.train_dir, config.publish_dir, make_export(config), check)
         self._freshness = ServedAges()
         self._state: Source | None = None  # the one that was published last
         self._status: Mapping[str, Any] = {}
+        self._problem = ""  # of the last try that failed
+        self._is_status_lost = False
 
     def run(self) -> None:
         """Publishes each new state, the last one in any case; raises as `publish_until_done` does."""
-        awaited = waits.Reminder(f"a checkpoint in {self._config.train_dir}")
+        awaited, num_failed = waits.Reminder(f"a checkpoint in {self._config.train_dir}"), 0
         while True:
             ending = trained.final_ending(self._config.train_dir)  # before the state: else the last one could be missed
             is_done = self._publish_new()
             self._write_status()
             if is_done and (ending or self._config.once):
                 break
+            num_failed = 0 if is_done else num_failed + 1
+            if self._config.once and num_failed >= _TRIES:
+                raise PsTrainError("publish_failed", f"publishing has failed {_TRIES} times: {self._problem}; mend "
+                                   "that, then run the same command again")
+            if not is_done:
+                _log.warning("%s; the next try is in %g s", self._problem, _PAUSE_SECS)
             if self._state is None:
                 awaited.remind()
             if self._stop.wait(self._config.publish_secs if is_done else _PAUSE_SECS):
@@ -123,9 +133,11 @@ class Following:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
         for _ in range(_TRIES):
             state = trained.newest_state(self._config.train_dir)
-            if state is None or state == self._state or self._is_before(state):
+            if state is None:
                 return True
             try:
+                if not self._is_new(state):
+                    return True
                 self._publisher.publish(state)
                 break
             except _FAILURES as error:
@@ -133,12 +145,11 @@ class Following:
                 if is_there and isinstance(error, CheckpointError):
                     raise
                 if is_there:
-                    _log.warning("cannot publish %s: %s; the next try is in %g s", state.newest, reason(error),
-                                 _PAUSE_SECS)
+                    self._problem = f"cannot publish {state.newest}: {reason(error)}"
                     return False
         else:
-            _log.warning("%s and others were removed while they were read, as newer ones came; give the training a "
-                         "longer --save_delta_secs; the next try is in %g s", state.newest, _PAUSE_SECS)
+            self._problem = (f"{state.newest} and others were removed while they were read, as newer ones came; give "
+                             "the training a longer --save_delta_secs")
             return False
         self._state = state
         begin = self._publisher.published.begin
@@ -148,10 +159,20 @@ class Following:
             sender.wake()
         return True
 
-    def _is_before(self, state: Source) -> bool:
-        """Returns whether a state is an earlier delta, as the newest cannot be read while it is written again."""
-        return self._state is not None and state.path == self._state.path and (
-            checkpoints.step_in_name(state.newest) < checkpoints.step_in_name(self._state.newest))
+    def _is_new(self, state: Source) -> bool:
+        """Returns whether a state was not published.
+
+        An earlier delta does not count, as the newest one cannot be read while it is written again; nor, for a new
+        publisher, does any state before the one that is published. All states of another training are new.
+        """
+        published = self._publisher.published
+        if published is None or published.current.training != trained.training_id(self._config.train_dir):
+            return True
+        step = checkpoints.step_in_name(state.newest)
+        if self._state is None:
+            return step >= published.begin.step
+        return state != self._state and not (
+            state.path == self._state.path and step < checkpoints.step_in_name(self._state.newest))
 
     def _end(self, ending: str) -> None:
         """Waits until the targets have the last push, for a bounded time, and says how it ended."""
@@ -185,6 +206,9 @@ class Following:
             with open(f"{path}.new", "w", encoding="utf-8") as file:
                 json.dump(status, file)
             os.replace(f"{path}.new", path)
-            self._status = status
+            self._status, self._is_status_lost = status, False
         except OSError as error:
-            _log.warning("cannot write %s: %s", path, error.strerror)
+            if not self._is_status_lost:
+                _log.warning("cannot write %s: %s; `ps_train status` does not show what is published", path,
+                             error.strerror)
+            self._is_status_lost = True

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -67,11 +68,15 @@ class Sender:
         """Says that there is a new push."""
         self._wake.set()
 
-    def close(self, timeout_secs: float) -> None:
-        """Ends the thread after the call at hand, which is waited for as long as this."""
+    def end(self) -> None:
+        """Says that the thread ends after the call at hand."""
         self._is_closing.set()
         self._wake.set()
-        self._thread.join(timeout_secs)
+
+    def join(self, timeout_secs: float) -> None:
+        """Waits for the end of the thread, if it was started, for at most this long."""
+        if self._thread is not None:
+            self._thread.join(timeout_secs)
 
     def has(self, number: int) -> bool:
         """Returns whether the target has this push and all before."""
@@ -97,6 +102,15 @@ class Sender:
         if self.problem and not problem and self.number is not None:
             _log.info("target %s has push %d", self.target, self.number)
         self.problem = problem
+
+
+def close_all(senders: Sequence[Sender], timeout_secs: float) -> None:
+    """Ends the threads after the calls at hand, which are waited for, all together, for at most this long."""
+    for sender in senders:
+        sender.end()
+    end_secs = time.monotonic() + timeout_secs
+    for sender in senders:
+        sender.join(max(0.0, end_secs - time.monotonic()))
 
 
 class ServerSender(Sender):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 
 import numpy as np
@@ -126,3 +127,69 @@ def test_what_is_served_does_not_go_back_when_the_newest_delta_cannot_be_read(tr
     with raises("stopped"):
         _publish(training, tmp_path / "out", stop, publish_secs=0.1)
     assert_read(PushReader(tmp_path / "out"), training, has_dropped=False)
+
+
+def _begin_journal(training, life):
+    with open(os.path.join(training.folder, "journal.jsonl"), "w", encoding="utf-8") as file:
+        file.write(json.dumps({"time": life, "event": "start"}) + "\n")
+
+
+def _following(training, folder, **flags):
+    config = PublishConfig(train_dir=training.folder, publish_dir=str(folder), **flags)
+    folder.mkdir(exist_ok=True)
+    return following.Following(config, [], threading.Event(), lambda: None)
+
+
+def test_another_training_at_lower_steps_is_noticed(training, tmp_path):
+    """In the same train_dir, emptied meanwhile, with a checkpoint of the same step and an earlier delta."""
+    _begin_journal(training, 1)
+    step = training.step
+    training.train()
+    training.train()
+    training.save_delta()
+    publishing = _following(training, tmp_path / "out")
+    assert publishing._publish_new()
+    for name in os.listdir(training.folder):
+        os.remove(os.path.join(training.folder, name))
+    _begin_journal(training, 2)
+    training.step = step
+    training.train(drops=False)
+    training.step = step
+    training.save()
+    assert publishing._publish_new()
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
+def test_a_new_publisher_does_not_go_back_when_the_newest_delta_cannot_be_read(training, tmp_path, monkeypatch):
+    """Only the step of what is published tells it."""
+    training.train()
+    training.save_delta()
+    early = contents.Source(training.base, contents.newest_sound_delta(training.base))
+    training.train(drops=False)
+    training.save_delta()
+    _publish(training, tmp_path / "out", once=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(following.trained, "newest_state", lambda _: early)
+        _publish(training, tmp_path / "out", once=True)
+    assert_read(PushReader(tmp_path / "out"), training, has_dropped=False)
+
+
+def test_publishing_once_ends_when_it_fails_again_and_again(training, tmp_path, monkeypatch):
+    """As on a full disk."""
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(following, "_PAUSE_SECS", 0.01)
+    monkeypatch.setattr(following.Publisher, "publish", fail)
+    with raises("publish_failed"):
+        _publish(training, tmp_path / "out", once=True)
+
+
+def test_a_train_dir_that_cannot_be_written_is_warned_of_once(training, tmp_path, caplog):
+    """The states are published all the same."""
+    os.mkdir(os.path.join(training.folder, "publish.json.new"))
+    publishing = _following(training, tmp_path / "out")
+    publishing._publish_new()
+    for _ in range(3):
+        publishing._write_status()
+    assert sum("publish.json" in record.getMessage() for record in caplog.records) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from ps_train.parts.live import pushes
 from ps_train.parts.live.pushes import Begin, Current
 from ps_train.parts.object_store.store import StoreError
-from ps_train.parts.publish.sending import ServerSender, StoreSender
+from ps_train.parts.publish.sending import ServerSender, StoreSender, close_all
 from ps_train.parts.publish.targets import TargetError
 from tests.live_server import LiveServer
 from tests.unit.parts.object_store.stores import FaultyStore, new_store
@@ -103,7 +105,7 @@ def test_a_thread_sends_until_it_is_closed(folder):
     pushes.write_current(folder, Current("t", pushes.model_name(1), 1, 7))
     while not sender.has(7):
         sender.wake()
-    sender.close(10)
+    close_all([sender], 10)
     assert server.commits == [2, 3, 4, 5, 6, 7]
 
 
@@ -173,3 +175,16 @@ def test_a_store_gets_a_new_model_of_the_same_push_and_is_not_listed_when_nothin
     pushes.write_current(folder, Current("t", pushes.model_name(6), 6, 6))
     assert sender.catch_up() == ""
     assert json.loads(store.read(pushes.CURRENT))["model"] == pushes.model_name(6)
+
+
+def test_all_targets_end_at_the_same_time(folder):
+    """A thread whose call hangs delays no other, and all of them are waited for together."""
+    release, waited = threading.Event(), []
+    senders = [ServerSender(f"{name}:1/m", folder, lambda *_: release.wait(60)) for name in "abc"]
+    for sender in senders:
+        sender.start()
+        sender.join = lambda secs: waited.append(secs) or time.sleep(0.05)
+    close_all(senders, 0.08)
+    release.set()
+    assert waited == sorted(waited, reverse=True) and waited[0] <= 0.08 and waited[-1] == 0
+    assert all(sender._is_closing.is_set() for sender in senders)
