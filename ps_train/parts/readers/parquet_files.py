@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, DataError
-from ps_train.parts.readers.files import is_in_store, open_buffered
+from ps_train.parts.readers.files import is_in_store, open_buffered, size_of
 
 PARQUET = ".parquet"  # by its name a file is cut at its row groups
 
@@ -71,19 +71,23 @@ def _check_columns(name: str, file: Any, columns: Sequence[str]) -> None:
 
 def chunks(
     name: str, start: int, stop: int, columns: Sequence[ArrowColumn], chunk_rows: int,
-    check: Callable[[Mapping[str, np.ndarray]], None],
+    check: Callable[[Mapping[str, np.ndarray]], None], file_bytes: int = -1,
 ) -> Iterator[Mapping[str, np.ndarray]]:
     """Yields the columns of the row groups that begin in [start, stop), some rows at a time.
 
     Args:
       chunk_rows: rows at a time, at most.
       check: is called with what is to be yielded, and raises DataError if it is malformed.
+      file_bytes: the size that the file had when its ranges were made; below 0 if that is not known.
 
     Raises:
       DataError: the file is damaged or has changed, or a column does not fit.
       ConfigError: pyarrow is not installed.
     """
     with opened(name) as file:
+        if 0 <= file_bytes != (size := size_of(name)):
+            raise DataError("input_file_changed", f"{name}: got {size} bytes, expected {file_bytes}; the file has "
+                            "changed since training began, start again")
         _check_columns(name, file, [column.name for column in columns])
         positions = _positions(file)
         groups = [number for number, position in positions.items() if start <= position < stop]

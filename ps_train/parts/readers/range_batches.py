@@ -154,12 +154,13 @@ class ParquetReader:
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
         """Returns a dataset of chunks."""
-        def columns_of(name: str, start: Any, stop: Any) -> Iterator[Mapping[str, Any]]:
-            return parquet_files.chunks(name, int(start), int(stop), self._columns, _CHUNK_ROWS, self._check)
+        def columns_of(name: str, start: Any, stop: Any, file_bytes: Any) -> Iterator[Mapping[str, Any]]:
+            return parquet_files.chunks(
+                name, int(start), int(stop), self._columns, _CHUNK_ROWS, self._check, int(file_bytes))
 
         columns = file_texts.from_stream(
             file_range.file, tf.constant(True), columns_of, self._errors, self._specs, file_range.start,
-            file_range.stop)
+            file_range.stop, file_range.file_bytes)
         return columns.map(_traced(self._parse))
 
 

@@ -178,6 +178,10 @@ def test_a_file_that_is_damaged_or_has_changed_is_one_line(folder):
     write(f"{folder}/after.parquet", {"more": np.arange(ROWS), **numbers(0)}, row_group_size=100)
     with raises("input_file_changed"):
         list(parquet_files.chunks(f"{folder}/after.parquet", position, 10**9, columns, 100, check=lambda chunk: None))
+    whole = plan_ranges(f"{folder}/before.parquet", is_text=False)[0]
+    with raises("input_file_changed"):
+        list(parquet_files.chunks(f"{folder}/after.parquet", whole.start, whole.stop, columns, 100,
+                                  check=lambda chunk: None, file_bytes=whole.file_bytes))
     with raises("input_file_missing"):
         list(parquet_files.chunks(f"{folder}/other.parquet", 0, 10**9, columns, 100, check=lambda chunk: None))
 
