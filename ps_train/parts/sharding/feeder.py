@@ -26,7 +26,9 @@ from ps_train.runtime import clock, threads
 
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
-_RELEASE_SECS, _LOOK_SECS = 1.0, 1.0
+_RELEASE_SECS = 1.0
+# The chief looks for new data that often; less often while a look takes long, as the text of what it knows grows.
+_LOOK_SECS, _MOST_LOOK_SECS, _LOOK_PAUSES = 1.0, 30.0, 20.0
 _CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/sessions.py
 # In a row; then the input ends for now: a step that waits for it would not see that a ps is lost.
 _MAX_ERRORS = 3
@@ -143,6 +145,7 @@ class RangeFeeder:
         self._has_ended = False
         self._misfit: ConfigError | None = None  # this worker lacks files of a new chief
         self._released_secs = self._looked_secs = 0.0
+        self._look_pause_secs = _LOOK_SECS
         self._grown_secs = clock.now()
         self.freshness = Freshness()
         self._stop = clock.event()
@@ -218,11 +221,14 @@ class RangeFeeder:
     def look_around(self) -> None:
         """Returns the ranges of silent workers to the queue; the chief also looks for new data, once a second.
 
+        While a look takes longer than 1/20 s, it waits 20 times as long between two, but no more than 30 s.
+
         Raises:
           BlackboardError: ps 0 does not answer.
         """
         self.release_silent()
-        if not (self._cluster.is_chief and self._local.growing) or clock.now() - self._looked_secs < _LOOK_SECS:
+        if not (self._cluster.is_chief and self._local.growing) or (
+                clock.now() - self._looked_secs < self._look_pause_secs):
             return
         self._looked_secs = clock.now()
         extension = self._local.extended(self._local.plan_text)
@@ -236,11 +242,13 @@ class RangeFeeder:
         done = self._queue.state().done
         if len(done) == len(self._local.plan):
             self.freshness.note(self._local.plan_text, done)
+        self._look_pause_secs = min(_MOST_LOOK_SECS, max(
+            _LOOK_SECS, _LOOK_PAUSES * (clock.now() - self._looked_secs)))
 
     @property
     def idle_secs(self) -> float:
-        """For how long the chief has found no new data."""
-        return clock.now() - self._grown_secs
+        """For how long the chief has found no new data, at its last look."""
+        return self._looked_secs - self._grown_secs
 
     def _know(self, number: int) -> None:
         """Makes the range of a number known; new data may have come since the last look at the plan on ps 0."""

@@ -10,6 +10,8 @@ from ps_train.errors import BlackboardError
 from ps_train.parts.readers.file_ranges import FileRange
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import LocalRanges
+from ps_train.parts.sharding.range_plan import Extension
+from ps_train.runtime import clock
 
 PLAN = [FileRange(number, "a", 10 * number, 10 * number + 10, -1) for number in range(9)]
 
@@ -34,3 +36,30 @@ def test_ranges_of_new_data_are_named_when_a_worker_returns_them(feeder, caplog,
     feeder.release_silent()
     assert "number 3, 8" in caplog.text and "number 8" in caplog.text
     assert ("of 20 bytes" in caplog.text) == answers
+
+
+def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch):
+    """20 times as long as the last look, between 1 and 30 s; what it did not look at does not count as idle."""
+    time = mock.Mock(secs=1000.0, look_secs=0.01)
+    monkeypatch.setattr(clock, "now", lambda: time.secs)
+
+    def extended(text):
+        time.secs += time.look_secs
+        return Extension(PLAN, text, 0, 0)
+
+    feeder._local.extended = mock.Mock(side_effect=extended)
+    feeder._queue.state.return_value = mock.Mock(done=())
+    feeder._queue.release_silent.return_value = {}
+    feeder._grown_secs = time.secs
+    for look_secs, pause_secs in [(0.01, 1.0), (0.5, 10.0), (9.0, 30.0)]:
+        time.look_secs = look_secs
+        feeder.look_around()
+        num_looks, looked_secs = feeder._local.extended.call_count, time.secs - look_secs
+        assert feeder.idle_secs == pytest.approx(looked_secs - 1000.0)
+        time.secs = looked_secs + pause_secs - 0.1
+        feeder.look_around()
+        assert feeder._local.extended.call_count == num_looks
+        assert feeder.idle_secs == pytest.approx(looked_secs - 1000.0)
+        time.secs += 0.2
+    feeder.look_around()
+    assert feeder._local.extended.call_count == num_looks + 1
