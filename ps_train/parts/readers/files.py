@@ -129,11 +129,13 @@ def open_stream(name: str) -> Iterator[IO[bytes]]:
     """Opens a file for reading from its beginning on, with read-ahead; decompresses it if its name ends in .gz or .zst.
 
     Raises:
-      DataError: it is damaged.
+      DataError: it is damaged, missing or cannot be read.
       ConfigError: it is compressed with zstd, and no package for that is installed.
     """
-    opened = _StoreFile(name, size_of(name), is_stream=True) if is_in_store(name) else _RawFile(open_bytes(name))
-    with opened, io.BufferedReader(opened, _BLOCK_BYTES) as file:
+    with _one_line_errors(name), contextlib.ExitStack() as stack:
+        opened = stack.enter_context(_StoreFile(name, size_of(name), is_stream=True) if is_in_store(name) else
+                                     _RawFile(open_bytes(name)))
+        file = stack.enter_context(io.BufferedReader(opened, _BLOCK_BYTES))
         kind = compression_of(file.peek(_MARK_BYTES)[:_MARK_BYTES]) if is_stream(name) else None
         if kind not in STREAM_NAMES:
             yield file
@@ -163,17 +165,26 @@ def read_range(name: str, start: int, stop: int) -> bytes:
     if is_in_store(name):
         content = _asked(name, lambda files, path: files.cat_file(path, start=start, end=stop))
     else:
-        try:
-            with open_bytes(name) as file:
-                file.seek(start)
-                content = file.read(stop - start)
-        except (FileNotFoundError, tf.errors.NotFoundError):
-            raise DataError("input_file_missing", f"{name}: no such file any more, and it was not read yet; "
-                            "restore it, or start again without it") from None
+        with _one_line_errors(name), open_bytes(name) as file:
+            file.seek(start)
+            content = file.read(stop - start)
     if len(content) != stop - start:
         raise DataError("input_file_changed", f"{name}: got {len(content)} of the bytes {start} to {stop}; the file "
                         "has changed since training began, start again")
     return content
+
+
+@contextlib.contextmanager
+def _one_line_errors(name: str) -> Iterator[None]:
+    """Makes errors of the file system DataErrors."""
+    try:
+        yield
+    except (FileNotFoundError, tf.errors.NotFoundError):
+        raise DataError("input_file_missing", f"{name}: no such file any more, and it was not read yet; "
+                        "restore it, or start again without it") from None
+    except (OSError, tf.errors.OpError) as error:
+        raise DataError("input_file_unreadable", f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}"
+                        "; make it readable, and start this task again") from None
 
 
 def _store_files(pattern: str) -> Iterator[str]:

@@ -180,6 +180,22 @@ def test_a_missing_object_is_one_line(tmp_path, is_text):
     assert str(caught.value) == f"{name}: no such file"
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error"),
+                                   tf.errors.UnavailableError(None, None, "away")])
+def test_a_growing_file_that_cannot_be_read_is_one_line(tmp_path, monkeypatch, suffix, error):
+    """What the file system says is in it."""
+    write(f"{tmp_path}/a{suffix}", b"1\n")
+
+    def failing(name, size=None):
+        raise error
+
+    monkeypatch.setattr(files, "open_bytes", failing)
+    with files.growing(), raises("input_file_unreadable") as caught:
+        values(line_reader, f"{tmp_path}/a{suffix}")
+    assert str(getattr(error, "strerror", None) or error.message) in str(caught.value)
+
+
 def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
     """A step waits for its batch; the log says why. What stays is one line, without credentials."""
     name = f"memory://{uuid.uuid4().hex}/part"
