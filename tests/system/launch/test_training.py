@@ -175,9 +175,10 @@ def test_a_program_that_ends_ends_its_training(tmp_path):
     """By an exception far from `wait`, here Ctrl-C: the tasks save. No process of this test is a fork."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent("""
-        import sys, time
+        import signal, sys, time
         import ps_train
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
         training = ps_train.Training("tests.plugins.tiny", "tests.plugins.tiny", num_ps=1, num_workers=1, log_steps=5,
                                      train_dir="train", train_steps=10**6, params={"batch_secs": 0.02}).launch()
         while training.progress is None:
