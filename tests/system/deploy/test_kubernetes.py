@@ -142,6 +142,8 @@ def test_what_the_pods_run_trains_although_one_is_lost_and_replaced(name, lost, 
             start_process.signal(lost, signal.SIGKILL)
             assert start_process.exit_code(lost) == -signal.SIGKILL
             start("replacement", names[lost])
+            # The other worker could take all steps that are left before the replacement is there.
+            start_process.wait_for_line("replacement", "serves at" if lost == "ps:0" else "examples/s")
         for index in (0, 1):
             (tmp_path / f"gate.{index}").touch()
         codes = start_process.wait()
