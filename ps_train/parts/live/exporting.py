@@ -76,7 +76,7 @@ class Version(NamedTuple):
 
 # `export(path, output_dir, training, number, num_rows)` writes the live model of a checkpoint to a folder that does not
 # exist, with room for as many rows of each table, and some more.
-Export = Callable[[str, str, str, int, Mapping[str, int]], LiveLayout]
+Export = Callable[[str, str, str, int, Mapping[str, int]], None]
 
 
 def make_export(config: CheckpointFlags) -> Export:
@@ -86,14 +86,13 @@ def make_export(config: CheckpointFlags) -> Export:
     """
     head_room = getattr(config, "live_head_room", HEAD_ROOM)
 
-    def export(path: str, output_dir: str, training: str, number: int, num_rows: Mapping[str, int]) -> LiveLayout:
+    def export(path: str, output_dir: str, training: str, number: int, num_rows: Mapping[str, int]) -> None:
         plugins = on_checkpoint.load_as_trained(config, os.path.dirname(path))
         if serving.needs_dataset(plugins.model, plugins.dataset):
             on_checkpoint.prepare_data(config, plugins)
         make_input = serving.serving_input_maker(*plugins)
         write_live(path, output_dir, plugins.model, plugins.model_params, make_input,
                    Version(training, number, num_rows, head_room))
-        return read_layout(output_dir)
 
     return export
 
@@ -125,8 +124,12 @@ def write_live(
 
 
 def read_layout(model_dir: str) -> LiveLayout:
-    """Returns what the live model in a folder takes."""
-    with tf.io.gfile.GFile(os.path.join(model_dir, "assets", ASSET)) as file:
+    """Returns what the live model in a folder takes.
+
+    Raises:
+      OSError, ValueError, KeyError: it has no such file, or a damaged one.
+    """
+    with open(os.path.join(model_dir, "assets", ASSET), encoding="utf-8") as file:
         about = json.load(file)
     return LiveLayout(about["dense"], {name: table["capacity"] for name, table in about["tables"].items()})
 

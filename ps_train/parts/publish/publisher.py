@@ -6,7 +6,6 @@
     a new delta               --its rows that differ--> push-N
 
     model-N/assets.extra/push-N.tfrecord    all rows of the model, as a push
-                         layout.json        the places of the dense variables, and how many rows each table can have
 
 `CURRENT` names a model and a push only when both are complete, so a publisher may be killed at any moment: the next one
 writes again what `CURRENT` does not name.
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import json
 import logging
 import os
 import shutil
@@ -26,7 +24,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from ps_train.parts.live import pushes
-from ps_train.parts.live.exporting import Export, LiveLayout
+from ps_train.parts.live.exporting import Export, LiveLayout, read_layout
 from ps_train.parts.live.pushes import Begin, Current, PushWriter
 from ps_train.parts.publish import trained
 from ps_train.parts.publish.rows_state import Comparison, PublishedTable, hash_rows
@@ -37,7 +35,6 @@ from ps_train.storage import checkpoints
 
 _RECORD_BYTES = 1 << 20  # of rows, in a record and so in a call of a target: gRPC's servers take 4 MB by default
 _EXTRA = "assets.extra"  # of a SavedModel, for files that TensorFlow does not look at
-_LAYOUT = "layout.json"
 _TEMPORARY = "temp-"
 _MOST_PUSHED = 4  # times the rows of the model, until a new version comes: no push is made while it is written
 _NO_IDS = np.zeros([0], np.int64)
@@ -139,15 +136,13 @@ class Publisher:
         temporary, path = os.path.join(self._dir, f"{_TEMPORARY}{name}"), os.path.join(self._dir, name)
         for remains in (*glob.glob(os.path.join(glob.escape(self._dir), f"{_TEMPORARY}*")), path):
             shutil.rmtree(remains, ignore_errors=True)  # of a publisher that was killed, or a full disk
-        layout = self._export(state.path, temporary, training, number, num_rows)
+        self._export(state.path, temporary, training, number, num_rows)
         extra = os.path.join(temporary, _EXTRA)
         os.makedirs(extra, exist_ok=True)
         begin = _begin(state, training, number, 0)
-        empty = Published(Current(training, name, number, number), begin, layout,
+        empty = Published(Current(training, name, number, number), begin, read_layout(temporary),
                           {table: PublishedTable() for table in contents.read_tables(state.path)})
         tables = _write_push(extra, begin, empty, state, is_whole=True)
-        with open(os.path.join(extra, _LAYOUT), "w", encoding="utf-8") as file:
-            json.dump(layout._asdict(), file)
         for folder, _, files in os.walk(temporary):
             for written in (folder, *(os.path.join(folder, file) for file in files)):
                 pushes.sync(written)
@@ -199,8 +194,7 @@ def published_in(publish_dir: str) -> Published | None:
     if current is None:
         return None
     try:
-        with open(os.path.join(publish_dir, current.model, _EXTRA, _LAYOUT), encoding="utf-8") as file:
-            layout = LiveLayout(**json.load(file))
+        layout = read_layout(os.path.join(publish_dir, current.model))
         tables = {name: PublishedTable() for name in layout.capacity}
         for path in [_model_push(publish_dir, current), *(pushes.push_path(publish_dir, number) for number in range(
                 current.model_number + 1, current.last + 1))]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -10,9 +11,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.live import pushes
+from ps_train.parts.live.exporting import ASSET
 from ps_train.parts.publish import publisher as publishing
 from ps_train.parts.publish import trained
-from ps_train.parts.publish.publisher import LiveLayout, Publisher
+from ps_train.parts.publish.publisher import Publisher
 from ps_train.parts.publish.trained import newest_state
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import SavedTable
@@ -43,14 +45,16 @@ def save(path, step, tables, num_ps=2):
 
 
 def make_export(capacity=1000):
-    """Returns an export that writes nothing, with room for `capacity` rows beyond those that it is told of."""
+    """Returns an export that writes only what says how much room there is: `capacity` rows more than there are."""
     def export(path, output_dir, training, number, num_rows):
         del training, number
-        os.makedirs(output_dir)
-        return LiveLayout([{"name": "dense/w", "dtype": "float32", "shape": [2, 2], "offset": 0},
-                           {"name": "dense/n", "dtype": "int64", "shape": [], "offset": 16}],
-                          {name: max(contents.count_rows(path, name), num_rows.get(name, 0)) + capacity
-                           for name in contents.read_tables(path)})
+        os.makedirs(f"{output_dir}/assets")
+        dense = [{"name": "dense/w", "dtype": "float32", "shape": [2, 2], "offset": 0},
+                 {"name": "dense/n", "dtype": "int64", "shape": [], "offset": 16}]
+        tables = {name: {"capacity": max(contents.count_rows(path, name), num_rows.get(name, 0)) + capacity}
+                  for name in contents.read_tables(path)}
+        with open(f"{output_dir}/assets/{ASSET}", "w", encoding="utf-8") as file:
+            json.dump({"dense": dense, "tables": tables}, file)
 
     return export
 
@@ -169,7 +173,7 @@ def test_another_training_begins_with_a_new_model(tmp_path):
         pushes.model_name(3), pushes.model_name(5)]
 
 
-@pytest.mark.parametrize("damage", ["CURRENT", "layout.json", "push-0000000001", "push-0000000002", "model"])
+@pytest.mark.parametrize("damage", ["CURRENT", "live.json", "push-0000000001", "push-0000000002", "model"])
 def test_a_folder_that_cannot_be_read_gets_a_new_model(tmp_path, damage):
     """Whatever is missing or damaged, readers have all rows afterwards."""
     training = Training(tmp_path / "train", np.random.default_rng(0))
