@@ -66,7 +66,7 @@ class ShardingPart(Part):
         return settings._replace(loop=settings.loop._replace(save_summaries_steps=0))
 
     def around_task(self, stop: threading.Event) -> contextlib.AbstractContextManager:
-        """Returns a context in which evaluations, too, take the files for such that may grow, if they do."""
+        """Returns a context in which evaluations, too, treat the files as growing, if they are followed."""
         return files.growing() if self._source.settings.follows else contextlib.nullcontext()
 
     def begin_graph(self) -> None:
