@@ -57,7 +57,7 @@ setup(
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
                  *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT, *_HEALTH, *_STORES, *_ZSTD, *_PARQUET, "ipykernel",
-                 "nbclient", "optuna"],
+                 "nbclient", "optuna", "s3fs", "moto[server]"],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,

@@ -67,7 +67,7 @@ class Run:
         self, folder: pathlib.Path, name: str, num_ps: int, flags: list[str], options: argparse.Namespace
     ) -> None:
         """Prepares; nothing is started yet."""
-        self._folder, self._own_folders, self._is_store = folder, options.own_folders, bool(options.train_dir)
+        self._folder, self._own_folders, self._url = folder, options.own_folders, options.train_dir
         self._group = ProcessGroup(folder / f"{name}_logs")
         self._cluster, self._flags = TaskCluster(num_ps, 1), flags
         self._memory: dict[str, TaskMemory] = {}
@@ -90,7 +90,7 @@ class Run:
             watcher.start()
             try:
                 saved_secs = self._wait_for("saved ")
-                uploaded_secs = self._wait_for("uploaded ") if self._is_store else saved_secs
+                uploaded_secs = self._wait_for(f"uploaded {self._url}/") if self._url else saved_secs
             finally:
                 saved.set()
                 watcher.join()

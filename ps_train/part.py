@@ -38,7 +38,7 @@ class Part:
     settings there, when it is made: no settings of the spine name them.
 
     Workers and evaluators have parts; a ps has those of which the table says so. A ps calls `around_task` only, an
-    evaluator `around_task`, `around_evaluations`, `is_due` and `after_evaluation`.
+    evaluator `around_task`, `around_evaluations`, `before_look`, `is_due` and `after_evaluation`.
     """
 
     @classmethod
@@ -124,6 +124,9 @@ class Part:
           PsTrainError: the flags do not fit the model; raised when the context is entered.
         """
         return contextlib.nullcontext()
+
+    def before_look(self, listening: Callable[[], contextlib.AbstractContextManager]) -> None:
+        """Brings the newest checkpoint to where an evaluator looks. In `listening()` it hears the cluster."""
 
     def is_due(self, path: str) -> bool:
         """Returns whether an evaluator is to evaluate this new checkpoint; the last one is evaluated in any case."""
@@ -271,6 +274,7 @@ class Parts(Part):
 
     begin_graph = _each("begin_graph")
     before_server = _each("before_server")
+    before_look = _each("before_look")
     after_evaluation = _each("after_evaluation")
     check_origin = _each("check_origin")
     after_init = _each("after_init")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Iterator
@@ -48,11 +49,12 @@ def evaluate_until_done(
     states = [State.IDLE]
     reminder = waits.Reminder(f"the first checkpoint in {train_dir}, which must be the chief's folder")
     while state not in (State.DONE, None):
-        state = _next_state(board, states[-1], timeouts.start_secs, stop, train_dir)
-        path = checkpoints.newest_sound(train_dir)  # after the state: otherwise the last one could be missed
+        state = _next_state(board, states[-1], timeouts.start_secs, stop, train_dir, parts)
         states = [state or states[-1]]
+        parts.before_look(functools.partial(_collecting_states, board, states, stop))
+        path = checkpoints.newest_sound(train_dir)  # after the state: otherwise the last one could be missed
         is_last = state is None or state >= State.STOPPING
-        if path is not None and path != evaluated_path and (is_last or parts.is_due(path)):
+        if path not in (None, evaluated_path) and (is_last or parts.is_due(path)):
             evaluated_path = path
             with _collecting_states(board, states, stop):
                 evaluation = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
@@ -67,7 +69,7 @@ def evaluate_until_done(
 
 @contextlib.contextmanager
 def _collecting_states(board: Blackboard, states: list[State], stop: threading.Event) -> Iterator[None]:
-    """Adds the training states while its body runs: an evaluation may outlast the cluster."""
+    """Adds the training states while its body runs, which may outlast the cluster."""
     def collect() -> None:
         _read_request(board, stop)
         state = if_answered(board.state)
@@ -94,7 +96,8 @@ def _evaluate_one(
 
 
 def _next_state(
-    board: Blackboard, last: State, timeout_secs: float, stop: threading.Event, train_dir: str = ""
+    board: Blackboard, last: State, timeout_secs: float, stop: threading.Event, train_dir: str = "",
+    parts: Parts = NO_PARTS,
 ) -> State | None:
     """Returns the training state, or None if the blackboard does not answer any more after the last step.
 
@@ -105,12 +108,16 @@ def _next_state(
       ConfigError: two tasks have different clusters.
     """
     state = if_answered(board.state)
-    _check_agreement(board)
+    with contextlib.suppress(BlackboardError):  # an unreachable blackboard is handled below
+        if mismatch := board.mismatch():
+            raise ConfigError("clusters_differ", mismatch)
     if state is None and last < State.STOPPING:
         def answer() -> list[State | None]:
             # Of a training that has begun, as the journal of one before it ends in the same way.
-            if last == State.RUNNING and _has_noted_end(train_dir):  # first, as an unreachable ps takes seconds
-                return [None]
+            if last == State.RUNNING:  # first, as an unreachable ps takes seconds
+                parts.before_look(contextlib.nullcontext)
+                if _has_noted_end(train_dir):
+                    return [None]
             state = if_answered(board.state)
             return [] if state is None else [state]
 
@@ -122,18 +129,10 @@ def _next_state(
 
 def _has_noted_end(train_dir: str) -> bool:
     """Returns whether the journal ends with the end of a training, and not with a failure."""
-    try:
-        events = journal.read_journal(train_dir)
-    except OSError:
-        return False
-    return bool(events) and events[-1]["event"] == "end" and "step" in events[-1]
-
-
-def _check_agreement(board: Blackboard) -> None:
-    """Raises ConfigError if two tasks have different clusters."""
-    with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
-        if mismatch := board.mismatch():
-            raise ConfigError("clusters_differ", mismatch)
+    with contextlib.suppress(OSError):
+        last = (journal.read_journal(train_dir) or [{}])[-1]
+        return last.get("event") == "end" and "step" in last
+    return False
 
 
 def _read_request(board: Blackboard, stop: threading.Event) -> None:

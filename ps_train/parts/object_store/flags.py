@@ -66,6 +66,7 @@ class StoreFlags:
     Attributes:
       train_url: the URL, in a task whose train_dir is the folder on its machine; otherwise "".
       uploads: in the chief, the `part.Uploads`; otherwise None.
+      evaluations: in an evaluator, the `evaluator.StoreEvaluations`; otherwise None.
     """
 
     # Config has the spine's declaration as well; this rule counts there, as a part's flags are the last base. Verbs
@@ -75,6 +76,7 @@ class StoreFlags:
         "continues from it.", unit="path or URL", is_path=False, form=check_location)
     train_url: str = ""
     uploads: Any = None
+    evaluations: Any = None
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns no problem: the URL fits all other flags."""

@@ -1,7 +1,7 @@
 """Gives a task with a URL as its --train_dir a folder on this machine, in which everything else works as ever.
 
     chief    lock the store --> fetch --> train and evaluate, uploading beside it --> wait for the uploads --> unlock
-    others   only the folder: nothing of them goes into the store
+    others   only the folder: nothing of them goes into the store, but for the summaries of an evaluator (evaluator.py)
 
 The chief waits for the last checkpoint before it announces that training is done, too: until then the ps have the
 parameters, if it is killed.
@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
 from ps_train.config.groups import local_folder
-from ps_train.errors import ConfigError, SaveError, StoppedError
+from ps_train.errors import SaveError, StoppedError
 from ps_train.part import Part
+from ps_train.parts.object_store.evaluator import evaluating_config
 from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
 from ps_train.parts.object_store.lock import StoreLock
@@ -72,8 +73,9 @@ def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterato
             yield dataclasses.replace(config, train_dir=folder)
         return
     if cluster.job == "evaluator":
-        raise ConfigError("store_not_supported", f"--train_dir={url}: an evaluator does not read a store yet; leave "
-                          "it out, and the chief evaluates")
+        with evaluating_config(config, stop) as evaluating:
+            yield evaluating
+        return
     located_config = dataclasses.replace(config, train_dir=local_folder(url), train_url=url)
     if not cluster.is_chief:
         yield located_config
@@ -196,7 +198,7 @@ class StorePart(Part):
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the URL and the folder."""
         self._local, self._given = f"--train_dir={config.train_dir}", f"--train_dir={config.train_url}"
-        self._uploads = config.uploads
+        self._uploads, self._evaluations = config.uploads, config.evaluations
 
     def adjust(self, settings: Any) -> Any:
         """Returns the settings with the URL where `ps_train resume` and `status` show it."""
@@ -208,12 +210,22 @@ class StorePart(Part):
         """Returns, in the chief, how far the uploads are behind."""
         return {"uploads": self._uploads.progress()} if self._uploads else {}
 
+    def before_look(self, listening: Callable[[], contextlib.AbstractContextManager]) -> None:
+        """Fetches, in an evaluator, the newest checkpoint; raises as `StoreEvaluations.fetch` does."""
+        if self._evaluations and self._evaluations.has_new():
+            with listening():
+                self._evaluations.fetch()
+
     def after_evaluation(self, evaluation: Any, path: str) -> None:
-        """Waits, in the chief, until the last checkpoint is in the store.
+        """Waits, in the chief, until the last checkpoint is in the store; uploads the summaries of an evaluator.
 
         Raises:
+          ClusterLostError: the store did not take the summaries in time.
           SaveError: it is not there in time.
           StoppedError: neither, and this task was asked to stop.
           FolderLostError: another training has taken the store.
         """
-        self._uploads.flush()
+        if self._evaluations:
+            self._evaluations.send()
+        else:
+            self._uploads.flush()

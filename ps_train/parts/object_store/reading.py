@@ -53,7 +53,7 @@ def fetched_words(
     check_location(flag, url)
     if protocol_of(_value(words, "checkpoint")):
         raise ConfigError("path_is_url", "--checkpoint: got a URL; give its step, or best")
-    with _raising_on_sigterm(), _temporary_folder() as folder, _named(folder, url.rstrip("/")):
+    with _raising_on_sigterm(), temporary_folder() as folder, naming_url(folder, url.rstrip("/")):
         timeout_secs, stop = _FETCH_SECS if needs else _FILES_SECS, stop or threading.Event()
         place = f"{flag}={url}"
         store = PatientStore(insist(lambda: open_store(url, flag), place, timeout_secs, stop), timeout_secs, stop)
@@ -65,7 +65,7 @@ def fetched_words(
 
 
 @contextlib.contextmanager
-def _named(folder: str, url: str) -> Iterator[None]:
+def naming_url(folder: str, url: str) -> Iterator[None]:
     """Names the URL in place of the folder in what its body prints and raises."""
     with logs.naming(folder, url):
         try:
@@ -93,7 +93,7 @@ def _raising_on_sigterm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _temporary_folder() -> Iterator[str]:
+def temporary_folder() -> Iterator[str]:
     """Yields a new folder, which is removed at the end, or else by the next process after this one."""
     _remove_leftovers()
     folder = tempfile.mkdtemp(prefix=_NEW_PREFIX)

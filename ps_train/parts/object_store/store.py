@@ -228,9 +228,9 @@ class ObjectStore:
 
 
 class PatientStore(ObjectStore):
-    """A store whose reads are repeated while they fail for a reason that may pass, each for a bounded time.
+    """A store whose reads and uploads are repeated while they fail for a reason that may pass, each for a bounded time.
 
-    So a download of many files has no bound as a whole, and does not begin again after a failure.
+    So a transfer of many files has no bound as a whole, and does not begin again after a failure.
     """
 
     def __init__(self, store: ObjectStore, timeout_secs: float, stop: threading.Event) -> None:
@@ -254,6 +254,9 @@ class PatientStore(ObjectStore):
 
     def get(self, name: str, path: str) -> None:
         self._insist(functools.partial(super().get, name, path))
+
+    def put(self, name: str, path: str) -> None:
+        self._insist(functools.partial(super().put, name, path))
 
     def stamp(self, name: str) -> str:
         return self._insist(functools.partial(super().stamp, name))

@@ -96,12 +96,27 @@ class Role:
             signals.end_training(reason)
 
 
-class EvaluatorRole(Role):
+class TimedRole(Role):
+    """What an evaluator does from whose evaluations nothing follows: it leaves checkpoints out."""
+
+    def __init__(self, selector: Selector) -> None:
+        super().__init__(selector)
+        self._timer = EvalTimer(selector.settings, selector.last_step())
+
+    def is_due(self, path: str) -> bool:
+        step = path.rpartition("-")[2]
+        return not step.isdigit() or self._timer.is_due(int(step))
+
+    def evaluated(self, evaluation: Evaluation, path: str) -> None:
+        self._timer.evaluated(evaluation.global_step)
+
+
+class EvaluatorRole(TimedRole):
     """What an evaluator adds to its evaluations: a heartbeat, the choice of checkpoints, and the end of training."""
 
     def __init__(self, selector: Selector, signals: EvaluationSignals) -> None:
         super().__init__(selector)
-        self._signals, self._timer = signals, EvalTimer(selector.settings, selector.last_step())
+        self._signals = signals
 
     def running(self) -> contextlib.AbstractContextManager:
         """Returns a context that repeats `signal`: an evaluation may take long."""
@@ -119,12 +134,8 @@ class EvaluatorRole(Role):
             self._signals.beat()
             self._end_if_due(self._signals)
 
-    def is_due(self, path: str) -> bool:
-        step = path.rpartition("-")[2]
-        return not step.isdigit() or self._timer.is_due(int(step))
-
     def evaluated(self, evaluation: Evaluation, path: str) -> None:
-        self._timer.evaluated(evaluation.global_step)
+        super().evaluated(evaluation, path)
         self._selector.consider(evaluation, path)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ps_train.part import Part
-from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals, EvaluatorRole, Role
+from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals, EvaluatorRole, Role, TimedRole
 from ps_train.parts.selection.record import forget_selection
 from ps_train.parts.selection.selector import Selector, selection_settings
 from ps_train.runtime.reports import Evaluation
@@ -25,6 +25,8 @@ class SelectionPart(Part):
         """Takes the settings from --eval_steps, --keep_best and the other flags of this part."""
         self._settings, self._cluster = selection_settings(config), cluster
         self._train_dir, self._timeouts = config.train_dir, config.timeouts
+        # What is kept in a store is the chief's.
+        self._is_onlooker = bool(getattr(config, "train_url", ""))
         self._role: Role | None = None
         self._journal = Journal("")
 
@@ -53,6 +55,10 @@ class SelectionPart(Part):
         """
         selector = Selector(self._settings, self._train_dir, plugins)
         selector.check(evaluator.metric_names if evaluator else ())
+        if self._cluster.job == "evaluator" and self._is_onlooker:
+            self._role = TimedRole(selector)
+            yield
+            return
         if self._cluster.job != "evaluator":
             self._role = ChiefRole(selector, evaluator, self._cluster, self._train_dir, self._timeouts, stop,
                                    self._journal)

@@ -78,7 +78,7 @@ def test_a_chief_killed_in_an_upload_leaves_the_checkpoint_before_to_another_mac
     """In that of the last one, when all steps are taken: the ps wait for the new chief; no log has the secret."""
     training = train_to_s3("--save_model_secs=1")
     training.wait_for_gates("worker-0")
-    training.group.wait_for_line("worker-0", "uploaded ")
+    training.group.wait_for_line("worker-0", f"uploaded s3://{BUCKET}/")
     s3.is_open.clear()
     training.open_gates()
     training.group.wait_for_line("worker-0", "evaluating")

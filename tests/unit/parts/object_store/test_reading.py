@@ -76,7 +76,7 @@ def test_a_verb_that_is_stopped_leaves_nothing(store, monkeypatch, place):
 def test_what_a_killed_verb_has_left_is_removed_by_the_next_one(store):
     """What a living one has is not."""
     code = ("import os, sys, time; from ps_train.parts.object_store import reading\n"
-            "with reading._temporary_folder() as folder:\n    print(folder, flush=True); time.sleep(1000)")
+            "with reading.temporary_folder() as folder:\n    print(folder, flush=True); time.sleep(1000)")
     processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, "TMPDIR": tempfile.gettempdir()}) for _ in range(2)]
     try:
@@ -102,7 +102,7 @@ def test_a_folder_that_is_just_being_made_is_no_leftover(store, monkeypatch):
         real(lock, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with reading._temporary_folder() as folder:
+    with reading.temporary_folder() as folder:
         assert folders() == [os.path.basename(folder)]
         reading._remove_leftovers()
         assert os.path.exists(os.path.join(folder, ".lock"))

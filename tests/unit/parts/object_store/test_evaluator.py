@@ -1,0 +1,85 @@
+"""What an evaluator takes from a store, and what it puts there."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import threading
+
+import pytest
+
+from ps_train.config.task import Config
+from ps_train.parts.object_store import evaluator
+from ps_train.parts.object_store.part import StorePart
+from ps_train.parts.object_store.store import PatientStore
+from tests.unit.parts.object_store.stores import mirror, new_store, remove, save
+
+
+@pytest.fixture
+def store(tmp_path):
+    """An empty store."""
+    return new_store("memory", tmp_path)
+
+
+def _part(store, folder):
+    patient = PatientStore(store, 1.0, threading.Event())
+    evaluations = evaluator.StoreEvaluations(patient, str(folder), threading.Event())
+    return StorePart(Config(train_dir=str(folder), train_url=store.url, evaluations=evaluations), None)
+
+
+def test_an_evaluator_has_the_newest_checkpoints_and_the_journal(store, tmp_path):
+    """Nothing of an empty store; of a store that does not change, each file once; two checkpoints at most."""
+    chief, here = tmp_path / "chief", tmp_path / "here"
+    here.mkdir()
+    part, uploads, listened = _part(store, here), mirror(store, chief), []
+
+    @contextlib.contextmanager
+    def listening():
+        listened.append(None)
+        yield
+
+    part.before_look(listening)
+    assert not list(here.iterdir())
+    for number, step in enumerate((10, 20, 30), 1):
+        save(chief, step)
+        uploads.upload()
+        store.write("journal.jsonl", b"x" * step)
+        for _ in range(2):
+            part.before_look(listening)
+            assert len(listened) == number
+            assert (here / f"model.ckpt-{step}.index").exists()
+            assert (here / "journal.jsonl").stat().st_size == step
+    assert {path.suffix for path in here.glob("model.ckpt-20.*")} == {".index", ".meta", ".data-00000-of-00001"}
+    assert not list(here.glob("model.ckpt-10.*"))
+
+
+def test_a_checkpoint_that_is_damaged_in_the_store_is_not_evaluated(store, tmp_path, caplog):
+    """The one before is there instead."""
+    chief, here = tmp_path / "chief", tmp_path / "here"
+    here.mkdir()
+    part, uploads = _part(store, here), mirror(store, chief)
+    for step in (10, 20):
+        save(chief, step)
+        uploads.upload()
+    remove(chief, 10)
+    store.write("model.ckpt-20.meta", b"another")
+    part.before_look(contextlib.nullcontext)
+    assert [path.name for path in here.glob("*.index")] == ["model.ckpt-10.index"]
+    assert "model.ckpt-20 is damaged" in caplog.text
+
+
+def test_only_summaries_of_an_evaluator_go_to_the_store_and_each_state_once(store, tmp_path):
+    """What it has fetched does not."""
+    (tmp_path / "eval").mkdir()
+    save(tmp_path, 10)
+    events = tmp_path / "eval/events.out.tfevents.1.host.7.0"
+    events.write_text("1")
+    part = _part(store, pathlib.Path(tmp_path))
+    part.after_evaluation(None, "")
+    assert store.names(is_deep=True) == {"eval/events.out.tfevents.1.host.7.0": 1}
+    store.remove(list(store.names(is_deep=True)))
+    part.after_evaluation(None, "")
+    assert not store.names(is_deep=True)
+    events.write_text("12")
+    part.after_evaluation(None, "")
+    assert store.names(is_deep=True) == {"eval/events.out.tfevents.1.host.7.0": 2}
