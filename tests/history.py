@@ -31,6 +31,7 @@ class Promise(NamedTuple):
       num_workers: at most so many share an update.
       has_shares: whether dense variables get a share of an update.
       may_drop: whether a gradient of a run that succeeded may be in no update.
+      has_async_rows: whether the rows have each gradient, in its own update, also one that is dropped.
       bound: --staleness_bound, or None.
       heartbeat_timeout_secs: after which a worker without a heartbeat does not count.
       is_undisturbed: whether there was no fault.
@@ -39,6 +40,7 @@ class Promise(NamedTuple):
     num_workers: int = 3
     has_shares: bool = False
     may_drop: bool = False
+    has_async_rows: bool = False
     bound: Optional[int] = None
     heartbeat_timeout_secs: float = 4.0
     is_undisturbed: bool = False
@@ -248,7 +250,7 @@ def _restored_older(history: History) -> Iterator[str]:
 
 
 def _not_applied(history: History, promise: Promise) -> Iterator[str]:
-    for ps in range(0 if promise.may_drop else len(history.lines)):
+    for ps in range(0 if promise.may_drop and not promise.has_async_rows else len(history.lines)):
         applied = {number for line in history.of_table(ps) for number in line.counts}
         yield from (f"the run with {number} of worker {taken.worker} has succeeded, and ps {ps} has not applied it"
                     for number, taken in history.taken.items() if taken.step is not None and number not in applied)
@@ -288,7 +290,7 @@ def _behind(history: History, promise: Promise) -> Iterator[str]:
     for name, saved in history.saved.items():
         # A late gradient of sync may be in time for the variables, and too late for the tables.
         numbers = set().union(*saved.dense)
-        for table in [_ORDERED] if promise.may_drop else saved.rows:
+        for table in [_ORDERED] if promise.may_drop and not promise.has_async_rows else saved.rows:
             yield from (f"{name} has {number} in a variable, and not in {table}"
                         for number in (numbers & on_all if promise.may_drop else numbers)
                         if not saved.has_rows(number, table))
@@ -300,7 +302,7 @@ def _wrong_shares(history: History, promise: Promise) -> Iterator[str]:
         for index, counts in enumerate(saved.dense):
             for number, count in counts.items():
                 allowed = ([1.0] if not promise.has_shares else [1 / sharers[number]]
-                           if promise.is_undisturbed and promise.may_drop else
+                           if promise.is_undisturbed and promise.may_drop and not promise.has_async_rows else
                            [1 / workers for workers in range(1, promise.num_workers + 1)])
                 if all(abs(count - share) > _CLOSE for share in allowed):
                     yield f"{name} has {number} {count:g} times in variable {index}"

@@ -2,8 +2,8 @@
 
     python -m tests.soak --minutes=10 --seed=1 --kills=100 [--mode=MODE] [--data_dir=FOLDER] [--history]
 
-    modes    async, sync, backup, local, bounded, at_once; tables, tables_sync and tables_local train on clicks, with
-             embedding tables and deltas
+    modes    async, sync, backup, local, bounded, at_once; tables, tables_sync, tables_hybrid (--async_embeddings) and
+             tables_local train on clicks, with embedding tables and deltas
 
 A round is one training of 2 ps and 3 workers with some faults, each at a global step and to a task that the seed
 chooses. Whatever ends with a retryable code is started again after a second, as Kubeflow's `ExitCode` would. At the end
@@ -55,6 +55,8 @@ MODES = {
     "at_once": Mode(["--steps_per_execution=4"]),
     "tables": Mode([], has_tables=True),
     "tables_sync": Mode(["--sync_replicas"], _SYNC, has_tables=True),
+    "tables_hybrid": Mode(["--sync_replicas", "--async_embeddings"], _SYNC._replace(has_async_rows=True),
+                          has_tables=True),
     "tables_local": Mode(["--communication_period=10"], _LOCAL, has_tables=True),
 }
 _DELTAS = ["--save_model_steps=200", "--save_delta_secs=1"]

@@ -22,7 +22,8 @@ def ps_train(*flags: str) -> Peer:
         return catalogue.with_ps(_with_plug_ins(setting), folder, [
             "-m", "ps_train", "--dataset=benchmarks.recommender.dataset", f"--data_dir={setting.data_dir}",
             f"--learning_rate={setting.learning_rate}", f"--batch_size={setting.batch_size}",
-            "--save_summaries_steps=0", *flags], 1, ["--resource_variables"])
+            "--save_summaries_steps=0", *flags],
+            setting.num_workers if "--sync_replicas" in flags else 1, ["--resource_variables"])
 
     return Peer(" ".join(["ps_train", *flags]), cast)
 

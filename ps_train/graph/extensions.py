@@ -110,6 +110,10 @@ class RowParameters(Watcher):
         """Returns the variables of `push` whose gradients are summed over the workers in sync, not averaged."""
         return []
 
+    def updates_in_step(self) -> list[tf.Operation]:
+        """Returns the updates that `push` itself has added: in sync, those of rows that are not aggregated."""
+        return []
+
     def copies(self, names: Sequence[str], source: Any, *, sorts_ids: bool) -> Any:
         """Returns the copies of rows in a round of local steps (updates/local_steps.py), or None.
 

@@ -268,7 +268,7 @@ class _UpdateBuilder:
                                 "leave the flag out")
 
     def _sync_update(self, optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor) -> Update:
-        return sync_update(optimizer, pairs, loss, self._global_step, self._settings, self._rows.summed())
+        return sync_update(optimizer, pairs, loss, self._global_step, self._settings, self._rows)
 
     def _apply_change(self, change: Change) -> tf.Operation:
         optimizer = self._rows.applied_by(ChangeOptimizer(lambda: change.num_taken), is_change=True)
@@ -285,12 +285,12 @@ def apply_on_ps(optimizer: tf.train.Optimizer, pairs: Gradients, global_step: tf
 
 def sync_update(
     optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor, global_step: tf.Variable,
-    settings: UpdateSettings, summed: Sequence[tf.Variable],
+    settings: UpdateSettings, rows: extensions.RowParameters,
 ) -> Update:
     """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them.
 
     Args:
-      summed: the variables whose gradients are summed, not averaged.
+      rows: says which gradients are summed, not averaged, and what else a worker's step updates.
     """
     sync = settings.sync
     if sync.engine == "tensorflow":
@@ -301,7 +301,7 @@ def sync_update(
     else:
         operations = SyncEngine(
             optimizer, pairs, global_step, sync, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
-            summed=summed).operations()
+            summed=rows.summed(), also_in_step=rows.updates_in_step()).operations()
         tf.summary.scalar("dropped_gradients", operations.status.dropped)
 
         def make_chief_service() -> ChiefService:

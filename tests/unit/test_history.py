@@ -171,6 +171,16 @@ def test_a_late_gradient_of_sync_may_be_in_time_for_the_variables_only():
     assert "c-9 has 3 in a variable, and not in fixed" in behind
 
 
+def test_async_rows_have_each_gradient_of_a_run_that_succeeded():
+    """Also one that the variables have dropped; rows of what the variables have are in the same checkpoint."""
+    promise = Promise(num_workers=2, has_shares=True, may_drop=True, has_async_rows=True)
+    violations = find_violations(_synchronous(1), promise)
+    assert {f"the run with 4 of worker 0 has succeeded, and ps {ps} has not applied it" for ps in range(2)} == {
+        *violations}
+    behind = _synchronous(1)._replace(saved={"c-9": _without_row(_saved(range(4), 0.5), "dynamic", 6)})
+    assert "c-9 has 3 in a variable, and not in dynamic" in find_violations(behind, promise)
+
+
 def test_without_a_fault_all_ps_apply_the_same_together():
     """Of an update that one ps applies in two parts, both parts are found."""
     apart = _synchronous(1)

@@ -32,10 +32,13 @@ class EmbeddingFlags:
     sum_embedding_gradients: bool = _field(
         False, _EMBEDDINGS, "Sum a row's gradients over the workers that have it; by default they are averaged, as "
         "TensorFlow does (with --sync_replicas).", is_shared=True)
+    async_embeddings: bool = _field(
+        False, _EMBEDDINGS, "Update rows of embedding tables with each worker's gradients as they come, while the "
+        "gradients of the dense variables are aggregated (with --sync_replicas).", is_shared=True)
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each conflict with another flag."""
-        problems = []
+        problems = self._async_problems(config)
         if self.sum_embedding_gradients and not config.sync_replicas:
             problems.append(Problem("flag_without_effect", (
                 "--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")))
@@ -48,3 +51,23 @@ class EmbeddingFlags:
                 "--sync_engine: got 'tensorflow' with --sum_embedding_gradients, but TensorFlow's "
                 "SyncReplicasOptimizer averages all gradients; leave one of them out")))
         return problems
+
+    def _async_problems(self, config: Any) -> list[Problem]:
+        if not self.async_embeddings:
+            return []
+        if not config.sync_replicas:
+            return [Problem("flag_without_effect", (
+                "--async_embeddings: has an effect only with --sync_replicas; without that flag, all updates are "
+                "asynchronous"))]
+        reasons = {
+            "--sum_embedding_gradients": (
+                self.sum_embedding_gradients, "which is about gradients that are aggregated"),
+            "--communication_period": (
+                config.communication_period > 1, "whose rounds aggregate changes of rows with those of the variables"),
+            "--sync_engine=tensorflow": (
+                config.sync_engine == "tensorflow", "whose optimizer aggregates all gradients"),
+            "--clip_norm": (
+                config.clip_norm is not None, "which needs the mean gradients of rows and variables together"),
+        }
+        return [Problem("flags_conflict", f"--async_embeddings: given with {flag}, {reason}; leave one of them out")
+                for flag, (is_given, reason) in reasons.items() if is_given]

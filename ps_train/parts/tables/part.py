@@ -52,6 +52,7 @@ class TableSettings(NamedTuple):
       rule: updates the rows of tables for which the model gives no rule.
       is_exact: whether one update at a time changes a table with a fixed number of rows.
       sums_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
+      is_async: in sync, whether each worker updates its rows by itself, and nothing of them is aggregated.
       delta_secs: time between deltas, 0 for none.
       local_device: the CPU of this task, which saves and restores if it is the chief; "" in a graph of one process.
     """
@@ -59,6 +60,7 @@ class TableSettings(NamedTuple):
     rule: RowRule
     is_exact: bool = True
     sums_gradients: bool = False
+    is_async: bool = False
     delta_secs: float = 0.0
     local_device: str = ""
 
@@ -141,6 +143,41 @@ class TableParameters(RowParameters):
                 **({"rows of tables on the ps": hashing.MIXED} if self.specs else {})}
 
 
+class AsyncTableParameters(TableParameters):
+    """The tables of a graph in sync with --async_embeddings: a worker's step updates its rows, as in async.
+
+    The gradients of rows are not among those that sync aggregates. So no accumulator has them, and no row waits for the
+    gradients of another worker.
+    """
+
+    def __init__(self, registry: Registry, settings: TableSettings) -> None:
+        super().__init__(registry, settings)
+        self._updates: list[tf.Operation] = []
+        self._factor: tf.Tensor | None = None
+
+    def connect(self, *, sorts_ids: bool = False) -> Connected | None:
+        connected = super().connect()  # only accumulators need ids in order
+        if connected:
+            connected.push = functools.partial(self._update, connected.push)
+        return connected
+
+    def applied_by(
+        self, optimizer: tf.train.Optimizer, *, is_change: bool = False, factor: tf.Tensor | None = None
+    ) -> tf.train.Optimizer:
+        self._factor = factor
+        return super().applied_by(optimizer, is_change=is_change, factor=factor)
+
+    def updates_in_step(self) -> list[tf.Operation]:
+        return self._updates
+
+    def _update(self, push: Callable, gradients: Mapping[str, tf.Tensor]) -> list:
+        """Sends gradients to the ps, adds the updates by them, and returns no pair that would be aggregated."""
+        stores = {store.rows.ref(): store for store in self.registry.all_stores()}
+        self._updates += [stores[rows.ref()].update(gradient.indices, gradient.values, self._factor)
+                         for gradient, rows in push(gradients)]
+        return []
+
+
 class TableOptimizer(tf.train.GradientDescentOptimizer):
     """Applies pairs of tables, (gradient by id, rows of a store), by their rules, and others by another optimizer."""
 
@@ -182,7 +219,8 @@ class TableOptimizer(tf.train.GradientDescentOptimizer):
 
 def install_tables(devices: Sequence[str], settings: TableSettings) -> TableParameters:
     """Gives the current graph tables on the devices of the ps, before its model is built."""
-    tables = TableParameters(
+    parameters = AsyncTableParameters if settings.is_async else TableParameters
+    tables = parameters(
         install_registry(devices, settings.rule, functools.partial(Store, is_exact=settings.is_exact)), settings)
     extensions.set_row_parameters(tables)
     return tables
@@ -208,7 +246,8 @@ class TablesPart(Part):
         self._cluster, self._save_timeout_secs = cluster, config.save_timeout_secs
         self._settings = TableSettings(
             rule=table_rule(config), is_exact=config.exact_embedding_updates,
-            sums_gradients=config.sum_embedding_gradients, delta_secs=config.save_delta_secs,
+            sums_gradients=config.sum_embedding_gradients, is_async=config.async_embeddings,
+            delta_secs=config.save_delta_secs,
             local_device=f"{cluster.task.device}/cpu:0" if cluster.is_chief else "")
         self._tables: TableParameters | None = None
         self._shares: list[dict[str, Any]] = []  # of the latest check

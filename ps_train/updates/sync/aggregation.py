@@ -43,8 +43,7 @@ class Accumulator:
     """
 
     def __init__(self, accumulator: Any, device: str) -> None:
-        self._accumulator = accumulator
-        self._device = device
+        self._accumulator, self._device = accumulator, device
         self._is_sparse = isinstance(accumulator, tf.SparseConditionalAccumulator)
 
     def push(self, gradient: Any, step: tf.Tensor) -> tf.Operation:
@@ -253,6 +252,7 @@ class SyncEngine:
     def __init__(
         self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: SyncSettings, *,
         worker: int, is_in_rounds: bool = False, summed: Sequence[tf.Variable] = (),
+        also_in_step: Sequence[tf.Operation] = (),
     ) -> None:
         """Creates the accumulators and condition variables.
 
@@ -263,16 +263,13 @@ class SyncEngine:
           worker: the number of this worker.
           is_in_rounds: whether an update raises the global step by more than one.
           summed: variables whose gradients are summed, not averaged.
+          also_in_step: what a worker does besides before it enters the gate.
         """
-        self._is_in_rounds = is_in_rounds
-        self._optimizer = optimizer
+        self._is_in_rounds, self._also_in_step = is_in_rounds, list(also_in_step)
+        self._optimizer, self._global_step, self._ps = optimizer, global_step, global_step.device
         self._gradients = [pair for pair in gradients if pair[0] is not None]
-        self._global_step = global_step
-        self._replicas = settings.replicas_to_aggregate
-        self._num_workers = settings.num_workers
-        self._worker = worker
-        self._num_own = settings.gradients_of(worker)
-        self._ps = global_step.device
+        self._replicas, self._num_workers = settings.replicas_to_aggregate, settings.num_workers
+        self._worker, self._num_own = worker, settings.gradients_of(worker)
         self._worker_conditions = [
             Condition(f"ps_train/condition_of_worker_{number}", self._ps) for number in range(self._num_workers)]
         self._update_condition = Condition("ps_train/condition_of_update", self._ps)
@@ -317,7 +314,7 @@ class SyncEngine:
         pushes = [accumulator.push(gradient, step)
                   for (gradient, _), accumulator in zip(self._gradients, self._accumulators)]
         with tf.device(self._ps):
-            with tf.control_dependencies(pushes):
+            with tf.control_dependencies([*pushes, *self._also_in_step]):
                 recorded = [variables.write_element("awaited", self._worker, self._awaited(step, num_pushed)),
                             variables.add("unused", 1)]
             with tf.control_dependencies(recorded):
@@ -366,7 +363,7 @@ class SyncEngine:
         with tf.control_dependencies([begun]):
             means = [(accumulator.take(), variable)
                      for (_, variable), accumulator in zip(self._gradients, self._accumulators)]
-        with tf.device(self._ps):
+        with tf.device(self._ps), tf.control_dependencies([] if means else [begun]):
             # This raises the global step after all variables have their new values.
             applied = self._optimizer.apply_gradients(means, self._global_step)
         done = [applied]

@@ -148,6 +148,16 @@ def test_a_sum_of_gradients_needs_gradients():
         config.parse_task, ["--sync_replicas", "--sum_embedding_gradients", "--communication_period=4"], {}))
 
 
+@pytest.mark.parametrize("flag", [
+    "sum_embedding_gradients=true", "communication_period=4", "sync_engine=tensorflow", "clip_norm=1"])
+def test_async_embeddings_need_sync_and_nothing_that_aggregates_rows(flag):
+    """Without --sync_replicas they would change nothing; the others are about rows and variables together."""
+    assert codes_of(error_of(config.parse_task, ["--async_embeddings"], {})) == ["flag_without_effect"]
+    error = error_of(config.parse_task, ["--sync_replicas", "--async_embeddings", f"--{flag}"], {})
+    assert f"--{flag.split('=')[0]}" in str(error) and "flags_conflict" in codes_of(error)
+    assert len(error.problems) == 1
+
+
 def test_the_floor_is_not_above_the_number_of_gradients():
     """No update could ever be complete."""
     flags = ["--sync_replicas", "--replicas_to_aggregate=2", "--min_replicas_to_aggregate=3"]

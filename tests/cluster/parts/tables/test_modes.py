@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import numpy as np
 import pytest
 
 import ps_train
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables import contents, rules
+from ps_train.parts.tables import contents, index, rules
 from ps_train.parts.tables.hashing import UNIFORM, Initial, initial_values
 from ps_train.storage import checkpoints
 from ps_train.updates import staleness
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
+from tests.children import wait_until
 from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
 from tests.errors import codes_of, raises
 from tests.tensorflow_mode import tf
@@ -148,16 +151,68 @@ def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, num_ps,
     _assert_like(tmp_path, _sync_oracle(sums="flags" in options, l2=options.get("params", {}).get("l2", 0.0)))
 
 
-@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
-def test_a_table_without_any_dense_variable_is_trained(tmp_path, start_servers, gradients):
+_HYBRID = {"flags": {"sync_replicas": True, "async_embeddings": True}}
+
+
+def _hybrid_workers(cluster, gradients, **options):
+    return [bare_training.BareTraining(cluster, index, gradients=gradients, **_options(**_HYBRID, **options))
+            for index in range(2)]
+
+
+def _num_updates(worker):
+    """Returns the tensor of how many updates each table has had on each ps, int64 [tables times ps]."""
+    with worker.graph.graph.as_default():
+        return tf.stack([index.count_of(index.read_whole(store.counts), "updates")
+                         for store in worker.graph.rows.registry.all_stores()])
+
+
+def test_with_async_embeddings_rows_do_not_wait_for_the_update_of_the_variables(tmp_path, start_servers):
+    """Worker 1 begins when the rows have worker 0's gradients and the bias has not: both steps are then numpy's."""
+    workers, oracle = _hybrid_workers(start_servers(2, 2), gradients=2, params={
+        "batch_size": _BATCH, "seed": 7, "l2": 0.5}), Oracle(l2=0.5)
+    num_updates = _num_updates(workers[1])
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for step in range(_STEPS):
+            first = pool.submit(workers[0].session.run, [workers[0].graph.update.train_op, workers[0].updates])
+            wait_until(lambda: set(workers[1].session.run(num_updates)) == {2 * step + 1}, "the rows")  # noqa: B023
+            assert workers[1].session.run(workers[1].graph.global_step) == step
+            workers[1].session.run(workers[1].graph.update.train_op)
+            first.result(bare_training.DEADLINE_SECS)
+            of_bias = []
+            for worker in range(2):
+                *of_rows, bias, has_item, _ = oracle.gradients(worker + 2 * (np.arange(_BATCH) + step * _BATCH))
+                oracle.apply(*of_rows, 0.0, has_item)
+                of_bias.append(bias)
+            oracle.bias -= _RATE * np.mean(of_bias)
+    workers[0].save(tmp_path)
+    _assert_like(tmp_path, oracle)
+
+
+def test_with_async_embeddings_a_gradient_that_is_too_late_counts_in_the_rows_only(tmp_path, start_servers):
+    """With one gradient an update, that of worker 1 for the first step comes after the update of worker 0."""
+    workers, oracle = _hybrid_workers(start_servers(1, 2), gradients=1), Oracle()
+    workers[0].session.run([workers[0].graph.update.train_op, workers[0].updates])
+    workers[1].session.run(workers[1].graph.update.train_op)
+    workers[0].save(tmp_path)
+    for worker, counts in ((0, 1.0), (1, 0.0)):
+        # Worker 1 computes with the parameters that it finds, the bias of the first update among them.
+        of_items, of_users, of_bias, has_item, _ = oracle.gradients(worker + 2 * np.arange(_BATCH))
+        oracle.apply(of_items, of_users, counts * of_bias, has_item)
+    assert workers[1].session.run(workers[1].graph.global_step) == 1
+    _assert_like(tmp_path, oracle)
+
+
+@pytest.mark.parametrize("options", [{}, {"gradients": 1}, {"gradients": 1, **_HYBRID}],
+                         ids=["async", "sync", "sync with async rows"])
+def test_a_table_without_any_dense_variable_is_trained(tmp_path, start_servers, options):
     """With three ps, of which a batch of one id leaves two without an id."""
     def only_a_table(features, labels, mode, params):
         rows = ps_train.embedding_table("items", 2, optimizer=rules.Sgd(1.0)).lookup(features[:, 0])
         return ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, 1)))
 
     dataset = clusters.array_dataset(np.full([8, 1], 4, np.int64), np.zeros(8, np.float32))
-    options = _options(model=clusters.contracts.Model("table", only_a_table, {}), dataset=dataset)
-    clusters.train_together(start_servers(3, 1), tmp_path, 2, 1, gradients=gradients, **options)
+    options = _options(model=clusters.contracts.Model("table", only_a_table, {}), dataset=dataset, **options)
+    clusters.train_together(start_servers(3, 1), tmp_path, 2, 1, **options)
     np.testing.assert_allclose(_saved_rows(tmp_path)["items"][4], _first("items", 2, np.array([4]))[0] - 2, rtol=1e-6)
 
 

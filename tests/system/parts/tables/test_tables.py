@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 
+from tests import soak
 from tests.processes import REPO, TaskCluster
 from tests.sharded import Sharded
 
@@ -35,6 +36,14 @@ def test_tables_with_deltas_outlive_a_ps_a_worker_and_the_chief_in_the_midst_of_
     assert not training.saves_under_way()
     training.assert_counts_fit(training.saved_counts())
     training.assert_counts_fit(training.saved_rows())
+
+
+def test_with_async_embeddings_a_worker_the_chief_and_a_ps_may_die(tmp_path):
+    """Each is started again; no update is applied twice, and none lost but what the matrix of faults says."""
+    options = soak.Options(mode="tables_hybrid", history=True, train_steps=150)
+    with soak.Round(options, tmp_path) as disturbed:
+        disturbed.run([soak.Fault(30, "worker-1", 0.0), soak.Fault(60, "worker-0", 0.0), soak.Fault(90, "ps-1", 0.0)])
+    assert disturbed.num_kills == 3
 
 
 def test_an_id_out_of_range_ends_the_task_with_one_line(tmp_path, start_process):
