@@ -97,7 +97,8 @@ class Plan:
             producer = self._get(tensor.op, waiting)
             node.inputs.append((producer, tensor.value_index))
             producer.data_consumers.append((tensor.value_index, node, slot))
-        for control in node.op.control_inputs:
+        # TensorFlow gives them in an order of its own, which may differ in another process.
+        for control in sorted(node.op.control_inputs, key=lambda op: op.name):
             self._get(control, waiting).control_consumers.append(node)
             node.num_controls += 1
 

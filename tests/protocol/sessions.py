@@ -36,7 +36,7 @@ class Session:
         self.tasks = [f"{spec.job}:{spec.task}" for spec in specs if spec.task is not None]
         self.incarnations: dict[str, int] | None = None  # of the server and of the tasks, once it is open
         self.is_closed = False
-        self.requests: set[Request] = set()
+        self.requests: dict[Request, None] = {}  # in their order, which a set would not keep
 
     def run(self, fetches: Any, feed_dict: Any = None, options: Any = None) -> Any:
         self._world.check_alive()
@@ -94,8 +94,8 @@ class Request(Caller):
         self.operation = ""  # the type of the last one
         self.has_written = False  # anything but the time
         self.seen: dict[str, Any] = {}  # what the watchers of reads have noted
-        session.requests.add(self)
-        world.in_flight.add(self)
+        session.requests[self] = None
+        world.in_flight[self] = None
         world.push(LATENCY_SECS, self._begin)
 
     def answer(self) -> tuple[Any, str]:
@@ -138,8 +138,8 @@ class Request(Caller):
     def abort(self) -> None:
         """Runs nothing more of it on the servers."""
         self.is_over = True
-        self.session.requests.discard(self)
-        self._world.in_flight.discard(self)
+        self.session.requests.pop(self, None)
+        self._world.in_flight.pop(self, None)
         for store, name in self._locks:
             store.locks[name] = False
         if self._locks:

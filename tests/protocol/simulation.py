@@ -65,7 +65,7 @@ class World:
         self.replaced: list[Process] = []
         self._addresses: dict[str, Process] = {}
         self.blocked: list[Request] = []
-        self.in_flight: set[Request] = set()
+        self.in_flight: dict[Request, None] = {}  # in their order, which a set would not keep
         self._cuts: dict[frozenset[str], float] = {}
         self.current: Fiber | None = None
         self.failure: BaseException | None = None

@@ -91,6 +91,8 @@ def test_each_planted_fault_has_its_place():
         Setting(num_workers=1), faults=(Fault(49, "replace", 0, 12),))),
     ("the chief is killed when it has announced the end to one ps of two", Schedule(Setting(num_ps=2), faults=(
         Fault(405, "slow", 7, 2), Fault(575, "move", 6, 0.2)))),
+    ("a worker is stopped before it takes a step, and is awaited as all are at the start", Schedule(
+        Setting(num_workers=3, train_steps=8, is_sync=True), faults=(Fault(1, "stop", 3, 6),))),
 ])
 def test_what_the_explorer_has_found_is_mended(what, schedule):
     """Each schedule broke an invariant once."""

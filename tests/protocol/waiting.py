@@ -83,6 +83,7 @@ class WaitingWatcher:
             return
         now_secs, last_secs = self._world.now_secs, self._last_update_secs
         self._last_update_secs = now_secs
+        seen_before = frozenset(self._seen)
         self._seen |= {number for number in range(self._setting.num_workers)
                        if self._in_loop_since(number) is not None}
         chief_secs = self._in_loop_since(0)
@@ -93,15 +94,20 @@ class WaitingWatcher:
                     self._world.delayed_until_secs)
         if now_secs - since > HEARTBEAT_TIMEOUT_SECS + _NOTICE_SECS:
             self.fail(f"updates wait for workers that are dead: {now_secs - since:.1f} s without one")
-        self._check_stopped(since)
+        self._check_stopped(since, seen_before)
 
-    def _check_stopped(self, since_secs: float) -> None:
-        """An update that was due at a time does not wait for workers that SIGTERM has ended."""
+    def _check_stopped(self, since_secs: float, seen_before: frozenset[int]) -> None:
+        """An update that was due at a time does not wait for workers that SIGTERM has ended.
+
+        One that was stopped before it took a step is awaited, as every worker is until the time of the start is over.
+        """
         others = [self._worker(number) for number in range(1, self._setting.num_workers)]
         stopped = [process for process in others if process.exit_codes[-1:] == [143]]
         if any(self._world.quiet_since(process.name) for process in others if process not in stopped):
             return
         for process in stopped:
+            if int(process.name.removeprefix("worker:")) not in seen_before:
+                continue
             until_secs = process.started_secs if process.is_alive else self._world.now_secs
             waited_secs = until_secs - max([since_secs, *(process.ended_secs for process in stopped)])
             if waited_secs > _NOTICE_SECS:
