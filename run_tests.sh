@@ -8,6 +8,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/setup_env.sh
+# Where it is set, each of the many processes would compile each module that it imports.
+unset PYTHONDONTWRITEBYTECODE
 
 use_python "[test]" pytest hypothesis tf_keras
 folders=(tests/unit tests/protocol tests/cluster tests/system)

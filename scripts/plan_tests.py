@@ -4,9 +4,9 @@
     python -m scripts.plan_tests --is_spine_recorded exit code 0 if the spine is what the last whole run passed with
     python -m scripts.plan_tests --record FILE       takes over what a whole run measured, and what it passed with
 
-tests/record.json has both: the seconds and the memory of each test file, and a digest of the spine and of each unit. A
-unit is a part, the documents or the benchmarks. The tests of a unit that is still what the last whole run passed with
-are left out, but for --all.
+tests/record.json has both: the seconds, the memory and the CPU time of each test file, and a digest of the spine and of
+each unit. A unit is a part, the documents, the benchmarks or what else _OTHER_UNITS has. The tests of a unit that is
+still what the last whole run passed with are left out, but for --all.
 
 A process costs a second, so short files share one. It keeps the servers that its tests have started and their memory,
 so a group has an end, too; and so has the time for which the last one runs alone.
@@ -42,6 +42,11 @@ _OTHER_UNITS = {
     "deploy": (("deploy", "docs/kubernetes.md", "docs/jobset.md", "docs/tutorial/kubernetes.md",
                 "ps_train/parts/schedulers"), ("tests/system/deploy",)),
     "benchmarks": (("benchmarks",), ("tests/unit/benchmarks", "tests/system/benchmarks")),
+    "models": (("models", "data", "ps_train/parts/readers", "ps_train/parts/tables"),
+               ("tests/cluster/models", "tests/cluster/data")),
+    "soak": ([f"tests/{name}.py" for name in (
+        "soak", "soak_machines", "soak_ranges", "history", "history_files", "plugins/recorded")],
+        ("tests/system/test_soak.py", "tests/cluster/test_history.py")),
 }
 
 
@@ -99,8 +104,8 @@ def read_record() -> dict[str, dict]:
 
 
 def write_record(measured: Mapping[str, Sequence[float]]) -> None:
-    """Writes what a whole run measured, file -> (seconds, 10^6 bytes), and what it passed with."""
-    lines = [f'  "{name}": [{secs:.0f}, {mbytes:.0f}]' for name, (secs, mbytes) in sorted(measured.items())]
+    """Writes what a whole run measured, file -> (seconds, 10^6 bytes, CPU seconds), and what it passed with."""
+    lines = [f'  "{name}": {json.dumps([round(value) for value in taken])}' for name, taken in sorted(measured.items())]
     passed = [f'  "{name}": "{digest}"' for name, digest in digests().items()]
     RECORD.write_text('{"passed": {\n' + ",\n".join(passed) + '\n},\n"files": {\n' + ",\n".join(lines) + "\n}}\n",
                       encoding="utf-8")
@@ -110,12 +115,12 @@ def groups(names: Sequence[str], files: Mapping[str, Sequence[float]]) -> list[l
     """Returns test files in groups within both limits, a file beyond one of them alone, with the longest group first.
 
     Args:
-      files: test file -> (seconds, 10^6 bytes).
+      files: test file -> (seconds, 10^6 bytes), and what else the record has.
     """
     found: list[list[str]] = []
     totals: list[list[float]] = []
     for name in sorted(names, key=lambda name: (-files.get(name, _UNKNOWN)[0], name)):
-        secs, mbytes = files.get(name, _UNKNOWN)
+        secs, mbytes = files.get(name, _UNKNOWN)[:2]
         for group, total in zip(found, totals):
             if total[0] + secs <= _GROUP_SECS and total[1] + mbytes <= _GROUP_MBYTES:
                 group.append(name)
@@ -156,7 +161,7 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", metavar="FOLDER")
     parser.add_argument("--all", action="store_true", help="leave out nothing")
     parser.add_argument("--is_spine_recorded", action="store_true")
-    parser.add_argument("--record", type=pathlib.Path, help="a JSON object: file -> [seconds, 10^6 bytes]")
+    parser.add_argument("--record", type=pathlib.Path, help="a JSON object: file -> [seconds, 10^6 bytes, CPU seconds]")
     options = parser.parse_args()
     if options.is_spine_recorded:
         spine = digests().get(SPINE)

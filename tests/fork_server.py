@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import json
 import os
 import pathlib
@@ -125,6 +126,12 @@ class ForkServer:
             finally:
                 os._exit(0)
 
+    def cpu_secs(self) -> float:
+        """Returns the CPU time of the server and of those of its children that have ended, from Linux' /proc."""
+        pid = self._pid or self._process.pid
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
     def end(self) -> None:
         """Ends the server and what it has started, and waits for it."""
         self._control.shutdown(socket.SHUT_RDWR)  # a process that has a copy of it would keep it open
@@ -158,6 +165,11 @@ class ForkServer:
 def of_this_process() -> ForkServer:
     """Returns the fork server of this test process, which starts with the first call."""
     return ForkServer()
+
+
+def cpu_secs() -> float:
+    """Returns the CPU time of the fork server of this test process and its children; 0 if there is none."""
+    return of_this_process().cpu_secs() if of_this_process.cache_info().currsize else 0.0
 
 
 def end() -> None:
@@ -303,11 +315,18 @@ def prepare() -> None:
     import numpy.random  # noqa: F401, PLC0415 (numpy imports it when it is first used)
 
     from ps_train.launch import launcher  # noqa: F401, PLC0415
+    from ps_train.parts import table  # noqa: PLC0415
     from ps_train.runtime import signals, tracebacks  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
     from ps_train.verbs import launch as launch_verb  # noqa: F401, PLC0415
+    from ps_train.verbs import table as verb_table  # noqa: F401, PLC0415
+    from ps_train.verbs import train as train_verb  # noqa: F401, PLC0415
     from tests import plain_graphs  # noqa: PLC0415
 
+    for row in table.TABLE:  # a task imports these of all parts
+        for place in ("part" if row.part else "", row.words, row.located, row.cluster, row.for_plugins):
+            if place:
+                importlib.import_module(f"ps_train.parts.{row.name}.{place.partition(':')[0]}")
     plain_graphs.install()
     gc.collect()
     gc.freeze()  # a child's collections would visit, and by that copy, each page of what is imported: 0.3 s per child

@@ -7,8 +7,8 @@
 
 Each line of the input is a group. JOBS of them run at a time. When one has passed, its files, pytest's last line and
 its CPU time, with that of its processes, are printed; when it has failed, all of its output. The exit code is 1 if any
-has failed, or has ended without pytest's last line. FILE gets the seconds and the 10^6 bytes that each test file took,
-for `scripts.plan_tests --record`.
+has failed, or has ended without pytest's last line. FILE gets the seconds, the 10^6 bytes and the seconds of CPU time
+that each test file took, for `scripts.plan_tests --record`.
 """
 
 from __future__ import annotations
@@ -29,29 +29,36 @@ _LAST_LINE = re.compile(r"^=+ \d+ (?:passed|skipped)\b.* in [\d.]+s.* =+$", re.M
 
 
 class Measuring:
-    """A plug-in of pytest that notes what each test file takes: a line of JSON, (file, seconds, 10^6 bytes).
+    """A plug-in of pytest that notes what each test file takes.
 
-    The bytes are those that this process keeps afterwards, such as servers, which TensorFlow cannot stop.
+    That is a line of JSON: the file, seconds, 10^6 bytes, seconds of CPU time. The bytes are those that this process
+    keeps afterwards, such as servers, which TensorFlow cannot stop. The CPU time is also that of the processes that the
+    tests have started, as far as they have ended.
     """
 
     def __init__(self, path: pathlib.Path) -> None:
         """Takes the file of the lines."""
         self._path = path
-        self._before = time.monotonic(), _resident_mbytes()
+        self._before = _usage()
 
     def pytest_collection_finish(self) -> None:
         """Begins with the first test."""
-        self._before = time.monotonic(), _resident_mbytes()
+        self._before = _usage()
 
     def pytest_runtest_teardown(self, item: Any, nextitem: Any) -> None:
         """Notes a file after its last test."""
         if nextitem is not None and nextitem.path == item.path:
             return
-        now = time.monotonic(), _resident_mbytes()
-        taken = [round(after - before, 1) for after, before in zip(now, self._before)]
+        now = _usage()
+        taken = [max(0.0, round(after - before, 1)) for after, before in zip(now, self._before)]
         with self._path.open("a", encoding="utf-8") as file:
-            print(json.dumps([item.nodeid.partition("::")[0], taken[0], max(0.0, taken[1])]), file=file)
+            print(json.dumps([item.nodeid.partition("::")[0], *taken]), file=file)
         self._before = now
+
+
+def _usage() -> tuple[float, float, float]:
+    """Returns the seconds of now, and what this process keeps and has used: 10^6 bytes and seconds of CPU time."""
+    return time.monotonic(), _resident_mbytes(), sum(os.times()[:4]) + fork_server.cpu_secs()
 
 
 def _resident_mbytes() -> float:

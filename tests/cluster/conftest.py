@@ -12,13 +12,14 @@ import pytest
 is_chosen = "TF_ENABLE_ONEDNN_OPTS" in os.environ
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
-from tests import plain_graphs  # noqa: E402 (TensorFlow reads the variable when it is imported)
+from tests import cached_boards, plain_graphs  # noqa: E402 (TensorFlow reads the variable when it is imported)
 from tests.server_fixtures import start_servers  # noqa: E402 (the same)
 
 if not is_chosen:
     del os.environ["TF_ENABLE_ONEDNN_OPTS"]  # a process that a test starts decides for itself
 gc.freeze()  # what the imports have made stays; without it each collection looks through it
 plain_graphs.install()
+cached_boards.install()
 
 __all__ = ["start_servers"]
 

@@ -18,6 +18,7 @@ from ps_train.tasks import ps
 from ps_train.training import opening, recovery
 from ps_train.updates import staleness
 from ps_train.updates.sync import aggregation, runner
+from tests import cached_boards
 from tests.protocol import explorer, model, stand_ins
 from tests.protocol.explorer import Schedule, Setting
 
@@ -189,6 +190,7 @@ def planted(fault: Planted) -> Iterator[None]:
 def forget_graphs() -> None:
     """Forgets the graphs that runs share, as the code that builds them changes."""
     stand_ins._prototypes.clear()
+    cached_boards.prototypes.clear()
     model.build_graph.cache_clear()
     agreement._reading.cache_clear()
 

@@ -31,6 +31,7 @@ from ps_train.training import evaluation, recovery
 from ps_train.training.opening import FencedSession
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
+from tests import cached_boards
 from tests.protocol.model import TRAIN_DIR, SavedVariables, range_ops, saved_variables
 from tests.tensorflow_mode import tf
 
@@ -203,25 +204,6 @@ class _NoSummaries:
 _prototypes: dict[Any, dict[str, Any]] = {}
 
 
-def _cached_init(original: Any) -> Any:
-    """Returns a `Blackboard.__init__` that builds equal graphs once."""
-    def init(self: Any, target: str, ps: Any, own_task: Any, **options: Any) -> None:
-        key = (tuple(ps), options.get("cluster_description"), options.get("is_elastic", False))
-        if key not in _prototypes:
-            prototype = object.__new__(blackboard.Blackboard)
-            original(prototype, target, ps, own_task, **options)
-            _prototypes[key] = vars(prototype)
-        vars(self).update(_prototypes[key])
-        self._heartbeat_timeout_secs = options.get("heartbeat_timeout_secs", 10.0)
-        self._last_tick_secs = clock.now()
-        self._connection = Connection(
-            _prototypes[key]["_connection"]._graph, target, self._ps, own_task,
-            is_elastic=options.get("is_elastic", False))
-        self._run = self._connection.run
-
-    return init
-
-
 def _cached_client_init(original: Any) -> Any:
     """The same for an object that has a connection to ps 0 and no state of its own."""
     def init(self: Any, *args: Any, **options: Any) -> None:
@@ -242,9 +224,9 @@ def _cached_client_init(original: Any) -> Any:
 
 
 @contextlib.contextmanager
-def cached_boards() -> Iterator[None]:
+def cached_clients() -> Iterator[None]:
     """Lets equal clients of ps 0 share their graphs while its body runs."""
-    classes = {blackboard.Blackboard: _cached_init, ControlBoard: _cached_client_init,
+    classes = {blackboard.Blackboard: cached_boards.cached_init, ControlBoard: _cached_client_init,
                EvaluationSignals: _cached_client_init, RangeQueue: _cached_client_init}
     with contextlib.ExitStack() as stack:
         for cls, cached in classes.items():
@@ -284,7 +266,7 @@ def installed(training: Any) -> Iterator[None]:
         (selection, "Selector", lambda *args: _Selector(training)),
     ]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(cached_boards())
+        stack.enter_context(cached_clients())
         for module, name, value in patches:
             stack.callback(setattr, module, name, getattr(module, name))
             setattr(module, name, value)

@@ -79,7 +79,7 @@ def _on_twin(body: Callable[[Boards], None]) -> None:
     worker = world.add("worker:0", addresses["worker"][0], run_body)
     for process in world.processes.values():
         process.start()
-    with stand_ins.cached_boards():
+    with stand_ins.cached_clients():
         world.run()
     if worker.error is not None:
         raise worker.error

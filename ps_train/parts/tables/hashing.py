@@ -132,5 +132,5 @@ def _mixed(ids: tf.Tensor, dim: int, seed: str) -> tf.Tensor:
     mixed = ids + int(random.integers(0, 2**62))
     for bits, factor in zip((30, 27), _FACTORS):  # splitmix64
         mixed = _fold(mixed, bits) * tf.constant(factor, tf.int64)
-    products = _fold(mixed, 31)[:, tf.newaxis] * factors
+    products = tf.expand_dims(_fold(mixed, 31), 1) * factors
     return tf.bitwise.right_shift(products, tf.constant(64 - _VALUE_BITS, tf.int64))  # sign included

@@ -75,14 +75,14 @@ class FixedIndex:
     def place(self, ids: tf.Tensor, counts: tf.Tensor, *, admits_all: bool = False) -> Placement:
         """Returns where the rows of ids are; each id has one."""
         del counts, admits_all  # for dynamic tables
-        new = tf.where(self.find(ids) < 0)[:, 0]
+        new = places_where(self.find(ids) < 0)
         return Placement(None, ids, fixed_row_of(ids, self._num_ps), new, list,
                          {"used": tf.size(new, out_type=tf.int64), "admitted": tf.size(new, out_type=tf.int64)})
 
     def changed(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> tf.Tensor:
         """Returns the numbers from begin to end - 1 of the rows with a mark above `since`."""
         numbers = tf.range(begin, end)
-        return tf.boolean_mask(numbers, gather(self._marks, numbers) > tf.maximum(since, 0))
+        return tf.gather(numbers, places_where(gather(self._marks, numbers) > tf.maximum(since, 0)))
 
     def ids_of(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the ids of row numbers."""
@@ -147,9 +147,9 @@ class HashIndex:
         """
         used, free, capacity = (count_of(counts, name) for name in ("used", "free", "capacity"))
         known = self.find(ids)
-        missing = tf.where(known < 0)[:, 0]
+        missing = places_where(known < 0)
         if self._seen is not None and not admits_all:
-            missing = tf.boolean_mask(missing, self._is_admitted(tf.gather(ids, missing)))
+            missing = tf.gather(missing, places_where(self._is_admitted(tf.gather(ids, missing))))
         num_wanted = tf.size(missing, out_type=tf.int64)
         num_reused = tf.minimum(num_wanted, free)
         num_fresh = tf.minimum(num_wanted - num_reused, capacity - used)
@@ -164,11 +164,11 @@ class HashIndex:
         def publish() -> list[tf.Operation]:
             return [_insert(self._table, new_ids, new_rows), write_rows(self._ids, new_rows, new_ids)]
 
-        rows = tf.tensor_scatter_nd_update(known, missing[:, tf.newaxis], new_rows)
-        kept = tf.where(rows >= 0)[:, 0]
+        rows = tf.tensor_scatter_nd_update(known, tf.expand_dims(missing, 1), new_rows)
+        kept = places_where(rows >= 0)
         return Placement(
             kept=kept, ids=tf.gather(ids, kept), rows=tf.gather(rows, kept),
-            new=tf.where(tf.gather(known, kept) < 0)[:, 0], publish=publish,
+            new=places_where(tf.gather(known, kept) < 0), publish=publish,
             counted={"used": num_fresh, "free": -num_reused, "admitted": num_new, "refused": num_wanted - num_new})
 
     def _is_admitted(self, ids: tf.Tensor) -> tf.Tensor:
@@ -188,7 +188,7 @@ class HashIndex:
         """Returns the numbers from begin to end - 1 of the rows with a mark above `since`."""
         numbers = tf.range(begin, end)
         exists = tf.not_equal(gather(self._ids, numbers), EMPTY_KEY)
-        return tf.boolean_mask(numbers, exists & (gather(self._marks, numbers) > since))
+        return tf.gather(numbers, places_where(exists & (gather(self._marks, numbers) > since)))
 
     def ids_of(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the ids of row numbers."""
@@ -200,15 +200,16 @@ class HashIndex:
         numbers = tf.cond(used <= count, lambda: tf.range(used),
                           lambda: tf.random.uniform(tf.reshape(count, [1]), maxval=used, dtype=tf.int64))
         exists = tf.not_equal(gather(self._ids, numbers), EMPTY_KEY)
-        return gather(self._marks, tf.boolean_mask(numbers, exists))
+        return gather(self._marks, tf.gather(numbers, places_where(exists)))
 
     def drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tuple[list[tf.Operation], tf.Tensor]:
         """Returns the operations that drop rows with a mark below `oldest`, and how many rows these are."""
         numbers = tf.range(begin, end)
         ids = gather(self._ids, numbers)
         is_old = tf.not_equal(ids, EMPTY_KEY) & (gather(self._marks, numbers) < oldest)
-        dropped = tf.boolean_mask(numbers, is_old)
-        removed = self.remove(tf.boolean_mask(ids, is_old), dropped)
+        places = places_where(is_old)
+        dropped = tf.gather(numbers, places)
+        removed = self.remove(tf.gather(ids, places), dropped)
         return [*removed, self.free(dropped)], tf.size(dropped, out_type=tf.int64)
 
     def remove(self, ids: tf.Tensor, numbers: tf.Tensor) -> list[tf.Operation]:
@@ -231,9 +232,9 @@ class HashIndex:
             end = tf.minimum(begin + _COPIED_ROWS, used)
             numbers = tf.range(begin, end)
             ids = gather(self._ids, numbers)
-            has_id = tf.not_equal(ids, EMPTY_KEY)
+            with_id = places_where(tf.not_equal(ids, EMPTY_KEY))
             with tf.control_dependencies([
-                    _insert(self._second, tf.boolean_mask(ids, has_id), tf.boolean_mask(numbers, has_id))]):
+                    _insert(self._second, tf.gather(ids, with_id), tf.gather(numbers, with_id))]):
                 return tf.identity(end)
 
         copied = tf.while_loop(lambda begin: begin < used, copy, [tf.constant(0, tf.int64)], parallel_iterations=1)
@@ -252,11 +253,11 @@ def _make_table(name: str) -> tf.Tensor:
 
 
 def _keys(ids: tf.Tensor) -> tf.Tensor:
-    return scramble(ids)[:, tf.newaxis]
+    return tf.expand_dims(scramble(ids), 1)
 
 
 def _insert(table: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
-    return tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=_keys(ids), values=rows[:, tf.newaxis])
+    return tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=_keys(ids), values=tf.expand_dims(rows, 1))
 
 
 def _num_buckets(expected: tf.Tensor) -> tf.Tensor:
@@ -283,12 +284,19 @@ def _replace(table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Operati
 
 def count_of(counts: tf.Tensor, name: str) -> tf.Tensor:
     """Returns one of a store's counts, int64 scalar."""
-    return counts[COUNTS.index(name)]
+    return tf.unstack(counts)[COUNTS.index(name)]
 
 
 def changes_of(counted: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
     """Returns changes of the counts, int64 [number of COUNTS], by name."""
-    return tf.stack([tf.cast(counted.get(name, 0), tf.int64) for name in COUNTS])
+    zero = tf.constant(0, tf.int64)
+    return tf.stack([tf.cast(counted[name], tf.int64) if name in counted else zero for name in COUNTS])
+
+
+def places_where(condition: tf.Tensor) -> tf.Tensor:
+    """Returns the positions at which a condition bool [n] holds, int64 [m]."""
+    # In two operations; an index or `boolean_mask` makes 5 to 15, most of them constants, and a store has many such.
+    return tf.squeeze(tf.where(condition), 1)
 
 
 def gather(variable: tf.Variable, numbers: tf.Tensor) -> tf.Tensor:

@@ -76,7 +76,7 @@ class Store:
             rows = gather(self.rows, tf.maximum(numbers, 0))
             if not with_slots:
                 rows = tf.slice(rows, [0, 0], [-1, self.spec.dim])  # a split would copy the slots, too
-            return self._with_first(rows, ids, tf.where(numbers < 0)[:, 0], with_slots=with_slots)
+            return self._with_first(rows, ids, index.places_where(numbers < 0), with_slots=with_slots)
 
     def update(self, ids: tf.Tensor, gradients: tf.Tensor, factor: tf.Tensor | None = None) -> tf.Operation:
         """Returns the operation that updates rows by gradients float32 [n, dim] of ids int64 [n], each once.
@@ -146,7 +146,7 @@ class Store:
         first = spec.first_values(tf.gather(ids, new))
         if with_slots and self.width > spec.dim:
             first = tf.concat([first, spec.rule.first_slots(tf.size(new), spec.dim)], 1)
-        return tf.tensor_scatter_nd_update(rows, new[:, tf.newaxis], first)
+        return tf.tensor_scatter_nd_update(rows, tf.expand_dims(new, 1), first)
 
     def write_all(
         self, placement: Placement, rows: tf.Tensor, marks: tf.Tensor, counted: Mapping[str, tf.Tensor | int]

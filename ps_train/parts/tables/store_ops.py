@@ -153,7 +153,7 @@ class StoreOps:
     def of_ps(self, piece: Piece) -> Piece:
         """Returns the rows of a piece that this ps has."""
         owners = owner_of(piece.ids, self.store.num_ps, is_dynamic=self.store.spec.is_dynamic)
-        numbers = tf.where(tf.equal(owners, self.store.ps))[:, 0]
+        numbers = index.places_where(tf.equal(owners, self.store.ps))
         return Piece(*(tf.gather(part, numbers) for part in piece))
 
     def _saved_piece(self) -> Piece:
@@ -184,7 +184,7 @@ class StoreOps:
         with store.on_ps():
             arrived = Piece(*(tf.identity(part) for part in piece))
             is_kept = keeps_present & (store.index.find(arrived.ids) >= 0)
-            wanted = tf.where(~is_kept)[:, 0]
+            wanted = index.places_where(~is_kept)
             loaded = Piece(*(tf.gather(part, wanted) for part in arrived))
             return store.exclusively(list(loaded), body)
 
