@@ -157,8 +157,7 @@ class CheckpointSaver:
                     _complete(requests, path=path)
                     timer.saved(checkpoints.step_in_name(path))
                     delta_timer.restart()
-                elif delta_timer.wait_secs() == 0:
-                    delta_timer.restart()
+                elif delta_timer.wait_secs() == 0 and delta_timer.is_due(step):
                     self._save_delta(session, step, stop)
             except FolderLostError as error:  # the lock has already stopped the training
                 _complete(requests, problem=str(error))
@@ -182,8 +181,7 @@ class CheckpointSaver:
     def _save_delta(self, session: tf.Session, step: int, stop: threading.Event) -> None:
         """Writes a delta, if there is a checkpoint that it can follow; raises one of _FAILURES, or FolderLostError."""
         deltas = self._savable.deltas
-        path_of = deltas.path_of()
-        if path_of is None:
+        if (path_of := deltas.path_of()) is None:
             return
         self._check_folder()
         self._write(deltas.write, session, path_of, step, stop)
@@ -330,8 +328,7 @@ class SaveTimer:
 
     def failed(self) -> float:
         """Starts a pause, which doubles with each failure up to the interval; returns its length in seconds."""
-        max_secs = min(self._every_secs, _MAX_PAUSE_SECS)
-        self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, max_secs)
+        self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, self._every_secs, _MAX_PAUSE_SECS)
         self._due_secs = clock.now() + self._pause_secs
         return self._pause_secs
 
@@ -341,6 +338,7 @@ class DeltaTimer:
 
     def __init__(self, every_secs: float) -> None:
         self._every_secs = every_secs or math.inf
+        self._last_steps = (-1, -1)
         self.restart()
 
     def restart(self) -> None:
@@ -348,5 +346,11 @@ class DeltaTimer:
         self._due_secs = clock.now() + self._every_secs
 
     def wait_secs(self) -> float:
-        """Returns how long to wait; 0 if a delta is due."""
+        """Returns how long to wait before the next call of `is_due`."""
         return max(0.0, self._due_secs - clock.now())
+
+    def is_due(self, step: int) -> bool:
+        """Starts the interval again; returns whether to save, which is at most twice at one global step."""
+        self.restart()
+        before, self._last_steps = self._last_steps[0], (self._last_steps[1], step)
+        return step != before  # twice, as a range of the input may be noted as done a moment after its last step

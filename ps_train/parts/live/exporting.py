@@ -24,7 +24,7 @@ import re
 import tempfile
 import uuid
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -33,7 +33,7 @@ from ps_train.graph.adam import run_exclusively
 from ps_train.parts.inference import on_checkpoint, serving
 from ps_train.parts.inference.flags import CheckpointFlags
 from ps_train.parts.live.dense import DenseLayout, DenseState, check_connected
-from ps_train.parts.live.flags import HEAD_ROOM, LiveExportConfig
+from ps_train.parts.live.flags import LiveExportConfig
 from ps_train.parts.live.table import LiveTable, ensure
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.exported import SliceWriter
@@ -42,7 +42,9 @@ from ps_train.plugins.contracts import Model
 from ps_train.storage import checkpoints
 
 ASSET = "live.json"
-_LEAST_ROWS = 2**14  # that a table has room for; memory is used only as rows are made
+_HEAD_ROOM = 1.5
+_VIRTUAL_BYTES = 4_000_000_000  # that a table has room for, at least; memory is used only as rows are made
+_BYTES_PER_ROW = 20  # of its id and its mark, and of a number that is free again
 
 
 class LiveLayout(NamedTuple):
@@ -65,13 +67,20 @@ class Version(NamedTuple):
       number: of the last push that is in it.
       num_rows: name of a table -> least number of rows that it needs room for, if there are more than in the
         checkpoint.
-      head_room: rows that a table has room for, in multiples of those that it needs.
+      head_room: rows that a table has room for, in multiples of those that it needs; None for 1.5, and at least as many
+        as 4 GB hold.
     """
 
     training: str
     number: int
     num_rows: Mapping[str, int]
-    head_room: float
+    head_room: Optional[float] = None
+
+    def capacity(self, num_rows: int, spec: TableSpec) -> int:
+        """Returns the rows that a table with this many has room for."""
+        least = 1 if self.head_room else _VIRTUAL_BYTES // (4 * spec.dim + _BYTES_PER_ROW)
+        capacity = max(math.ceil(num_rows * (self.head_room or _HEAD_ROOM)), least)
+        return min(capacity, spec.num_rows or MAX_ROWS_PER_PS)
 
 
 # `export(path, output_dir, training, number, num_rows)` writes the live model of a checkpoint to a folder that does not
@@ -84,15 +93,13 @@ def make_export(config: CheckpointFlags) -> Export:
 
     It raises as `write_live` does.
     """
-    head_room = getattr(config, "live_head_room", HEAD_ROOM)
-
     def export(path: str, output_dir: str, training: str, number: int, num_rows: Mapping[str, int]) -> None:
-        plugins = on_checkpoint.load_as_trained(config, os.path.dirname(path))
+        plugins = on_checkpoint.load_as_trained(config, config.train_dir)
         if serving.needs_dataset(plugins.model, plugins.dataset):
             on_checkpoint.prepare_data(config, plugins)
         make_input = serving.serving_input_maker(*plugins)
         write_live(path, output_dir, plugins.model, plugins.model_params, make_input,
-                   Version(training, number, num_rows, head_room))
+                   Version(training, number, num_rows))
 
     return export
 
@@ -165,8 +172,9 @@ class LiveGraph(serving.ServedGraph):
     def _table_maker(self) -> Callable[..., LiveTable]:
         def make(spec: TableSpec, **_: Any) -> LiveTable:
             num_rows = max(contents.count_rows(self.path, spec.name), self._version.num_rows.get(spec.name, 0))
-            capacity = max(math.ceil(num_rows * self._version.head_room), _LEAST_ROWS)
-            return LiveTable(spec, capacity=min(capacity, spec.num_rows or MAX_ROWS_PER_PS), uid=self._uid)
+            capacity = self._version.capacity(num_rows, spec)
+            return LiveTable(spec, capacity=capacity, expected=min(math.ceil(num_rows * _HEAD_ROOM), capacity),
+                             uid=self._uid)
 
         return make
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Optional
 
 from ps_train.config import fields
 from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse
 from ps_train.parts.inference.flags import ExportConfig
 
-HEAD_ROOM = 1.5
 _field = functools.partial(fields.field, group="Live models")
 
 
@@ -20,9 +20,9 @@ class LiveExportConfig(ExportConfig):
     """The flags of `ps_train export`, with those of live models; raises ConfigError as `ExportConfig` does."""
 
     live: bool = _field(False, help="Write a model whose rows and variables can be replaced while it is served.")
-    live_head_room: float = _field(
-        HEAD_ROOM, help="Rows that each table of a live model has room for, in multiples of its rows.", minimum=1.0,
-        maximum=1000.0)
+    live_head_room: Optional[float] = _field(
+        None, help="Rows that each table of a live model has room for, in multiples of its rows.", minimum=1.0,
+        maximum=1000.0, unset="1.5, and at least as many as 4 GB hold")
 
     def __post_init__(self) -> None:
         problems = self._common_problems("export", "train_dir", "export_dir")

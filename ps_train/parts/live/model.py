@@ -1,7 +1,7 @@
 """A live model in this process, which follows the folder of a publisher: the reference for other readers.
 
     publish_dir/CURRENT --model-N--> load --push-N+1, ...--> live_rows, live_commit
-                        --another training, or a push that is gone--> load the new version, close the old one
+                        --another training, a push that is gone, or no room--> load the new version, close the old one
 
     with ps_train.LiveModel("/served/7") as model:
         model.follow()
@@ -84,6 +84,7 @@ class LiveModel:
           PushError: a push is damaged.
         """
         self.folder, self.problem, self.num_loads = folder, "", 0
+        self._version = ""  # the name of its model's folder
         self._lock, self._updating = threading.Lock(), threading.Lock()
         self._is_closing = threading.Event()
         self._thread: Any = None
@@ -193,10 +194,23 @@ class LiveModel:
             if current is None:
                 return self.status()["number"] if self._loaded else 0
             if not self._can_go_on(current):
-                self._load(os.path.join(self.folder, current.model))
-            for number in range(self.status()["number"] + 1, current.last + 1):
-                self.apply(pushes.push_path(self.folder, number))
+                self._load_version(current)
+            try:
+                self._apply_until(current.last)
+            except UserCodeError:  # as it has no room for the rows of a push
+                if self._version == current.model:
+                    raise
+                self._load_version(current)
+                self._apply_until(current.last)
             return self.status()["number"]
+
+    def _load_version(self, current: Current) -> None:
+        self._load(os.path.join(self.folder, current.model))
+        self._version = current.model
+
+    def _apply_until(self, last: int) -> None:
+        for number in range(self.status()["number"] + 1, last + 1):
+            self.apply(pushes.push_path(self.folder, number))
 
     def _can_go_on(self, current: Current) -> bool:
         if self._loaded is None:

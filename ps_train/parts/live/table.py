@@ -34,13 +34,15 @@ class LiveTable(Store):
 
     index: Any  # a HashIndex
 
-    def __init__(self, spec: TableSpec, *, capacity: int, uid: str) -> None:
+    def __init__(self, spec: TableSpec, *, capacity: int, expected: int, uid: str) -> None:
         """Adds the variables to the current graph.
 
         Args:
+          capacity: rows that it has room for.
+          expected: rows for which its index has room at first; it grows if there are more.
           uid: another one for each export, as a process may load several into one place for resources.
         """
-        self.capacity, self._uid = capacity, uid
+        self.capacity, self._expected, self._uid = capacity, expected, uid
         self.scope = f"ps_train/live/{spec.name}"
         super().__init__(
             dataclasses.replace(spec, rule=Frozen(learning_rate=0.0), num_rows=None, num_hashes=0, min_count=1,
@@ -76,7 +78,7 @@ class LiveTable(Store):
         return [replace_value(self.rows, rows),
                 replace_value(self.counts, index.changes_of({"capacity": capacity})),
                 tf.raw_ops.AssignVariableOp(resource=self._dropped.handle, value=tf.zeros([0], tf.int64)),
-                *self.index.reset(capacity, capacity)]
+                *self.index.reset(capacity, tf.constant(self._expected, tf.int64))]
 
     def _set(self, ids: tf.Tensor, rows: tf.Tensor, number: tf.Tensor) -> list[tf.Operation]:
         """Returns the operations that set rows float32 [n, dim] of ids int64 [n]; there must be room."""

@@ -38,9 +38,9 @@ from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import setup
 
-_POLL_SECS = 0.2  # at the end
+_POLL_SECS = 0.2  # at the end, and before a state is read once more
 _TRIES = 3  # to read a state before newer ones replace it
-_PAUSE_SECS = 5.0  # after an error of the folder
+_PAUSE_SECS = 5.0  # after an error
 _SILENT_SECS = 10.0  # after which a publisher on another machine counts as ended
 _FAILURES = (OSError, tf.errors.OpError, CheckpointError)
 _log = logging.getLogger(__name__)
@@ -132,6 +132,7 @@ class Following:
     def _publish_new(self) -> bool:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
         for _ in range(_TRIES):
+            self._publisher.take_version()
             state = trained.newest_state(self._config.train_dir)
             if state is None:
                 return True
@@ -141,15 +142,14 @@ class Following:
                 self._publisher.publish(state)
                 break
             except _FAILURES as error:
-                is_there = all(map(checkpoints.exists, (state.path, state.newest)))
-                if is_there and isinstance(error, CheckpointError):
+                self._problem = f"cannot publish {state.newest}: {reason(error)}"
+                is_unreadable = isinstance(error, CheckpointError) and error.code == "checkpoint_unreadable"
+                if isinstance(error, CheckpointError) and not is_unreadable:
                     raise
-                if is_there:
-                    self._problem = f"cannot publish {state.newest}: {reason(error)}"
+                if not is_unreadable and all(map(checkpoints.exists, (state.path, state.newest))):
                     return False
+                self._stop.wait(_POLL_SECS)  # it was removed, or is written again
         else:
-            self._problem = (f"{state.newest} and others were removed while they were read, as newer ones came; give "
-                             "the training a longer --save_delta_secs")
             return False
         self._state = state
         begin = self._publisher.published.begin
@@ -179,6 +179,7 @@ class Following:
         if self._publisher.published is None:
             raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {self._config.train_dir!r}; "
                               "give the folder of a training, or leave --once out to wait for one")
+        self._publisher.finish()
         begin, limit_secs = self._publisher.published.begin, time.monotonic() + self._config.target_timeout_secs
         while not all(sender.has(begin.number) for sender in self._senders) and time.monotonic() < limit_secs:
             if self._stop.wait(_POLL_SECS):

@@ -2,7 +2,8 @@
 
     a new training, an empty folder, no room for new rows --> model-N, from the checkpoint
     a new checkpoint          --all its rows that differ from what was published--> push-N
-                              --the pushes are 4 times the model--> model-N, too: the same state as push-N
+                              --the pushes are 4 times the model--> model-N, too: the same state as push-N, written
+                                                                    in a thread, while push-N+1, ... are made
     a new delta               --its rows that differ--> push-N
 
     model-N/assets.extra/push-N.tfrecord    all rows of the model, as a push
@@ -22,7 +23,9 @@ from collections.abc import Iterator, Mapping
 from typing import Callable, NamedTuple
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
+from ps_train.errors import PsTrainError
 from ps_train.parts.live import pushes
 from ps_train.parts.live.exporting import Export, LiveLayout, read_layout
 from ps_train.parts.live.pushes import Begin, Current, PushWriter
@@ -31,12 +34,14 @@ from ps_train.parts.publish.rows_state import Comparison, PublishedTable, hash_r
 from ps_train.parts.sharding.position import watermark_of
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import Source
+from ps_train.runtime import clock
+from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 
 _RECORD_BYTES = 1 << 20  # of rows, in a record and so in a call of a target: gRPC's servers take 4 MB by default
 _EXTRA = "assets.extra"  # of a SavedModel, for files that TensorFlow does not look at
 _TEMPORARY = "temp-"
-_MOST_PUSHED = 4  # times the rows of the model, until a new version comes: no push is made while it is written
+_MOST_PUSHED = 4  # times the rows of the model, until a new version comes
 _NO_IDS = np.zeros([0], np.int64)
 _log = logging.getLogger(__name__)
 
@@ -77,7 +82,9 @@ class Publisher:
           check: called before `CURRENT` is replaced; raises an error if another publisher has the folder by now.
         """
         self._train_dir, self._dir, self._export, self._check = train_dir, publish_dir, export, check
-        self._compared = ""  # the checkpoint all of whose rows were compared
+        self._states = trained.HeldStates(train_dir, publish_dir)
+        self._compared = ""  # the name of the checkpoint all of whose rows were compared
+        self._version: clock.Call | None = None  # which writes a new version, and returns what `CURRENT` says of it
         self.published = published_in(publish_dir)
 
     def publish(self, state: Source) -> None:
@@ -88,39 +95,73 @@ class Publisher:
           OSError: the folder cannot be written.
           FolderLostError: `check` has raised it.
         """
+        self.take_version()
         training = trained.training_id(self._train_dir)
-        if self.published is None or self.published.current.training != training:
-            self._publish_model(state, training)
-        else:
-            try:
-                self._publish_changes(state, self.published.begin.step)
-            except NoRoomError as error:
-                _log.info("%s; a new version of the model follows", error)
-                self._publish_model(state, training)
-        self._compared = state.path
+        with self._states.holding(state) as held:
+            if self.published is None or self.published.current.training != training:
+                self._publish_model(held, training)
+            else:
+                try:
+                    self._publish_changes(held, self.published.begin.step)
+                except NoRoomError as error:
+                    _log.info("%s; a new version of the model follows", error)
+                    self._publish_model(held, training)
+        self._compared = os.path.basename(state.path)
 
     def _publish_changes(self, state: Source, step: int) -> None:
         at_checkpoint, first = Source(state.path), None
-        if state.path != self._compared or checkpoints.step_in_name(state.newest) < step:
+        if os.path.basename(state.path) != self._compared or checkpoints.step_in_name(state.newest) < step:
             # A new publisher may know a later state than that of the checkpoint: what is served does not go back.
             first = at_checkpoint if checkpoints.step_in_name(state.path) >= step else state
             self._set(self._push(first, is_whole=True))
-            self._compared = state.path  # if the model fails, as on a full disk, the next try does not push all again
+            self._compared = os.path.basename(state.path)
             if first == at_checkpoint and self._pushed_bytes() > _MOST_PUSHED * self._model_bytes():
-                self._set(self._model(at_checkpoint, self.published.current.training, self.published.current.last, {}))
+                self._begin_version(at_checkpoint)
         if state not in (at_checkpoint, first):
             self._set(self._push(state, is_whole=False))
 
     def _publish_model(self, state: Source, training: str) -> None:
-        """Writes a new model, and what the newest delta changes, before a reader is told."""
+        """Writes a new model, and what the delta changes, before a reader is told."""
+        self.finish()
         number = 1 + max([0, *pushes.numbers(self._dir)])
         published = self._model(Source(state.path), training, number, trained.num_rows(state))
-        delta = contents.newest_sound_delta(state.path)  # a new one, as the model has taken a while
-        if delta:
-            # Without room for what has come meanwhile, the next version follows at once.
-            with contextlib.suppress(NoRoomError):
-                published = self._push(Source(state.path, delta), is_whole=False, published=published)
+        if state.delta:
+            published = self._push(state, is_whole=False, published=published)
         self._set(published)
+
+    def _begin_version(self, state: Source) -> None:
+        """Begins to write the model of a checkpoint that was pushed last, unless one is being written."""
+        if self._version is not None:
+            return
+        current, stack = self.published.current, contextlib.ExitStack()
+        held = stack.enter_context(self._states.holding(state))
+
+        def write() -> Current:
+            with stack:
+                return self._model(held, current.training, current.last, {}).current
+
+        self._version = clock.start_call(write, "new version")
+
+    def take_version(self) -> None:
+        """Tells the readers of a new version, if one was begun and has been written."""
+        if self._version is None or self._version.is_alive():
+            return
+        version, self._version = self._version, None
+        try:
+            model = version.result()
+        except (OSError, tf.errors.OpError, PsTrainError) as error:
+            _log.warning("cannot write a new version of the model: %s; the next try is with the next checkpoint",
+                         reason(error))
+            return
+        # The layout stays: a reader may go on with the version before, and has the room of that.
+        self._set(self.published._replace(current=self.published.current._replace(
+            model=model.model, model_number=model.model_number)))
+
+    def finish(self) -> None:
+        """Waits for the version that is being written."""
+        if self._version is not None:
+            self._version.join()
+        self.take_version()
 
     def _push(self, state: Source, *, is_whole: bool, published: Published | None = None) -> Published:
         """Writes the next push, of all rows that differ, or of those of the delta; tells no reader yet."""

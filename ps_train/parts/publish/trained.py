@@ -4,15 +4,23 @@
               model.ckpt-1000.delta-1200      the variables at step 1200, and the rows changed since step 1000
 
 A process that reads only these files delays no training, on however many ps its rows are. What it reads is never
-undone: a training that has lost a ps goes on from the newest of them.
+undone: a training that has lost a ps goes on from the newest of them. The training removes them when there are newer
+ones, so while they are read, hard links keep them:
+
+    train_dir/publish-HASH-.../model.ckpt-1000...
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +32,54 @@ from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import Source
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints, journal
+
+_READ = re.compile(r"\.(index|data-\d{5}-of-\d{5})")  # the files of a checkpoint, or of a delta
+_log = logging.getLogger(__name__)
+
+
+class HeldStates:
+    """Keeps states of a training readable while newer ones replace them, by hard links."""
+
+    def __init__(self, train_dir: str, publish_dir: str) -> None:
+        """Removes what a publisher of this folder that was killed has left."""
+        self._train_dir = train_dir
+        self._prefix = f"publish-{hashlib.sha256(os.path.abspath(publish_dir).encode()).hexdigest()[:8]}-"
+        self._is_warned = False
+        for folder in glob.glob(os.path.join(glob.escape(train_dir), f"{self._prefix}*")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def holding(self, state: Source) -> Iterator[Source]:
+        """Yields a state whose files stay until the end of the body; the state itself if there can be no links.
+
+        Raises:
+          CheckpointError: it was removed.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                folder = tempfile.mkdtemp(prefix=self._prefix, dir=self._train_dir)
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+                held = Source(*(_link(path, folder) if path else "" for path in state))
+            except FileNotFoundError:
+                raise CheckpointError("checkpoint_unreadable", f"checkpoint {state.newest} cannot be read: it was "
+                                      "removed") from None
+            except OSError as error:  # as in a folder that this user may not write to
+                if not self._is_warned:
+                    _log.warning("cannot make hard links in %s: %s; a state that is removed while it is read is not "
+                                 "published", self._train_dir, error.strerror)
+                self._is_warned, held = True, state
+            yield held
+
+
+def _link(path: str, folder: str) -> str:
+    """Returns the path of hard links to the files of a checkpoint or delta."""
+    held = os.path.join(folder, os.path.basename(path))
+    for file in glob.glob(f"{glob.escape(path)}.*"):
+        if _READ.fullmatch(ending := file[len(path):]):
+            os.link(file, held + ending)
+    if not checkpoints.exists(held):
+        raise FileNotFoundError(path)
+    return held
 
 
 def newest_state(train_dir: str) -> Source | None:
@@ -38,10 +94,13 @@ def num_rows(state: Source) -> dict[str, int]:
     Raises:
       CheckpointError: a file of the state cannot be read.
     """
-    return {name: len(np.unique(np.concatenate([np.zeros([0], np.int64), *(
-        ids for path in {state.path, state.newest}
-        for ids in contents.read_ids(path, contents.read_described(path, name)))])))
-        for name in contents.read_tables(state.newest)}
+    numbers = {}
+    for name in contents.read_tables(state.newest):
+        ids = np.sort(np.concatenate([np.zeros([0], np.int64), *(
+            ids for path in {state.path, state.newest}
+            for ids in contents.read_ids(path, contents.read_described(path, name)))]))
+        numbers[name] = len(ids) - int(np.sum(ids[1:] == ids[:-1]))
+    return numbers
 
 
 def dense_bytes(path: str, layout: Sequence[Mapping[str, Any]]) -> bytes:

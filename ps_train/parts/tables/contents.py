@@ -127,7 +127,7 @@ def to_text(tables: Mapping[str, SavedTable]) -> str:
 def _reading(path: str, subject: str) -> Iterator[None]:
     try:
         yield
-    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError, OSError) as error:  # IndexError: it has changed
         raise CheckpointError("checkpoint_unreadable", f"checkpoint {path}: cannot read {subject}: {error}") from None
 
 
@@ -189,14 +189,23 @@ def read_table(path: str, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 def newest_rows(source: Source, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Returns an iterator as `read_table` does, over the newest row of each id."""
-    known = np.zeros([0], np.int64)
+    known = [np.zeros([0], np.int64)]
     if source.delta:
         for ids, values in read_table(source.delta, name):
-            known = np.concatenate([known, ids])
+            known.append(ids)
             yield ids, values
+    newer = np.sort(np.concatenate(known))
     for ids, values in read_table(source.path, name):
-        is_old = ~np.isin(ids, known) if len(known) else np.ones(len(ids), bool)
+        is_old = ~is_in(ids, newer)
         yield ids[is_old], values[is_old]
+
+
+def is_in(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns which ids int64 [n] are among others int64 [m], which are in ascending order; bool [n]."""
+    places = np.searchsorted(others, ids)
+    is_among = places < len(others)
+    is_among[is_among] = others[places[is_among]] == ids[is_among]
+    return is_among
 
 
 def read_described(path: str, name: str) -> SavedTable:
@@ -250,19 +259,26 @@ def count_rows(path: str, name: str) -> int:
 
 def _read_pieces(path: str, saved: SavedTable, parts: Sequence[str]) -> Iterator[list[np.ndarray]]:
     """Returns an iterator over the parts of each piece, the ids first; of an id, only the row that holds."""
-    later, known = {piece for of_ps in saved.later for piece in of_ps}, np.zeros([0], np.int64)
     pieces = [piece for ps in range(len(saved.pieces)) for piece in saved.newest_first(ps)]
     with _reading(path, "its rows"):
+        is_first = _first_places(path, pieces) if saved.has_repeated else None
         for number, piece in enumerate(pieces):
             if number % _PIECES_PER_READER == 0:
                 reader = tf.train.load_checkpoint(path)
             arrays = [reader.get_tensor(f"{piece}/{part}") for part in parts]
-            if saved.has_repeated:
-                is_new = ~np.isin(arrays[0], known)
-                if piece in later:  # the ids of the others come no more
-                    known = np.union1d(known, arrays[0])
-                arrays = [array[is_new] for array in arrays]
-            yield arrays
+            yield arrays if is_first is None else [array[is_first[number]] for array in arrays]
+
+
+def _first_places(path: str, pieces: Sequence[str]) -> list[np.ndarray]:
+    """Returns for each piece which of its ids have not come before, bool [n]."""
+    ids = []
+    for number, piece in enumerate(pieces):
+        if number % _PIECES_PER_READER == 0:
+            reader = tf.train.load_checkpoint(path)
+        ids.append(reader.get_tensor(f"{piece}/ids"))
+    is_first = np.zeros(sum(map(len, ids)), bool)
+    is_first[np.unique(np.concatenate(ids), return_index=True)[1]] = True
+    return np.split(is_first, np.cumsum([len(of_piece) for of_piece in ids])[:-1])
 
 
 def delta_path(path: str, step: int) -> str:

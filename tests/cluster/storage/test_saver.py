@@ -131,6 +131,16 @@ def turns(every_secs, every_steps):
     return saver.SaveTimer(saver.SaveSchedule(every_secs, every_steps, 5, 1.0))
 
 
+def test_a_delta_is_due_only_if_there_were_steps_since(clock):
+    """And once more, as what follows a step is noted a moment later."""
+    timer = saver.DeltaTimer(2)
+    assert timer.wait_secs() == 2
+    clock.secs += 2
+    assert timer.wait_secs() == 0
+    assert [timer.is_due(step) for step in (5, 5, 5, 5, 6, 6, 6)] == [True, True, False, False, True, True, False]
+    assert timer.wait_secs() == 2
+
+
 def test_it_is_time_at_once_and_then_after_the_seconds(clock):
     """Without steps the global step is not read in between."""
     turn = turns(60, 0)

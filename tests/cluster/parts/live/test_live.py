@@ -137,7 +137,7 @@ class State:
                                {info.name: _FEATURES[name] for name, info in signature.inputs.items()})
 
 
-def _export(state, folder, number=7, head_room=1.5, num_rows=None):
+def _export(state, folder, number=7, head_room=None, num_rows=None):
     path = state.save(str(folder / "model.ckpt-1"))
     exporting.write_live(path, str(folder / "live"), _MODEL, {}, _SPECS,
                          Version("training", number, num_rows or {}, head_room))
@@ -231,9 +231,25 @@ def test_a_model_follows_a_folder(states, tmp_path):
         model.predict(_FEATURES)
 
 
-def _publish_first(state, folder, tmp_path):
+def test_a_model_without_room_for_a_push_loads_the_newer_version(states, tmp_path):
+    """Which has the push already; without a newer one, the push is refused."""
+    (first, first_dir), (second, second_dir) = states
+    path = _publish_first(first, first_dir, tmp_path, head_room=1.0)
+    with LiveModel(str(tmp_path)) as model:
+        _push(first, second, str(path), tmp_path)
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 8))
+        with raises("push_refused"):
+            model.update()
+        _export(second, second_dir, number=8)
+        (second_dir / "live").rename(tmp_path / pushes.model_name(8))
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(8), 8, 8))
+        assert (model.update(), model.num_loads) == (8, 2)
+        _assert_equal(model.predict(_FEATURES), second.plain(second_dir))
+
+
+def _publish_first(state, folder, tmp_path, **options):
     """Writes a folder of a publisher with a model alone; returns the path of that."""
-    _export(state, folder)
+    _export(state, folder, **options)
     (folder / "live").rename(tmp_path / pushes.model_name(7))
     pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 7))
     return tmp_path / pushes.model_name(7)
@@ -313,9 +329,8 @@ def test_what_a_model_cannot_take_is_refused_and_changes_nothing(states):
         assert model.status()["number"] == 8
 
 
-def test_room_ends_with_a_refusal_and_dropped_rows_make_room_after_a_commit(states, monkeypatch):
+def test_room_ends_with_a_refusal_and_dropped_rows_make_room_after_a_commit(states):
     """A prediction that has found a row just before it was dropped reads no other id's row."""
-    monkeypatch.setattr(exporting, "_LEAST_ROWS", 1)
     (first, first_dir), _ = states
     with LiveModel(_export(first, first_dir, head_room=1.2, num_rows={"words": 25})) as model:
         tables = json.loads(model.status()["tables"])

@@ -118,6 +118,7 @@ def test_a_reader_has_the_rows_of_each_state(tmp_path, seed, monkeypatch):
         is_full = turn == 0 or rng.random() < 0.3
         training.save() if is_full else training.save_delta()
         if rng.random() < 0.3:
+            publisher.finish()
             publisher = Publisher(training.folder, str(tmp_path / "out"), export)
         publisher.publish(newest_state(training.folder))
         if rng.random() < 0.6:
@@ -231,9 +232,9 @@ def test_a_model_that_fails_is_not_tried_again_before_the_next_checkpoint(tmp_pa
     training.save()
     with monkeypatch.context() as patched:
         patched.setattr(publisher, "_export", _fail)
-        with pytest.raises(OSError, match="full"):
+        for _ in range(2):
             publisher.publish(newest_state(training.folder))
-        publisher.publish(newest_state(training.folder))
+            publisher.finish()
         assert publisher.published.current.last == 2
         training.train(drops=False)
         training.save_delta()
@@ -243,6 +244,7 @@ def test_a_model_that_fails_is_not_tried_again_before_the_next_checkpoint(tmp_pa
     training.train()
     training.save()
     publisher.publish(newest_state(training.folder))
+    publisher.finish()
     assert_read(PushReader(tmp_path / "out"), training)
     assert publisher.published.current.model == pushes.model_name(4)
 
