@@ -106,8 +106,7 @@ class CheckpointSaver:
           note_saved: takes the path of each checkpoint that was read back.
         """
         self._savable = savable
-        self._train_dir = train_dir
-        self._schedule = schedule
+        self._train_dir, self._schedule = train_dir, schedule
         self._is_lost = is_lost
         self._lock, self._note_saved = lock, note_saved
         self._stop, self._wake = clock.event(), clock.event()
@@ -137,8 +136,7 @@ class CheckpointSaver:
         """Starts a thread that saves for as long as the session lasts."""
         self.stop()
         self._last_path = ""
-        self._stop, self._wake = clock.event(), clock.event()
-        stop, wake = self._stop, self._wake
+        stop, wake = self._stop, self._wake = clock.event(), clock.event()
         self._thread = threads.start_thread(lambda: self._keep_saving(session, stop, wake), "saving")
 
     def stop(self) -> None:
@@ -214,8 +212,7 @@ class CheckpointSaver:
         pause_secs = min(_FIRST_PAUSE_SECS, self._schedule.timeout_secs / 4)
         while True:
             try:
-                step = self._step(session)
-                self._last_path = self._save(session, step, never)
+                self._last_path = self._save(session, self._step(session), never)
                 _complete(self._take_requests(), path=self._last_path)
                 return
             except _FAILURES as error:
@@ -317,8 +314,7 @@ class SaveTimer:
 
     def is_due(self, step: int) -> bool:
         """Returns whether to save now, at this global step; after a failure, only after a pause."""
-        is_time = clock.now() >= self._due_secs
-        return is_time or (not self._pause_secs and step >= self._due_step)
+        return clock.now() >= self._due_secs or (not self._pause_secs and step >= self._due_step)
 
     def saved(self, step: int) -> None:
         """Starts the next interval, after a save at this global step."""
