@@ -31,6 +31,7 @@ from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
+from ps_train.parts.legacy.horovod import module as horovod_module
 from ps_train.runtime import reports
 from ps_train.runtime.waits import Timeouts
 
@@ -77,6 +78,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     replace_classes(config.timeouts)
     _prepare_estimator(config.timeouts)
     installation.install()
+    horovod_module.offer(ScriptServer)
 
 
 def _prepare_estimator(timeouts: Timeouts) -> None:

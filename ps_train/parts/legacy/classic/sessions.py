@@ -15,7 +15,8 @@ import functools
 import inspect
 import logging
 import sys
-from typing import Any, Callable
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Protocol
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client.session import BaseSession  # as below
@@ -35,28 +36,79 @@ _RECOVERY_WAIT_SECS = 1
 _log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
+_MONITORED_SIGNATURE = inspect.signature(tf.train.MonitoredTrainingSession)
 _TensorFlowSession = tf.Session
 _TensorFlowInteractiveSession = tf.InteractiveSession
 _monitored_training_session = tf.train.MonitoredTrainingSession
 
 
-def _remote(target: Any) -> Membership | None:
-    """Returns the membership of this process if the session is one with the cluster."""
+class Route(NamedTuple):
+    """Where a session goes.
+
+    Attributes:
+      target: the address of a server, "" for none.
+      member: joins the cluster before the session; None for a session that is not one with the cluster.
+      filters: the device filters of a session that does not join.
+      waits: whether another process prepares the parameters, whatever the script says.
+    """
+
+    target: Any
+    member: Membership | None = None
+    filters: Sequence[str] = ()
+    waits: bool = False
+
+
+class Redirection(Protocol):
+    """Sends sessions that name no target to the cluster, for scripts that know of none: Horovod's.
+
+    Attributes:
+      is_chief: whether this process prepares the parameters and saves them.
+    """
+
+    is_chief: bool
+
+    def route(self, graph: tf.Graph) -> Route:
+        """Returns where a session without a target goes."""
+
+    def opened(self, session: tf.Session) -> None:
+        """Is called with each new `tf.Session` that was redirected and has joined the cluster."""
+
+    def before_run(self, session: tf.Session, fetches: Any) -> None:
+        """Is called before each `run`, of any session."""
+
+
+_redirections: list[Redirection] = []
+
+
+def set_redirection(redirection: Redirection | None) -> None:
+    """Sets what decides where sessions without a target go; None leaves them in this process."""
+    _redirections[:] = [redirection] if redirection else []
+
+
+def _route(target: Any, graph: tf.Graph) -> Route:
+    if not target and _redirections:
+        return _redirections[-1].route(graph)
     is_remote = isinstance(target, (str, bytes)) and len(target) > 0
-    return membership.current() if is_remote else None
+    return Route(target, membership.current() if is_remote else None)
 
 
 class _ClusterSession(BaseSession):
     """Stands between TensorFlow's classes of sessions and their base: joins the cluster, and closes in bounded time."""
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
-        member = _remote(target)
-        if member is not None:
-            member.join()
-            config = _with_filters(member, graph or tf.get_default_graph(), config)
-        if isinstance(target, str):
-            target = real_target(target)
+        route = _route(target, graph or tf.get_default_graph())
+        config = _joined_options(route, graph or tf.get_default_graph(), config)
+        is_redirected = route.target != target
+        target = real_target(route.target) if isinstance(route.target, str) else route.target
         super().__init__(target, graph, config)
+        if is_redirected and route.member is not None:
+            _redirections[-1].opened(self)
+
+    def run(self, fetches: Any, *args: Any, **kwargs: Any) -> Any:
+        """Runs operations and computes tensors; see TensorFlow's class."""
+        if _redirections:
+            _redirections[-1].before_run(self, fetches)
+        return super().run(fetches, *args, **kwargs)
 
     def close(self) -> None:
         """Closes the session; if another task has died, TensorFlow's own `close` would block for 30 s."""
@@ -75,6 +127,18 @@ class Session(_TensorFlowSession, _ClusterSession):
 
 class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
     """`tf.compat.v1.InteractiveSession`, with the same differences."""
+
+
+def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
+    """Returns the options of a session, once its process has joined the cluster if the session is one with it."""
+    if route.member is not None:
+        route.member.join()
+        config = _with_filters(route.member, graph, config)
+    elif route.filters:
+        config = membership.with_filters(config, route.filters)
+    if config is not None and _redirections:  # such a script may name a GPU for a variable; a ps has none
+        config.allow_soft_placement = True
+    return config
 
 
 def _with_filters(member: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
@@ -98,12 +162,16 @@ class SessionManager(_TensorFlowManager):
 
     def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are restored or initialised, unless they are in use already."""
-        member = _remote(master)
-        if member is None:
-            return super().prepare_session(master, *args, **kwargs)
-        arguments = _PREPARE_SIGNATURE.bind(self, master, *args, **kwargs).arguments
+        route = _route(master, self._graph)
+        arguments = _PREPARE_SIGNATURE.bind(self, route.target, *args, **kwargs).arguments
         del arguments["self"]
-        arguments.update(master=real_target(master), config=self._join(member, arguments.get("config")))
+        if route.waits:
+            return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
+        member = route.member
+        arguments["config"] = _joined_options(route, self._graph, arguments.get("config"))
+        if member is None:
+            return super().prepare_session(**arguments)
+        arguments["master"] = real_target(route.target)
         prepare = functools.partial(super().prepare_session, **arguments)
         if arguments.get("checkpoint_filename_with_path"):  # Estimator.predict: these variables belong to no training
             return self._bounded(member, prepare)
@@ -150,19 +218,17 @@ class SessionManager(_TensorFlowManager):
 
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:
         """Returns a session once the chief has prepared the parameters."""
-        member = _remote(master)
+        route = _route(master, self._graph)
+        member, config = route.member, _joined_options(route, self._graph, config)
         if member is None:
-            return super().wait_for_session(master, config, float("inf") if max_wait_secs is None else max_wait_secs)
-        master, config = real_target(master), self._join(member, config)
+            return super().wait_for_session(
+                route.target, config, float("inf") if max_wait_secs is None else max_wait_secs)
+        master = real_target(route.target)
         member.wait_until_prepared()
         start_secs = member.timeouts.start_secs
         return self._bounded(member, functools.partial(
             super().wait_for_session, master, config=config,
             max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))
-
-    def _join(self, member: Membership, config: tf.ConfigProto | None) -> tf.ConfigProto:
-        member.join()
-        return _with_filters(member, self._graph, config)
 
     def _bounded(self, member: Membership, make: Callable[[], tf.Session]) -> tf.Session:
         def make_in_graph() -> tf.Session:
@@ -208,13 +274,11 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (T
     """`tf.compat.v1.train.MonitoredTrainingSession` that joins the cluster, and recovers as a task of ps_train does."""
     install_session_manager()
     note_global_step()
-    hooks = [*(kwargs.pop("hooks", None) or []), _StopHook()]
-    if len(args) > 4:  # master, is_chief, checkpoint_dir, scaffold, hooks
-        hooks = [*(args[4] or []), *hooks]
-        args = (*args[:4], hooks, *args[5:])
-    else:
-        kwargs["hooks"] = hooks
-    return _monitored_training_session(*args, **kwargs)
+    arguments = _MONITORED_SIGNATURE.bind(*args, **kwargs).arguments
+    arguments["hooks"] = [*(arguments.get("hooks") or []), _StopHook()]
+    if _redirections and not arguments.get("master"):
+        arguments["is_chief"] = arguments.get("is_chief", True) and _redirections[-1].is_chief
+    return _monitored_training_session(**arguments)
 
 
 class _StopHook(tf.train.SessionRunHook):

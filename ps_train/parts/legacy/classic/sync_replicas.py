@@ -104,7 +104,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self.worker_number = self._find_worker_number()
         optimizer: Any = self._opt if self._variable_averages is None else types.SimpleNamespace(
             apply_gradients=self._apply_and_average)
-        engine = StandaloneEngine(optimizer, pairs, global_step, self._settings, worker=self.worker_number)
+        engine = self._make_engine(optimizer, pairs, global_step)
         self.operations = engine.operations()
         self.chief_init_op, self.local_step_init_op = self.operations.init.new_run, self.operations.init.every_worker
         self._runner = make_runner(self.operations, self._settings)
@@ -112,6 +112,9 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
         train_op = self.operations.train_op
         return train_op if name is None else tf.group(train_op, name=name)
+
+    def _make_engine(self, optimizer: Any, pairs: Sequence[tuple], global_step: tf.Variable) -> StandaloneEngine:
+        return StandaloneEngine(optimizer, pairs, global_step, self._settings, worker=self.worker_number)
 
     def _apply_and_average(self, grads_and_vars: Sequence[tuple], global_step: tf.Variable) -> tf.Operation:
         with tf.control_dependencies([self._opt.apply_gradients(grads_and_vars, global_step)]):

@@ -1,0 +1,81 @@
+"""Where the sessions of a Horovod script go, which name no server, and what they run before their first step.
+
+    graph                     session                                 before its first step
+    trained by an optimizer   with the cluster                        the chief: announce the parameters, start the
+                                                                      updates; the others: wait for it
+    empty as yet              the same: the script builds it later    the same
+    any other                 with this worker's own server           nothing
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import weakref
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
+from ps_train.parts.legacy.classic.sessions import Route
+from ps_train.parts.legacy.horovod import graphs
+
+_log = logging.getLogger(__name__)
+
+
+class HorovodSessions:
+    """The `Redirection` of a Horovod script.
+
+    Attributes:
+      is_chief: whether this is rank 0.
+    """
+
+    def __init__(self, member: Membership) -> None:
+        """Takes the membership of this worker."""
+        self._member = member
+        self.is_chief = member.cluster.is_chief
+        self._lock = threading.Lock()
+        self._begun: weakref.WeakSet = weakref.WeakSet()
+        self._announce: Callable[[], None] | None = None  # the chief's, for a `tf.Session`
+
+    def route(self, graph: tf.Graph) -> Route:
+        """Returns where a session without a target goes."""
+        state = graphs.state_of(graph)
+        if state is None or not graph.get_operations() or state.is_trained:
+            return Route(self._member.target, self._member, waits=not self.is_chief)
+        state.come_home()
+        return Route(self._member.target, filters=[self._member.cluster.task.device])
+
+    def opened(self, session: tf.Session) -> None:
+        """Prepares for the script's own initialisation: only the chief's counts, and only if the training is new."""
+        graph = session.graph
+        state = graphs.state_of(graph)
+        if not self.is_chief:
+            state.keep_parameters()
+            return
+        names = frozenset(variable.name for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        training = ScriptTraining(graph, None, names)
+        if self._member.find_parameters(training):
+            _log.info("the parameters are in use already, so they are not initialised")
+            state.keep_parameters()
+        else:
+            self._announce = functools.partial(self._member.announce_prepared, training)
+
+    def before_run(self, session: tf.Session, fetches: Any) -> None:
+        """Prepares the session if the fetches are the first ones that train."""
+        state = graphs.state_of(session.graph)
+        if state is None or state.hook is None or session in self._begun or not state.needs_start(fetches):
+            return
+        with self._lock:
+            if session not in self._begun:
+                self._begin(session, state)
+                self._begun.add(session)
+
+    def _begin(self, session: tf.Session, state: graphs.GraphState) -> None:
+        announce, self._announce = self._announce, None
+        if announce is not None:
+            announce()
+        if not self.is_chief:
+            self._member.wait_until_prepared()
+        state.hook.after_create_session(session, None)
