@@ -10,11 +10,13 @@ Without TF_CONFIG the script runs alone, as rank 0 of 1, in TensorFlow's own loc
 
 from __future__ import annotations
 
+import collections
 import importlib.abc
 import importlib.machinery
 import logging
 import os
 import pickle
+import re
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -48,6 +50,7 @@ class _State:
     server_class: Any = None
     ranks: ranks.Ranks | None = None
     exchange: Exchange | None = None  # None alone
+    named: collections.Counter = collections.Counter()  # base of a name -> how many values have it
     end: Callable[[], None] | None = None
 
 
@@ -198,12 +201,22 @@ def _exchanged(value: Any, kind: str, name: str | None, combine: Callable[[list]
     """Returns a tensor that is made of all workers' values."""
     tensor = tf.convert_to_tensor(value)
     exchange = _State.exchange
-    full_name = f"{kind}/{name or tensor.op.name}"
+    full_name = f"{kind}/{name or _common_name(tensor)}"
 
     def call(array: np.ndarray) -> np.ndarray:
         return np.asarray(combine(exchange.values(full_name, array)), tf.as_dtype(dtype).as_numpy_dtype)
 
     return tf.py_func(call, [tensor], dtype, name=f"Horovod{kind.capitalize()}")
+
+
+def _common_name(tensor: tf.Tensor) -> str:
+    """Returns a name for the values of a tensor that all workers give to it, if they exchange them in one order.
+
+    The number at the end of TensorFlow's name will not do: the graphs of the ranks differ in a few operations.
+    """
+    base = re.sub(r"_\d+$", "", tensor.op.name)
+    _State.named[base] += 1
+    return f"{base}/{_State.named[base]}"
 
 
 def allreduce(
