@@ -1,7 +1,7 @@
 """A Horovod script: a MonitoredTrainingSession or, with --plain, a Session that initialises and broadcasts.
 
 A linear model, with a dense weight and a table of rows of which each worker has some, so that its updates can be
-computed by hand: `predict` is what they must give. At the end it averages a value of all workers.
+computed by hand. The plain one averages a value of all workers at its end.
 """
 
 import argparse
@@ -9,7 +9,6 @@ import os
 import time
 
 import horovod.tensorflow as hvd
-import numpy as np
 import tensorflow as tf
 
 parser = argparse.ArgumentParser()
@@ -17,16 +16,14 @@ parser.add_argument("--model_dir", default="")
 parser.add_argument("--train_steps", type=int, default=20)
 parser.add_argument("--plain", action="store_true")
 parser.add_argument("--gate", default="")
-parser.add_argument("--step_secs", type=float, default=0.0)
 args = parser.parse_args()
 
 
 def wait_at_gate(step):
-    """Waits for a file at this worker's step 10."""
-    time.sleep(args.step_secs)
-    if args.gate and step == 10:
-        print("rank %d is at the gate" % hvd.rank(), flush=True)
-        while not os.path.exists(args.gate):
+    """Waits for a file at this worker's steps 10 and 20."""
+    if args.gate and step in (10, 20):
+        print("rank %d is at gate %d" % (hvd.rank(), step), flush=True)
+        while not os.path.exists("%s%d" % (args.gate, step)):
             time.sleep(0.05)
 
 
@@ -44,15 +41,14 @@ def train_plain(train_op, loss, config):
 
 def train_monitored(train_op, loss, config):
     hooks = [hvd.BroadcastGlobalVariablesHook(0), tf.train.StopAtStepHook(last_step=args.train_steps)]
-    mean = hvd.allreduce(tf.constant(float(hvd.rank())), name="rank")
     with tf.train.MonitoredTrainingSession(checkpoint_dir=args.model_dir if hvd.rank() == 0 else None, hooks=hooks,
                                            config=config, save_checkpoint_secs=1) as sess:
         step = 0
         while not sess.should_stop():
-            _, value = sess.run([train_op, loss])
+            _, value, global_step = sess.run([train_op, loss, tf.train.get_global_step()])
             step += 1
-            if step % 10 == 0:
-                print("rank %d at step %d" % (hvd.rank(), step), flush=True)
+            if global_step % 10 == 0:
+                print("rank %d at step %d" % (hvd.rank(), global_step), flush=True)
             wait_at_gate(step)
     return value, None
 

@@ -12,6 +12,8 @@ Start with `run.py`.
     estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator
     names/      TensorFlow 1's names, on today's TensorFlow
     classic/    TensorFlow 1's classes, with a clean end, named waits, and recovery
+    horovod/    Horovod's names, for scripts that know of no cluster
 
-Documentation: docs/migrate.md, docs/compatibility.md, docs/decisions/scripts.md. Tests: tests/*/parts/legacy/.
+Documentation: docs/migrate.md, docs/migrate_horovod.md, docs/compatibility.md, docs/decisions/scripts.md.
+Tests: tests/*/parts/legacy/.
 """

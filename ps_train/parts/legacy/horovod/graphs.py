@@ -162,7 +162,7 @@ def place_all(cluster: Cluster) -> Callable[[], None]:
 
 
 def _replace_functions() -> Callable[[], None]:
-    """Replaces what sets variables in TensorFlow: it spares those that others use. Returns a function that ends that."""
+    """Lets what sets variables in TensorFlow spare those that others use; returns a function that ends that."""
     initializer, restore = variables.variables_initializer, tf.train.Saver.restore
 
     @functools.wraps(initializer)

@@ -1,9 +1,9 @@
 """The names of `horovod.tensorflow`: a script's `import horovod.tensorflow as hvd` finds this module.
 
     init, shutdown, is_initialized                         allreduce, allgather, broadcast
-    rank, size, local_rank, local_size, cross_...          broadcast_global_variables, broadcast_variables,
-    DistributedOptimizer, Compression, Average, Sum, ...   BroadcastGlobalVariablesHook, broadcast_object, allgather_object
-    mpi_built, gloo_built, nccl_built, ...
+    rank, size, local_rank, local_size, cross_...          broadcast_global_variables, broadcast_variables
+    DistributedOptimizer, Compression, Average, Sum, ...   BroadcastGlobalVariablesHook
+    mpi_built, gloo_built, nccl_built, ...                 broadcast_object, allgather_object
 
 Without TF_CONFIG the script runs alone, as rank 0 of 1, in TensorFlow's own local sessions.
 """
@@ -327,7 +327,7 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, **k
     """Returns the objects of all workers, by rank; they are pickled."""
     if _alone():
         return [obj]
-    return [pickle.loads(value.item()) for value in _State.exchange.values(  # noqa: S301 (of the same training)
+    return [pickle.loads(value.item()) for value in _State.exchange.values(
         f"object/{name or 'object'}", np.array(pickle.dumps(obj), object))]
 
 

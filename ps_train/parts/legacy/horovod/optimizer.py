@@ -56,12 +56,12 @@ class DistributedOptimizer(SyncReplicasOptimizer):
         """
         state, pairs = _state(), list(grads_and_vars)
         if state.hook is not None:
-            raise ConfigError("horovod_second_step", "hvd.DistributedOptimizer: this graph has a training step already, "
-                              "and ps_train applies one update at a time; add the losses, and minimize their sum")
+            raise ConfigError("horovod_second_step", "hvd.DistributedOptimizer: this graph has a training step "
+                              "already, and ps_train applies one update at a time; minimize the sum of the losses")
         state.train()
         if any(gradient is not computed for (gradient, _), computed in zip(pairs, self._computed)):
-            _log.info("hvd.DistributedOptimizer: the script changes the gradients, by clipping for example; that is done "
-                      "to the gradients of each worker, and not to their mean")
+            _log.info("hvd.DistributedOptimizer: the script changes the gradients, by clipping for example; that is "
+                      "done to the gradients of each worker, and not to their mean")
         if global_step is None:
             global_step = tf.get_variable("horovod_step", [], tf.int64, tf.zeros_initializer(), trainable=False)
         train_op = super().apply_gradients(pairs, global_step, name)

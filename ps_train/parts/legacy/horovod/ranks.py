@@ -68,7 +68,7 @@ def find_cluster(tf_config: str) -> Cluster | None:
     """Returns the cluster of a Horovod script; None if TF_CONFIG is not set: the script runs alone, as rank 0 of 1.
 
     Raises:
-      ConfigError: TF_CONFIG is malformed, has no ps, or places a task that a Horovod script does not have.
+      ConfigError: TF_CONFIG is malformed or has no ps, or the cluster or task is of another kind.
     """
     if not tf_config.strip():
         return None
@@ -76,9 +76,9 @@ def find_cluster(tf_config: str) -> Cluster | None:
     if cluster.job == "evaluator":
         raise ConfigError("horovod_task", "hvd.init(): this task is evaluator:0; a Horovod script has ps, chief and "
                           "worker tasks only: leave --evaluator out")
-    if cluster.is_elastic or not cluster.ps:
-        raise ConfigError("horovod_task", "hvd.init(): the cluster in TF_CONFIG is elastic or has no ps; a Horovod "
-                          "script needs a ps at least, and the addresses of all workers: give --num_ps=1")
+    if cluster.is_elastic:
+        raise ConfigError("horovod_task", "hvd.init(): the cluster in TF_CONFIG is elastic; a Horovod script needs the "
+                          "addresses of all workers: give TF_CONFIG with all of them")
     return cluster
 
 

@@ -1,0 +1,102 @@
+"""Unchanged Horovod scripts: the updates are Horovod's, every process ends, and a lost task is survived."""
+
+from __future__ import annotations
+
+import re
+
+from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
+
+SCRIPT = "horovod_script.py"
+NUM_STEPS = 20
+
+
+def last_losses(group):
+    """Returns what the two ranks printed at their end: loss and mean."""
+    return [re.search(rf"rank {rank} of 2 \({rank} of 2 here\) ends: loss (\S+), mean of ranks (\S+)",
+                      group.log(f"worker-{rank}")).groups() for rank in range(2)]
+
+
+def loss_before_last_update(rank):
+    """Returns the loss of a rank in the last step, as Horovod's updates make it.
+
+    The learning rate is 0.02. The mean gradient of each of the two weights w is 2 (w - 0.5), that of the row of all
+    ranks 1, and that of a row of one rank 0.5: it is divided by the number of all ranks.
+    """
+    num_updates = NUM_STEPS - 1
+    weight = 0.5 + 0.5 * (1 - 0.02 * 2) ** num_updates
+    return 2 * (weight - rank) ** 2 - 0.02 * num_updates * (1 + 0.5)
+
+
+def test_a_script_with_a_plain_session_makes_the_updates_of_horovod(start_process):
+    """Each rank initialises the variables, but there is one copy; the values of all ranks are averaged."""
+    cluster = ScriptCluster(start_process, SCRIPT, ["--plain", f"--train_steps={NUM_STEPS}"])
+    cluster.assert_ends_well()
+    for rank, (loss, mean) in enumerate(last_losses(start_process)):
+        assert abs(float(loss) - loss_before_last_update(rank)) < 1e-4
+        assert float(mean) == 0.5
+
+
+def start_at_gate(group, folder, num_steps):
+    """Starts a training, and returns it and its arguments when both ranks wait at their first gate."""
+    arguments = [f"--model_dir={folder}/train", f"--train_steps={num_steps}"]
+    cluster = ScriptCluster(group, SCRIPT, [*arguments, f"--gate={folder}/gate"])
+    for rank in range(2):
+        group.wait_for_line(f"worker-{rank}", f"rank {rank} is at gate 10")
+    return cluster, arguments
+
+
+def assert_trained(folder, num_steps):
+    """The last checkpoint has all steps."""
+    from tests import clusters  # noqa: PLC0415 (it imports TensorFlow, which the processes need and this one does not)
+
+    assert clusters.read_checkpoint(folder / "train")["global_step"] >= num_steps
+
+
+def test_the_others_train_on_without_a_killed_worker_which_may_come_back(start_process, tmp_path):
+    """Horovod ends all ranks then."""
+    cluster, arguments = start_at_gate(start_process, tmp_path, 60)
+    start_process.kill("worker-1")
+    (tmp_path / "gate10").touch()
+    start_process.wait_for_line("worker-0", "dead or never started: worker:1")
+    start_process.wait_for_line("worker-0", "rank 0 is at gate 20")
+    cluster.start("worker", 1, name="worker-1-again", arguments=arguments)
+    start_process.wait_for_line("worker-1-again", "has joined")
+    (tmp_path / "gate20").touch()
+    cluster.assert_ends_well(killed=("worker-1",))
+    assert_trained(tmp_path, 60)
+
+
+def test_a_killed_chief_that_comes_back_does_not_initialise_the_parameters_again(start_process, tmp_path):
+    """The step never goes back, though the script of rank 0 restores the last checkpoint."""
+    cluster, arguments = start_at_gate(start_process, tmp_path, 60)
+    start_process.kill("worker-0")
+    for step in (10, 20):
+        (tmp_path / f"gate{step}").touch()
+    cluster.start("worker", 0, name="worker-0-again", arguments=arguments)
+    cluster.assert_ends_well(killed=("worker-0",))
+    steps = [int(line.rpartition(" ")[2]) for line in start_process.log("worker-1").splitlines() if "at step" in line]
+    assert steps == sorted(set(steps)) and steps[-1] >= 50
+    assert_trained(tmp_path, 60)
+
+
+def test_after_the_death_of_the_ps_a_monitored_session_continues_from_the_checkpoint(start_process, tmp_path):
+    """In the same processes; the chief saves every second."""
+    cluster, _ = start_at_gate(start_process, tmp_path, 60)
+    start_process.kill("ps-0")
+    cluster.start("ps", 0, name="ps-0-again")
+    for step in (10, 20):
+        (tmp_path / f"gate{step}").touch()
+    cluster.assert_ends_well(killed=("ps-0",))
+    assert_trained(tmp_path, 60)
+
+
+def test_a_script_without_a_cluster_is_rank_0_of_1_and_what_has_no_stand_in_is_one_line(start_process, tmp_path):
+    """`ps_train run` alone, without TF_CONFIG."""
+    start_process.start("alone", ["run", str(SCRIPTS / SCRIPT), "--plain", "--train_steps=2"])
+    script = tmp_path / "keras_script.py"
+    script.write_text("import tensorflow as tf\ntf.placeholder(tf.float32)\nimport horovod.keras as hvd\n")
+    start_process.start("keras", ["run", str(script)])
+    assert start_process.wait() == {"alone": 0, "keras": 1}
+    assert "rank 0 of 1 (0 of 1 here) ends: loss" in start_process.log("alone")
+    last_line = start_process.log("keras").splitlines()[-1]
+    assert last_line.endswith("[horovod_name_missing]") and f"{script}:3" in last_line
