@@ -85,29 +85,18 @@ class _Channel:
 
     def _build(self) -> None:
         """Builds the operations, on ps 0."""
-        prefix = f"ps_train/horovod/{self._name}"
-
-        def handle(kind: str, number: int, dtype: Any, shape: Sequence[int]) -> tf.Tensor:
-            return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{prefix}/{kind}/{number}",
-                                          container="")
-
         numbers = range(self._size)
-        rounds = [handle("round", number, tf.int64, []) for number in numbers]
-        values = [[handle(f"value_{parity}", number, tf.string, []) for number in numbers] for parity in range(2)]
-        awaited = handle("awaited", self._number, tf.bool, [self._size])
-        conditions = [Condition(f"{prefix}/condition/{number}", self._member.cluster.ps[0].device)
+        rounds = [self._handle("round", number, tf.int64) for number in numbers]
+        values = [[self._handle(f"value_{parity}", number, tf.string) for number in numbers] for parity in range(2)]
+        awaited = self._handle("awaited", self._number, tf.bool, [self._size])
+        conditions = [Condition(f"ps_train/horovod/{self._name}/condition/{number}", self._member.cluster.ps[0].device)
                       for number in numbers]
         self._in_round = tf.placeholder(tf.int64, [])
         self._in_value = tf.placeholder(tf.string, [])
         self._in_awaited = tf.placeholder(tf.bool, [self._size])
 
-        def round_of(number: int) -> tf.Tensor:
-            return tf.cond(tf.raw_ops.VarIsInitializedOp(resource=rounds[number]),
-                           lambda: tf.raw_ops.ReadVariableOp(resource=rounds[number], dtype=tf.int64),
-                           lambda: tf.constant(-1, tf.int64))
-
         def must_wait() -> tf.Tensor:
-            is_late = tf.stack([round_of(number) for number in numbers]) < self._in_round
+            is_late = tf.stack([_round_in(handle) for handle in rounds]) < self._in_round
             return tf.reduce_any(is_late & tf.raw_ops.ReadVariableOp(resource=awaited, dtype=tf.bool))
 
         self._write = []
@@ -117,13 +106,17 @@ class _Channel:
                 counted = tf.raw_ops.AssignVariableOp(resource=rounds[self._number], value=self._in_round)
             with tf.control_dependencies([counted]):
                 self._write.append(tf.group(*(condition.notify() for condition in conditions)))
-        self._last_round = round_of(self._number)
-        self._all_rounds = tf.stack([round_of(number) for number in numbers])
+        self._last_round = _round_in(rounds[self._number])
+        self._all_rounds = tf.stack([_round_in(handle) for handle in rounds])
         self._wait = conditions[self._number].wait_while(must_wait)
         self._read = [[tf.raw_ops.ReadVariableOp(resource=one, dtype=tf.string) for one in values[parity]]
                       for parity in range(2)]
         with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=awaited, value=self._in_awaited)]):
             self._await = conditions[self._number].notify()
+
+    def _handle(self, kind: str, number: int, dtype: Any, shape: Sequence[int] = ()) -> tf.Tensor:
+        return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, container="",
+                                      shared_name=f"ps_train/horovod/{self._name}/{kind}/{number}")
 
     def exchange(self, value: np.ndarray) -> list[np.ndarray]:
         """Returns the values of this round."""
@@ -168,6 +161,13 @@ class _Channel:
     def conclude(self, *, waits_for_others: bool) -> None:
         """Closes the session, when the script has ended."""
         sessions.close_in_background(self._session)
+
+
+def _round_in(handle: tf.Tensor) -> tf.Tensor:
+    """Returns the last round that a worker has written, -1 before its first."""
+    return tf.cond(tf.raw_ops.VarIsInitializedOp(resource=handle),
+                   lambda: tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.int64),
+                   lambda: tf.constant(-1, tf.int64))
 
 
 def mean(values: Sequence[np.ndarray]) -> np.ndarray:

@@ -63,7 +63,7 @@ def init(*args: Any, **kwargs: Any) -> None:
     if _State.ranks is not None:
         return
     # An Estimator would take the variable for its own cluster, and a Horovod script's has none.
-    cluster = ranks.find_cluster(os.environ.pop("TF_CONFIG", ""))
+    cluster = ranks.horovod_cluster(os.environ.pop("TF_CONFIG", ""))
     if cluster is None:
         _State.ranks = ranks.ALONE
         return
@@ -193,8 +193,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                         name=name or f"Distributed{type(optimizer).__name__}")
 
 
-def _distributed(wrapped: Any, **options: Any) -> optimizer.DistributedOptimizer:
-    return optimizer.DistributedOptimizer(wrapped, size(), rank() == 0, **options)
+def _distributed(wrapped: Any, **options: Any) -> optimizer.HorovodOptimizer:
+    return optimizer.HorovodOptimizer(wrapped, size(), rank() == 0, **options)
 
 
 def _exchanged(value: Any, kind: str, name: str | None, combine: Callable[[list], np.ndarray], dtype: Any) -> tf.Tensor:

@@ -24,8 +24,8 @@ AVERAGE, SUM, ADASUM = "Average", "Sum", "Adasum"
 _log = logging.getLogger(__name__)
 
 
-class DistributedOptimizer(SyncReplicasOptimizer):
-    """Horovod's class, for a script in a cluster. `make` has its arguments."""
+class HorovodOptimizer(SyncReplicasOptimizer):
+    """What `hvd.DistributedOptimizer` returns in a cluster."""
 
     def __init__(self, optimizer: tf.train.Optimizer, size: int, is_chief: bool, *, op: str, sparse_as_dense: bool,
                  name: str, use_locking: bool) -> None:

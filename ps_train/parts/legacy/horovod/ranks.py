@@ -64,7 +64,7 @@ class Ranks:
 ALONE = Ranks(0, ("localhost",))
 
 
-def find_cluster(tf_config: str) -> Cluster | None:
+def horovod_cluster(tf_config: str) -> Cluster | None:
     """Returns the cluster of a Horovod script; None if TF_CONFIG is not set: the script runs alone, as rank 0 of 1.
 
     Raises:
