@@ -48,6 +48,7 @@ _FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
 _SHARE_OF_GRACE = 0.9
 _JOIN_GRACE_SECS = 3.0  # for a ps whose script does not call `join` to end by itself
 _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
+_PROTOCOLS_OF_DEEPREC = ("grpc++", "star_server", "star_server_lite")
 _log = logging.getLogger(__name__)
 _tensorflow_setter = tf.train.replica_device_setter
 
@@ -90,6 +91,9 @@ class Server(tf.train.Server):
         address_rules.refuse_duplicates(cluster.addresses)
         ports.release_held_port()
         ports.check_port(cluster.task)
+        if protocol in _PROTOCOLS_OF_DEEPREC:
+            _log.info("tf.train.Server: protocol=%r of DeepRec is not in this TensorFlow; using 'grpc'", protocol)
+            protocol = None
         super().__init__(tf.train.ClusterSpec(cluster.addresses), cluster.job, cluster.index, protocol or "grpc",
                          _server_config(config, cluster), start)
         self.cluster = cluster

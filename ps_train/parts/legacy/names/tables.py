@@ -252,8 +252,22 @@ _CONTRIB_MODULES = {
     **_lookups("tf.contrib.training", "tf.contrib.training.python", "training training.hparam training.device_setter"),
 }
 
+_TABLES = ("a name of DeepRec and PAI; in a model_fn, ps_train.get_embedding_variable has its arguments: "
+           "docs/embeddings.md")
+
 # Names without a stand-in, or their modules -> what to use instead.
 _ADVICE = {
+    # DeepRec and PAI-TF
+    **dict.fromkeys(("tf.get_embedding_variable", "tf.EmbeddingVariableOption", "tf.feature_column."
+                     "categorical_column_with_embedding"), _TABLES),
+    "tf.CounterFilter": f"{_TABLES}, min_count=N is the filter",
+    "tf.CBFFilter": f"{_TABLES}, min_count=N is the filter",
+    "tf.GlobalStepEvict": f"{_TABLES}, ttl_steps=N drops old rows",
+    "tf.L2WeightEvict": "a name of DeepRec; the tables of ps_train drop rows by age only: ttl_steps=N",
+    "tf.train.AdamAsyncOptimizer": "a name of DeepRec; use tf.train.AdamOptimizer",
+    "tf.train.AdagradDecayOptimizer": "a name of DeepRec; use tf.train.AdagradOptimizer",
+    "tf.staged": "a name of DeepRec; use dataset.prefetch",
+    "tf.make_prefetch_hook": "a name of DeepRec; use dataset.prefetch",
     "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",
     "tf.nn.seq2seq": "copy the function of TensorFlow 1 that you need, or use tf.nn.dynamic_rnn",
     "tf.models": "tf.models.rnn is tf.nn.rnn_cell and tf.nn.static_rnn",
