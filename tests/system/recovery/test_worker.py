@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from ps_train.coordination.state import State
-from tests.training import GATE_BATCH, MODES
+from tests.training import GATE_BATCH
 
 
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
-    """Matrix rows 5, 6, 7 and 48: the chief trains to the end, and does not wait for the dead one."""
-    training = train(1, 2, flags=mode)
+def test_a_worker_that_dies_does_not_stop_the_others(train):
+    """Matrix rows 5 and 48: the chief trains to the end, and waits for no dead one; for sync see test_sync.py."""
+    training = train(1, 2)
     training.wait_for_gates()
     training.kill("worker-1")
     training.open_gates()
     training.assert_ends_well(killed=["worker-1"])
-    assert ("gradients per update from now on: 1; dead or never started: worker:1"
-            in training.group.log("worker-0")) == bool(mode)
 
 
 def test_a_worker_that_never_comes_is_told_once_and_not_needed(train):

@@ -51,13 +51,15 @@ def _assert_nothing_left(cluster: TaskCluster) -> None:
     assert [port for port in cluster.ports if processes.is_open(port)] == []
 
 
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, start_process, mode):
-    """2 ps and 2 workers, a plug-in from elsewhere: all exit 0, the chief evaluates, no port and no file stays."""
+def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, start_process):
+    """2 ps and 2 workers, a plug-in from elsewhere: all exit 0, the chief evaluates, no port and no file stays.
+
+    In sync, where a worker might wait for another one's gradient; for async see launch/test_launcher.py.
+    """
     cluster = TaskCluster(2, 2)
     (tmp_path / "temporary").mkdir()
-    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=150", *mode], cwd=elsewhere,
-                  env={"TMPDIR": f"{tmp_path}/temporary"})
+    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=150", *MODES["sync"]],
+                  cwd=elsewhere, env={"TMPDIR": f"{tmp_path}/temporary"})
     start_process.wait_for_line("worker-0", "error = ")
     assert set(start_process.wait().values()) == {0}
     assert re.search(r"After 15[01] training steps, on 640 held-out examples:\n"
@@ -80,7 +82,8 @@ def test_a_task_prints_its_own_lines_only(tmp_path, elsewhere, start_process):
                       r"|4 parameters in 1 variable \(16 B\); \d+ B with the optimizer's slots, on 1 ps$)"
                       r"|After 40 training|  loss =|  error =|Training took|Steps of each|  worker:0")
     assert [line for line in start_process.log("worker-0").splitlines() if not ours.match(line)] == []
-    assert len(start_process.log("ps-0").splitlines()) == 1
+    of_ps = [line for line in start_process.log("ps-0").splitlines() if "waiting for a worker" not in line]
+    assert len(of_ps) == 1, of_ps  # it waits where the machine is busy
 
 
 def test_tf_config_describes_the_same_cluster_with_chief_and_evaluator(tmp_path, elsewhere, start_process):

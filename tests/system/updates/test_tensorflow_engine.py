@@ -20,14 +20,6 @@ def until_both_train(training):
         training.group.wait_for_line(name, "examples/s")
 
 
-def test_real_processes_end_with_0(train):
-    """As with ps_train's own engine, at the last step."""
-    training = train(1, 2, flags=FLAGS)
-    training.open_gates()
-    training.assert_ends_well()
-    assert "Traceback" not in training.group.logs()
-
-
 def test_a_worker_that_finishes_later_is_let_go(train):
     """With a backup worker: it is held in its input until training is over, then pushes, and would wait for a token."""
     training = train(1, 2, flags=[*FLAGS, "--replicas_to_aggregate=1"])
@@ -36,6 +28,7 @@ def test_a_worker_that_finishes_later_is_let_go(train):
     training.wait_for_state(State.STOPPING)
     training.open_gates(1)
     training.assert_ends_well()
+    assert "Traceback" not in training.group.logs()
 
 
 def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(train):

@@ -186,9 +186,8 @@ def rows_in(folder, name="deepfm"):
             for own, row in zip(ids, values)}
 
 
-@pytest.mark.parametrize(("kind", "to_kind", "num_ps"), [
-    ("dynamic", "dynamic", 3), ("fixed", "fixed", 1), ("fixed", "dynamic", 2)])
-@pytest.mark.parametrize("flags", [{}, {"communication_period": 2}], ids=["async", "rounds"])
+@pytest.mark.parametrize(("kind", "to_kind", "num_ps", "flags"), [
+    ("dynamic", "dynamic", 3, {}), ("fixed", "fixed", 1, {"communication_period": 2}), ("fixed", "dynamic", 2, {})])
 def test_tables_begin_with_the_rows_of_another_training(clicks, tmp_path, kind, to_kind, num_ps, flags):
     """All of them, on another number of ps and under another rule; with a rate of almost 0 they stay."""
     testing.run_in_threads(_CLICKS, _CLICKS, train_dir=tmp_path, init_checkpoint=str(clicks[kind]), num_ps=num_ps,
