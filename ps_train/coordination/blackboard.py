@@ -46,7 +46,7 @@ class Blackboard:
         self, target: str, ps: Sequence[Task], own_task: Task | None, *, is_elastic: bool = False,
         cluster_description: str | None = None, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs,
     ) -> None:
-        """Builds the operations; nothing is sent yet.
+        """Builds the operations that the task can need; nothing is sent yet.
 
         Args:
           target: address of the server that runs the session, such as `grpc://localhost:2223`.
@@ -63,13 +63,13 @@ class Blackboard:
         with tf.Graph().as_default() as graph:
             self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             self._claim, self._term = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
-            self._build_for_every_ps()
-            self._begin_term = variables.begin_term_on(self._ps, self._worker, self._claim)
+            is_own = cluster_description is not None  # a ps makes and reads its part, which half of the operations do
+            if not is_own:
+                self._build_for_every_ps()
+                self._begin_term = variables.begin_term_on(self._ps, self._worker, self._claim)
             with tf.device(self._ps[0].device):
                 self._build_for_first_ps()
-                self._build_for_workers()
-                if cluster_description is not None:  # half of all operations; only a ps needs them
-                    self._build_creation(cluster_description)
+                self._build_creation(cluster_description) if is_own else self._build_for_workers()
             graph.finalize()
         self._connection = Connection(graph, target, self._ps, own_task, is_elastic=is_elastic)
         self._run = self._connection.run
