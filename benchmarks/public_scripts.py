@@ -3,13 +3,14 @@
     python -m benchmarks.public_scripts --corpus=DIR --how=run            all jobs under `ps_train run`
     python -m benchmarks.public_scripts --corpus=DIR --how=plain          as they are, to compare with
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
+    python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
 
 The corpus is not part of this project: DIR/OWNER/NAME is a clone of each repository at the commit of the catalogue.
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
-Some scripts need pandas, scipy, scikit-learn or retrying.
+Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying or PyYAML 5: put them on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> int:
     arguments = _parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no task is left
     corpus = os.path.abspath(arguments.corpus)
-    jobs = catalogue.load([name for name in arguments.only.split(",") if name])
+    jobs = catalogue.load([name for name in arguments.only.split(",") if name], arguments.set)
     if arguments.clone:
         print("\n".join(catalogue.clone_commands(jobs, corpus)))
         return 0
@@ -35,9 +36,10 @@ def main() -> int:
         report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
         return 0
     if arguments.make_data:
-        from benchmarks.public import data  # noqa: PLC0415 (imports TensorFlow)
+        from benchmarks.public import data, field_data  # noqa: PLC0415 (imports TensorFlow)
 
-        data.make(os.path.join(corpus, "data"), arguments.make_data)
+        for module in (data, field_data):
+            module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []
     for _ in range(arguments.repeats):
@@ -46,13 +48,19 @@ def main() -> int:
             result = running.run(job, arguments.how, corpus, work, arguments.grace_secs)
             print(f"{'well' if result.is_well else 'FAIL'}  {job.name}  {result.secs:g} s", flush=True)
             results.append(result)
-            report.write(os.path.join(corpus, "results"), arguments.how, catalogue.load(), results)
+            report.write(os.path.join(corpus, "results"), _results_name(arguments), catalogue.load(set_name=arguments.set),
+                         results)
     return 0 if all(result.is_well for result in results) else 1
+
+
+def _results_name(arguments: argparse.Namespace) -> str:
+    return arguments.how if arguments.set == "catalogue" else f"{arguments.how}-{arguments.set}"
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", required=True, help="folder of the repositories, the data and the results")
+    parser.add_argument("--set", default="catalogue", choices=catalogue.SETS, help="which jobs")
     parser.add_argument("--only", default="", help="names or beginnings of names of jobs, separated by commas")
     parser.add_argument("--how", default="run", choices=commands.HOWS)
     parser.add_argument("--repeats", type=int, default=1)

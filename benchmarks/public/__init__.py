@@ -1,7 +1,8 @@
 """Public TF1 jobs run as they are: what `benchmarks.public_scripts` is made of.
 
     catalogue.json  catalogue   which jobs there are, at which commit, and how each is started
-    data                        small synthetic data in the formats that the jobs read
+    field.json                  jobs that nobody had run when half of them was drawn by lot: `seen` and `unseen`
+    data, field_data            small synthetic data in the formats that the jobs read
     sandbox                     temporary folders and a network of its own for a job
     commands                    command line and environment of each task
     running                     runs a job: starts its tasks, waits, ends what is left

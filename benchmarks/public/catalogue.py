@@ -1,13 +1,16 @@
-"""Which public jobs there are: reads `catalogue.json` into values."""
+"""Which public jobs there are: reads `catalogue.json` and `field.json` into values."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import pathlib
+import random
 from collections.abc import Mapping, Sequence
 
 CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
+FIELD = pathlib.Path(__file__).with_name("field.json")
+SETS = ("catalogue", "seen", "unseen")
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras")
 
@@ -25,15 +28,17 @@ class Job:
       repository: `owner/name` on GitHub.
       commit: 40 hexadecimal digits.
       folder: what is copied for a run, relative to the repository.
-      script: what is run, relative to the working directory; for a module, its name behind `-m `.
+      script: what is run, relative to the working directory; for a module, its name behind `-m `; quoted as in a
+        shell if there are blanks in it.
       kind: one of `KINDS`.
       tasks: job -> number of its tasks; the first `worker`, or the `chief` or `master`, is the chief.
       cluster_by: how a task learns of its cluster: `flags`, `TF_CONFIG`, `environment`, `script` (written
         into it), or `arguments` (flags of other names than the usual).
       arguments: of every task.
+      options: of `ps_train run`, before the script.
       environment: of every task, beside that of this process.
       tf_config: further entries of TF_CONFIG.
-      links: path in the copy of `folder`, or `~/...` -> data set.
+      links: path in the copy of `folder`, `~/...` or `/tmp/...` -> data set.
       cwd: the working directory, relative to `folder`.
       deadline_secs: after it, tasks that still run count as "did not end".
       terminate_after_secs: a job without an end of its own: then every task gets SIGTERM, as when a pod is deleted.
@@ -49,6 +54,7 @@ class Job:
     tasks: Mapping[str, int]
     cluster_by: str = "flags"
     arguments: Sequence[str] = ()
+    options: Sequence[str] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tf_config: Mapping[str, str] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -58,19 +64,33 @@ class Job:
     note: str = ""
 
 
-def load(only: Sequence[str] = ()) -> list[Job]:
-    """Returns the jobs whose name begins with one of the names in `only`; all for ().
+def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
+    """Returns the jobs of a set whose name begins with one of the names in `only`; all for ().
+
+    Args:
+      only: beginnings of names.
+      set_name: `catalogue`, the jobs that ps_train was written with; or a half of `field.json`, jobs of which nobody
+        had run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`.
 
     Raises:
       ValueError: a name fits no job.
     """
-    entries = json.loads(CATALOGUE.read_text(encoding="utf-8"))
-    commits = entries["commits"]
-    jobs = [Job(commit=commits[entry["repository"]], **entry) for entry in entries["jobs"]]
+    entries = json.loads((CATALOGUE if set_name == "catalogue" else FIELD).read_text(encoding="utf-8"))
+    jobs = [Job(commit=entries["commits"][entry["repository"]], **entry) for entry in entries["jobs"]]
+    if set_name != "catalogue":
+        seen = draw([job.name for job in jobs], entries["seed"])
+        jobs = [job for job in jobs if (job.name in seen) == (set_name == "seen")]
     for name in only:
         if not any(job.name.startswith(name) for job in jobs):
             raise ValueError(f"no job is called {name!r}; there are {', '.join(job.name for job in jobs)}")
     return [job for job in jobs if not only or job.name.startswith(tuple(only))]
+
+
+def draw(names: Sequence[str], seed: int) -> list[str]:
+    """Returns the sorted half of the names that the lot puts first."""
+    order = sorted(names)
+    random.Random(seed).shuffle(order)
+    return sorted(order[:len(order) // 2])
 
 
 def clone_commands(jobs: Sequence[Job], corpus: str) -> list[str]:

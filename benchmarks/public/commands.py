@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -52,7 +53,8 @@ def tasks(job: Job, how: str, sandbox: Sandbox) -> list[Task]:
             if job.cluster_by == "TF_CONFIG":
                 more = {key: value.format(**values) for key, value in job.tf_config.items()}
                 environment["TF_CONFIG"] = json.dumps({**_tf_config(cluster, name, index), **more})
-            command = [sys.executable, *HOWS[how], *job.script.split(), *arguments]
+            options = [option.format(**values) for option in job.options] if how == "run" else []
+            command = [sys.executable, *HOWS[how], *options, *shlex.split(job.script), *arguments]
             found.append(Task(f"{name}:{index}", command, _environ(how, sandbox, environment)))
     return found
 
@@ -69,8 +71,8 @@ def _tf_config(cluster: Mapping[str, Sequence[str]], name: str, index: int) -> d
 
 
 def _environ(how: str, sandbox: Sandbox, own: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a task; the repository comes after what the job itself puts on PYTHONPATH."""
-    paths = [own.get("PYTHONPATH", ""), REPO if how == "run" else ""]
+    """Returns the environment of a task; on PYTHONPATH, what the job puts there comes first, ours last."""
+    paths = [own.get("PYTHONPATH", ""), REPO if how == "run" else "", os.environ.get("PYTHONPATH", "")]
     environ = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1",
                "HOME": sandbox.home, **own, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
     if "TF_CONFIG" not in own:

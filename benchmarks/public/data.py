@@ -43,7 +43,7 @@ def _mnist(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) ->
         arrays[f"y_{name}"] = _idx(mnist / f"{prefix}-labels-idx1-ubyte.gz", 8)
     np.savez(root / "mnist.npz", **arrays)
     for name, begin, end in (("train", 0, 5000), ("validation", 5000, 6000)):
-        _write_records(root / "mnist_tfrecords" / f"{name}.tfrecords", (
+        write_records(root / "mnist_tfrecords" / f"{name}.tfrecords", (
             {"height": [28], "width": [28], "depth": [1], "label": [int(label)], "image_raw": [image.tobytes()]}
             for image, label in zip(arrays["x_train"][begin:end], arrays["y_train"][begin:end])))
 
@@ -59,8 +59,8 @@ def _census(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -
     for name, count in (("data", 2000), ("test", 500)):
         rows = [_census_row(rng) for _ in range(count)]
         head, end = ("|1x3 Cross validator\n", ".") if name == "test" else ("", "")
-        _write_text(root / "census" / f"adult.{name}", head + "".join(f"{row}{end}\n" for row in rows))
-        _write_text(root / "census" / f"adult.{name}.csv", "".join(f"{row}\n" for row in rows))
+        write_text(root / "census" / f"adult.{name}", head + "".join(f"{row}{end}\n" for row in rows))
+        write_text(root / "census" / f"adult.{name}.csv", "".join(f"{row}\n" for row in rows))
 
 
 def _census_row(rng: np.random.Generator) -> str:
@@ -76,9 +76,9 @@ def _cifar10(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) 
     """cifar10/ as the Estimator tutorial reads it, cifar10_png/ as TF-slim's data preparation writes it."""
     del mnist
     for name in ("train", "validation", "eval"):
-        _write_records(root / "cifar10" / f"{name}.tfrecords", (
+        write_records(root / "cifar10" / f"{name}.tfrecords", (
             {"image": [rng.bytes(3 * 32 * 32)], "label": [int(rng.integers(10))]} for _ in range(500)))
-    _write_records(root / "cifar10_png" / "train-00000-of-00001", (
+    write_records(root / "cifar10_png" / "train-00000-of-00001", (
         {"image/encoded": [tf.io.encode_png(rng.integers(0, 256, (32, 32, 3), np.uint8)).numpy()],
          "image/format": [b"png"], "image/class/label": [int(rng.integers(10))], "image/height": [32],
          "image/width": [32], "image/channels": [3]} for _ in range(500)))
@@ -89,8 +89,8 @@ def _swivel(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -
     del mnist
     folder, counts = root / "swivel", rng.poisson(1.0, (_WORDS, _WORDS)).astype(float)
     for name, axis in (("row", 1), ("col", 0)):
-        _write_text(folder / f"{name}_vocab.txt", "".join(f"word{i}\n" for i in range(_WORDS)))
-        _write_text(folder / f"{name}_sums.txt", "".join(f"{total}\n" for total in counts.sum(axis)))
+        write_text(folder / f"{name}_vocab.txt", "".join(f"word{i}\n" for i in range(_WORDS)))
+        write_text(folder / f"{name}_sums.txt", "".join(f"{total}\n" for total in counts.sum(axis)))
     for i in range(0, _WORDS, _SUBMATRIX):
         for j in range(0, _WORDS, _SUBMATRIX):
             part = counts[i:i + _SUBMATRIX, j:j + _SUBMATRIX]
@@ -111,8 +111,8 @@ def _criteo(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -
             label = int(ids[0] < _FEATURES // 4)
             lines.append(" ".join([str(label), *(f"{i}:{value:.4f}" for i, value in zip(ids, values))]))
             rows.append(",".join([f"{label}.0", *(f"{value:.4f}" for value in values[:13]), *map(str, ids[13:])]))
-        _write_text(root / "libsvm" / f"{name}.libsvm", "\n".join(lines) + "\n")
-        _write_text(root / "criteo_csv" / f"{name}.csv", "\n".join(rows) + "\n")
+        write_text(root / "libsvm" / f"{name}.libsvm", "\n".join(lines) + "\n")
+        write_text(root / "criteo_csv" / f"{name}.csv", "\n".join(rows) + "\n")
 
 
 def _iris(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> None:
@@ -122,14 +122,14 @@ def _iris(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> 
         classes = rng.integers(0, 3, count)
         measures = rng.normal(classes[:, None] * 2.0 + 1.0, 0.3, (count, 4))
         rows = [",".join([*(f"{value:.1f}" for value in row), str(label)]) for row, label in zip(measures, classes)]
-        _write_text(root / "iris" / f"iris_{name}.csv", "\n".join([f"{count},4,a,b,c", *rows]) + "\n")
+        write_text(root / "iris" / f"iris_{name}.csv", "\n".join([f"{count},4,a,b,c", *rows]) + "\n")
 
 
 def _cancer(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> None:
     """cancer/: nine measures and a class, all of them floats."""
     del mnist
     for name, count in (("train", 500), ("test", 150)):
-        _write_records(root / "cancer" / f"cancer_{name}.csv.tfrecords", (
+        write_records(root / "cancer" / f"cancer_{name}.csv.tfrecords", (
             {"label": [float(measures[0] > 5.0)], "features": measures.tolist()}
             for measures in rng.uniform(1.0, 10.0, (count, 9))))
 
@@ -139,25 +139,27 @@ def _bert(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> 
     del mnist
     words = [f"word{i}" for i in range(50)]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
-    _write_text(root / "bert" / "vocab.txt", "\n".join(vocabulary) + "\n")
-    _write_text(root / "bert" / "bert_config.json", json.dumps({
+    write_text(root / "bert" / "vocab.txt", "\n".join(vocabulary) + "\n")
+    write_text(root / "bert" / "bert_config.json", json.dumps({
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
         "vocab_size": len(vocabulary), "max_position_embeddings": 64, "type_vocab_size": 2}))
     for name, count in (("train", 400), ("dev", 80), ("test", 80)):
         rows = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"]
         rows += [f"{rng.integers(2)}\t{i}\t{i}\t{' '.join(rng.choice(words, 6))}\t{' '.join(rng.choice(words, 6))}"
                  for i in range(count)]
-        _write_text(root / "bert" / f"{name}.tsv", "\n".join(rows) + "\n")
+        write_text(root / "bert" / f"{name}.tsv", "\n".join(rows) + "\n")
 
 
-def _write_text(path: pathlib.Path, text: str) -> None:
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Writes a text file, and its folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
-def _write_records(path: pathlib.Path, examples: Iterable[dict[str, Sequence]]) -> None:
+def write_records(path: pathlib.Path, examples: Iterable[dict[str, Sequence]], compression: str = "") -> None:
+    """Writes examples, each a dict of lists of integers, floats or bytes, into a TFRecord file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(str(path)) as writer:
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
         for example in examples:
             writer.write(_example(example))
 

@@ -54,7 +54,9 @@ def sandbox(job: Job, corpus: str, work: str) -> Iterator[Sandbox]:
         os.makedirs(folder)
     data = os.path.join(corpus, "data")
     for name, target in job.links.items():
-        link = name.replace("~", home, 1) if name.startswith("~") else os.path.join(code, name)
+        link = os.path.join(code, name)
+        for start, folder in (("~/", home), ("/tmp/", temporary)):  # noqa: S108 (the job's own)
+            link = os.path.join(folder, name.removeprefix(start)) if name.startswith(start) else link
         os.makedirs(os.path.dirname(link), exist_ok=True)
         shutil.copytree(os.path.join(data, target), link) if os.path.isdir(os.path.join(data, target)) else \
             shutil.copy(os.path.join(data, target), link)

@@ -7,15 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 
-def load(name, with_info=False, as_supervised=False, **_):
-    """Returns {"train": ..., "test": ...} of (image [28, 28, 1] uint8, label int64), and an info with sizes."""
-    if name != "mnist" or not as_supervised:
-        raise ValueError(f"only mnist, as_supervised=True, is here; got {name!r}")
+def load(name, split=None, with_info=False, as_supervised=False, **_):
+    """Returns {"train": ..., "test": ...} of (image [28, 28, 1] uint8, label int64), and an info with sizes.
+
+    With a split, only that; without `as_supervised`, an example is a dict.
+    """
+    if name != "mnist":
+        raise ValueError(f"only mnist is here; got {name!r}")
     arrays = np.load(os.path.expanduser("~/.keras/datasets/mnist.npz"))
-    sets = {split: tf.data.Dataset.from_tensor_slices(
-        (arrays[f"x_{split}"][..., None], arrays[f"y_{split}"].astype(np.int64))) for split in ("train", "test")}
-    splits = {split: types.SimpleNamespace(num_examples=len(arrays[f"y_{split}"])) for split in sets}
-    return (sets, types.SimpleNamespace(splits=splits)) if with_info else sets
+    sets = {name: tf.data.Dataset.from_tensor_slices(
+        (arrays[f"x_{name}"][..., None], arrays[f"y_{name}"].astype(np.int64))) for name in ("train", "test")}
+    if not as_supervised:
+        sets = {name: data.map(lambda image, label: {"image": image, "label": label}) for name, data in sets.items()}
+    splits = {name: types.SimpleNamespace(num_examples=len(arrays[f"y_{name}"])) for name in sets}
+    found = sets[split] if split else sets
+    return (found, types.SimpleNamespace(splits=splits)) if with_info else found
 
 
 def disable_progress_bar():

@@ -1,5 +1,6 @@
 """The catalogue of public scripts: every entry can be started, and the clusters are as the scripts expect them."""
 
+import collections
 import json
 import re
 import sys
@@ -11,6 +12,7 @@ from benchmarks.public.running import Ended, Result
 from benchmarks.public.sandbox import Sandbox
 
 _JOBS = {job.name: job for job in catalogue.load()}
+_FIELD = [job for half in ("seen", "unseen") for job in catalogue.load(set_name=half)]
 _PLACE = Sandbox(work="/w", code="/w/code", home="/w/home", data="/data", prefix=())
 
 
@@ -20,7 +22,17 @@ def test_at_least_thirty_jobs_of_at_least_twenty_repositories():
     assert len({job.repository for job in _JOBS.values()}) >= 20
 
 
-@pytest.mark.parametrize("job", _JOBS.values(), ids=list(_JOBS))
+def test_the_field_is_drawn_as_its_file_says():
+    """The halves are those of the seed, of at most two jobs a repository, and none of the catalogue's repositories."""
+    entries = json.loads(catalogue.FIELD.read_text(encoding="utf-8"))
+    assert [job.name for job in catalogue.load(set_name="seen")] == entries["seen"]
+    assert (len(catalogue.load(set_name="seen")), len(catalogue.load(set_name="unseen"))) == (33, 34)
+    counts = collections.Counter(job.repository for job in _FIELD)
+    assert max(counts.values()) <= 2
+    assert not set(counts) & {job.repository for job in _JOBS.values()}
+
+
+@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD], ids=lambda job: job.name)
 def test_an_entry_is_well_formed(job):
     """Each entry names a commit and a kind, and its placeholders are known."""
     assert re.fullmatch("[0-9a-f]{40}", job.commit)
@@ -29,7 +41,7 @@ def test_an_entry_is_well_formed(job):
     assert job.cluster_by in ("flags", "TF_CONFIG", "environment", "script", "arguments")
     tasks = commands.tasks(job, "plain", _PLACE)
     assert len(tasks) == sum(job.tasks.values())
-    assert not any("{" in word for task in tasks for word in task.command if job.cluster_by != "environment")
+    assert not any(re.search(r"\{\w+\}", word) for task in tasks for word in task.command if job.cluster_by != "environment")
 
 
 def test_flags_tell_a_task_of_its_cluster():
@@ -48,6 +60,14 @@ def test_tf_config_leaves_out_the_evaluator():
     described = json.loads(tasks["evaluator:0"].environment["TF_CONFIG"])
     assert set(described["cluster"]) == {"ps", "chief", "worker"}
     assert described["task"] == {"type": "evaluator", "index": 0}
+
+
+def test_options_stand_before_a_script_whose_name_may_have_blanks():
+    """They are those of `ps_train run`; plain Python gets the script only."""
+    job = next(job for job in _FIELD if job.name == "caicloud-sync")
+    assert commands.tasks(job, "run", _PLACE)[0].command[1:6] == \
+        ["-m", "ps_train", "run", "--python2", "5. 同步更新模式样例程序.py"]
+    assert commands.tasks(job, "plain", _PLACE)[0].command[1] == "5. 同步更新模式样例程序.py"
 
 
 def test_an_unknown_name_is_refused():
