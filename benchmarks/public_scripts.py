@@ -48,8 +48,8 @@ def main() -> int:
             result = running.run(job, arguments.how, corpus, work, arguments.grace_secs)
             print(f"{'well' if result.is_well else 'FAIL'}  {job.name}  {result.secs:g} s", flush=True)
             results.append(result)
-            report.write(os.path.join(corpus, "results"), _results_name(arguments), catalogue.load(set_name=arguments.set),
-                         results)
+            report.write(os.path.join(corpus, "results"), _results_name(arguments),
+                         catalogue.load(set_name=arguments.set), results)
     return 0 if all(result.is_well for result in results) else 1
 
 

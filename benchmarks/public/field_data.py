@@ -1,4 +1,4 @@
-"""Small data sets in the formats that the jobs of `field.json` read: MNIST as given, all else drawn with a fixed seed."""
+"""Small data sets for the jobs of `field.json`: MNIST as given, all else drawn with a fixed seed."""
 
 from __future__ import annotations
 

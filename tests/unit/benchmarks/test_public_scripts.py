@@ -41,7 +41,8 @@ def test_an_entry_is_well_formed(job):
     assert job.cluster_by in ("flags", "TF_CONFIG", "environment", "script", "arguments")
     tasks = commands.tasks(job, "plain", _PLACE)
     assert len(tasks) == sum(job.tasks.values())
-    assert not any(re.search(r"\{\w+\}", word) for task in tasks for word in task.command if job.cluster_by != "environment")
+    words = [word for task in tasks for word in task.command if job.cluster_by != "environment"]
+    assert not any(re.search(r"\{\w+\}", word) for word in words)
 
 
 def test_flags_tell_a_task_of_its_cluster():
