@@ -58,7 +58,9 @@ def sandbox(job: Job, corpus: str, work: str) -> Iterator[Sandbox]:
         for start, folder in (("~/", home), ("/tmp/", temporary)):
             link = os.path.join(folder, name.removeprefix(start)) if name.startswith(start) else link
         os.makedirs(os.path.dirname(link), exist_ok=True)
-        shutil.copytree(os.path.join(data, target), link) if os.path.isdir(os.path.join(data, target)) else \
+        if os.path.isdir(os.path.join(data, target)):
+            shutil.copytree(os.path.join(data, target), link, dirs_exist_ok=True)
+        else:
             shutil.copy(os.path.join(data, target), link)
     with _network() as prefix:
         inside = (*prefix, "unshare", "--mount", "sh", "-c", _ENTER, temporary) if prefix else ()

@@ -35,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+import ps_train
 from ps_train.errors import ConfigError
 from ps_train.runtime import tracebacks
 
@@ -83,6 +84,10 @@ class Conversion:
         sys.meta_path.insert(0, _Finder(self))
 
 
+# Packages beside ps_train in a checkout, which its stand-in for the tutorials' MNIST imports.
+_BESIDE = [pathlib.Path(ps_train.__file__).parents[1] / name for name in ("data", "models")]
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, conversion: Conversion) -> None:
         self._conversion = conversion
@@ -92,7 +97,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader or not spec.origin:
             return None
-        if not tracebacks.is_local(spec.origin):
+        if not tracebacks.is_local(spec.origin) or pathlib.Path(spec.origin).parent in _BESIDE:
             return None
         spec.loader = _Loader(fullname, spec.origin, self._conversion)
         return spec

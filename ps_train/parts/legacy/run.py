@@ -172,6 +172,8 @@ def replace_classes(timeouts: Timeouts) -> None:
     """Replaces the classes in `tf.compat.v1` by those of ps_train, whose waits have these bounds."""
     ScriptServer.default_timeouts = timeouts
     sessions.install_session_manager()
+    sessions.end_blocks_at_a_late_run()
+    sessions.place_softly_without_gpus()
     for module in (tf, tf2.compat.v1):
         module.Session = sessions.Session
         module.InteractiveSession = sessions.InteractiveSession

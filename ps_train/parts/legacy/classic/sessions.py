@@ -292,6 +292,39 @@ class _StopHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
 
+def end_blocks_at_a_late_run() -> None:
+    """Lets a step after the end of training end the block of a monitored session, as the end of the data does.
+
+    Scripts run two steps in one round of `while not session.should_stop()`. The first reaches the last step; for the
+    second TensorFlow raises RuntimeError, and the script would fail though its training is complete.
+    """
+    original = monitored_session._HookedSession.run  # noqa: SLF001 (no public place)
+
+    @functools.wraps(original)
+    def run(session: Any, *args: Any, **kwargs: Any) -> Any:
+        if session.should_stop():
+            _log.warning("the script runs a step after the last one, so its `with` block ends here: ask "
+                         "session.should_stop() before each step")
+            raise tf.errors.OutOfRangeError(None, None, "Run called even after should_stop requested.")
+        return original(session, *args, **kwargs)
+    monitored_session._HookedSession.run = run  # noqa: SLF001
+
+
+def place_softly_without_gpus() -> None:
+    """Runs operations that a script puts on a GPU on the CPU, if this machine has no GPU."""
+    if tf.config.list_physical_devices("GPU"):
+        return
+    original = BaseSession.__init__
+
+    @functools.wraps(original)
+    def init(session: Any, target: str = "", graph: Any = None, config: tf.ConfigProto | None = None) -> None:
+        softly = tf.ConfigProto()
+        softly.CopyFrom(config or softly)
+        softly.allow_soft_placement = True
+        original(session, target, graph, softly)
+    BaseSession.__init__ = init
+
+
 def note_global_step(graph: tf.Graph | None = None) -> None:
     """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless that has one already.
 

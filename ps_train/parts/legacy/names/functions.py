@@ -90,10 +90,41 @@ sparse_softmax_cross_entropy_with_logits = _by_position(
 sigmoid_cross_entropy_with_logits = _by_position(
     _renamed(tf.nn.sigmoid_cross_entropy_with_logits, targets="labels"), "logits", "labels", "name")
 
+def _labels_third(function: Callable) -> Callable:
+    """Returns a sampled loss of (weights, biases, labels, inputs); before 1.0 the inputs came first."""
+    @functools.wraps(function)
+    def call(weights: Any, biases: Any, *args: Any, **kwargs: Any) -> tf.Tensor:
+        kinds = [tf.convert_to_tensor(value).dtype for value in args[:2]]
+        if len(kinds) == 2 and kinds[0].is_floating and kinds[1].is_integer:
+            args = (args[1], args[0], *args[2:])
+        return function(weights, biases, *args, **kwargs)
+    return call
+
+
+nce_loss, sampled_softmax_loss = _labels_third(tf.nn.nce_loss), _labels_third(tf.nn.sampled_softmax_loss)
+
 scalar_summary = _renamed(tf.summary.scalar, tags="name", values="tensor")
 histogram_summary = _renamed(tf.summary.histogram, tag="name")
 image_summary = _renamed(tf.summary.image, tag="name", max_images="max_outputs")
 audio_summary = _renamed(tf.summary.audio, tag="name")
+
+
+class _OfShape(type):
+    """Makes a class that is called with a shape, as the functions of its name were before 1.0, return a tensor."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], (list, tuple, tf.TensorShape)):
+            dtype = args[1] if len(args) > 1 else kwargs.get("dtype", tf.float32)
+            return super().__call__()(args[0], dtype)
+        return super().__call__(*args, **kwargs)
+
+
+class zeros_initializer(tf.zeros_initializer, metaclass=_OfShape):  # noqa: N801 (TensorFlow's name)
+    """`tf.zeros_initializer`; with a shape, zeros."""
+
+
+class ones_initializer(tf.ones_initializer, metaclass=_OfShape):  # noqa: N801 (TensorFlow's name)
+    """`tf.ones_initializer`; with a shape, ones."""
 
 
 FLOAT_OPS_OPTIONS = tf.profiler.ProfileOptionBuilder.float_operation()

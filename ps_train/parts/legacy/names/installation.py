@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from absl import flags
+from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import resource_variable_ops, variables
 from tensorflow.python.training import training_util
@@ -144,11 +145,13 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
 
 def _today_name(fullname: str) -> str | None:
-    """Returns today's name of a module in one of PACKAGES, or None."""
+    """Returns today's name of a module in one of PACKAGES, or of one whose copy is beside the script; or None."""
     for old, today in tables.PACKAGES.items():
         if fullname == old or fullname.startswith(old + "."):
             return today + fullname.removeprefix(old)
-    return None
+    folder, _, leaf = fullname.rpartition(".")
+    is_copied = "tf" + folder.removeprefix("tensorflow") in tables.MODELS
+    return leaf if is_copied and importlib.machinery.PathFinder.find_spec(leaf, sys.path[:1]) else None
 
 
 def _repair() -> None:
@@ -171,11 +174,17 @@ def _repair() -> None:
         flags.FLAGS[name].allow_override = True
     # Before 1.5 scripts parsed the flags themselves by this private name.
     _set(flags.FlagValues, "_parse_flags", _parse_flags)
+    _repair_functions()
+
+
+def _repair_functions() -> None:
     for name in ("set_printoptions", "printoptions", "array2string"):
         _wrap(name, _print_all, np)
     _wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
     _wrap("_set_default", _set_default, flags.Flag)
+    if _refuses_float(np.ones(1)):
+        _wrap("_do_run", _with_numbers, session.BaseSession)
     _wrap("string_input_producer", _string_input_producer, tf1.train)
     _wrap("get_global_step", _get_global_step, training_util, tf1.train)
     _wrap("get_collection", _get_collection, tf1.Graph)
@@ -198,6 +207,30 @@ def _wrap(name: str, wrapper: Callable, *owners: Any) -> None:
         return wrapper(original, *args, **kwargs)
     for owner in owners:
         setattr(owner, name, call)
+
+
+def _refuses_float(array: np.ndarray) -> bool:
+    try:
+        float(array)
+    except TypeError:
+        return True
+    return False
+
+
+class OneNumber(np.ndarray):
+    """An array of one number, which is also that number for Python, as all of them were before numpy 2.4."""
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+
+def _with_numbers(original: Callable, *args: Any, **kwargs: Any) -> list:
+    # Scripts print a loss of the shape [1] with "%f".
+    return [value.view(OneNumber) if type(value) is np.ndarray and value.size == 1 and value.ndim else value
+            for value in original(*args, **kwargs)]
 
 
 def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, **kwargs: Any) -> Any:

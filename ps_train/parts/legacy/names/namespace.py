@@ -82,10 +82,12 @@ class Namespace(types.ModuleType):
             except (ImportError, AttributeError) as error:
                 raise name_error(full, (target,), self._tables.advice) from error
         value = self._look_up(leaf)
-        if value is not _ABSENT and not _is_public_module(value):
+        if _is_public_module(value):
+            return self._child(leaf, (value,))
+        if full in self._tables.modules:  # before a function of that name, such as tf.nn.rnn
+            return self._child(leaf, ())
+        if value is not _ABSENT:
             return value
-        if value is not _ABSENT or full in self._tables.modules:
-            return self._child(leaf, () if value is _ABSENT else (value,))
         raise name_error(full, self._tables.modules.get(self._public, ()), self._tables.advice)
 
     def __setattr__(self, leaf: str, value: Any) -> None:

@@ -7,6 +7,7 @@ made of it, and needs the extra `estimator`. Nothing here imports TensorFlow, so
 
 from __future__ import annotations
 
+from ps_train.parts.legacy.names.advice import ADVICE
 from ps_train.parts.legacy.names.namespace import Tables
 
 _OURS = "ps_train.parts.legacy.names."
@@ -15,8 +16,8 @@ _EXAMPLES = _OURS + "examples:"
 _LEARN = _OURS + "learn:"
 _LOOKUP = "tensorflow.python.ops.lookup_ops:"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2:"
-_LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
-_COPY = "copy the function of TensorFlow 1.15 into your project"
+_RNN = _OURS + "rnn:"
+_SEQ2SEQ = "ps_train.parts.legacy.names.seq2seq"
 
 
 def _same(module: str, target: str, names: str) -> dict[str, str]:
@@ -54,7 +55,7 @@ _NAMES = {
     "tf.split_v": _FUNCTIONS + "split",
     "tf.reverse_v2": _FUNCTIONS + "reverse",
     **_same("tf.nn", _FUNCTIONS, "softmax_cross_entropy_with_logits sparse_softmax_cross_entropy_with_logits "
-                                 "sigmoid_cross_entropy_with_logits"),
+                                 "sigmoid_cross_entropy_with_logits nce_loss sampled_softmax_loss"),
     # 1.0: summaries
     **_same("tf", _FUNCTIONS, "scalar_summary histogram_summary image_summary audio_summary"),
     "tf.merge_summary": "tf.summary.merge",
@@ -65,6 +66,9 @@ _NAMES = {
     "tf.nn.rnn": "tf.nn.static_rnn",
     "tf.nn.bidirectional_rnn": "tf.nn.static_bidirectional_rnn",
     "tf.nn.state_saving_rnn": "tf.nn.static_state_saving_rnn",
+    **_same("tf.nn.rnn_cell", _RNN, "EmbeddingWrapper InputProjectionWrapper OutputProjectionWrapper"),
+    # 0.12: functions of a shape, which are classes today
+    **_same("tf", _FUNCTIONS, "zeros_initializer ones_initializer"),
     # 1.0: the second version of a class took the first one's name
     "tf.train.SyncReplicasOptimizerV2": "tf.train.SyncReplicasOptimizer",
     # 2.4
@@ -105,6 +109,7 @@ _CONTRIB_NAMES = {
     **{f"tf.contrib.estimator.{name}_head": f"tf.estimator.{class_name}Head" for name, class_name in (
         ("multi_class", "MultiClass"), ("binary_classification", "BinaryClass"), ("regression", "Regression"),
         ("multi_label", "MultiLabel"), ("multi", "Multi"))},
+    "tf.contrib.estimator.forward_features": _OURS + "estimators:forward_features",
     # framework
     **_same("tf.contrib.framework", "tf.train.", "get_or_create_global_step get_global_step create_global_step "
             "assert_global_step load_checkpoint load_variable list_variables init_from_checkpoint"),
@@ -136,6 +141,7 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,
             "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
     **_same("tf.contrib.learn.datasets.base", _EXAMPLES, "maybe_download load_csv_with_header load_csv_without_header"),
+    **_same("tf.contrib.learn.models", _OURS + "estimators:", "logistic_regression linear_regression"),
     "tf.contrib.learn.ModelFnOps": _LEARN + "model_fn_ops",
     "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
     "tf.contrib.learn.learn_runner.run": _LEARN + "run_experiment",
@@ -176,6 +182,8 @@ _CONTRIB_NAMES = {
     # rnn, seq2seq
     "tf.contrib.rnn.LSTMBlockCell": _FUNCTIONS + "lstm_block_cell",
     "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",
+    **_same("tf.contrib.rnn", _RNN, "EmbeddingWrapper InputProjectionWrapper OutputProjectionWrapper "
+            "stack_bidirectional_rnn stack_bidirectional_dynamic_rnn"),
     "tf.contrib.seq2seq.sequence_loss": _FUNCTIONS + "sequence_loss",
     # slim
     **_same("tf.contrib.slim.nets", "tf_slim.nets.", "alexnet inception inception_v1 inception_v2 inception_v3 "
@@ -191,10 +199,12 @@ _CONTRIB_NAMES = {
     "tf.contrib.summary.graph": _SUMMARY + "graph_v1",
     # tensorboard, tfprof
     "tf.contrib.tensorboard.plugins.projector": "tensorboard.plugins.projector",
+    "tf.contrib.tfprof.tfprof_logger.write_op_log": "tf.profiler.write_op_log",
     **_same("tf.contrib.tfprof.model_analyzer", _FUNCTIONS,
             "print_model_analysis FLOAT_OPS_OPTIONS TRAINABLE_VARS_PARAMS_STAT_OPTIONS"),
     # training
     **_same("tf.contrib.training", _OURS + "hparams:", "HParams parse_values"),
+    **_same("tf.contrib.training", _OURS + "buckets:", "bucket bucket_by_sequence_length"),
     **_same("tf.contrib.training", _FUNCTIONS, "GreedyLoadBalancingStrategy RandomStrategy byte_size_load_fn"),
     **_same("tf.contrib.training", "tf_slim.training.training:", "add_gradients_summaries clip_gradient_norms "
             "clip_gradient_norms_fn create_train_op multiply_gradients train"),
@@ -206,6 +216,10 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.util", "tensorflow.python.framework.meta_graph:",
             "stripped_op_list_for_graph ops_used_by_graph_def"),
 }
+
+# Folders of tensorflow/models that were part of TensorFlow until 0.12, and whose modules scripts have copies of.
+MODELS = tuple(f"tf.models.{folder}" for folder in (
+    "embedding", "image.alexnet", "image.cifar10", "image.imagenet", "image.mnist", "rnn.ptb", "rnn.translate"))
 
 # Module of tf.contrib -> the modules in which its names are looked up.
 _CONTRIB_MODULES = {
@@ -234,7 +248,17 @@ _CONTRIB_MODULES = {
     "tf.contrib.slim": ("tf_slim",),
     "tf.contrib.slim.losses": ("tf_slim.losses.loss_ops", "tf_slim.losses.metric_learning"),
     "tf.contrib.slim.metrics": ("tf.contrib.metrics",),
+    "tf.contrib.legacy_seq2seq": (_SEQ2SEQ,),
+    "tf.nn.seq2seq": (_SEQ2SEQ,),
+    # In 0.5 and 0.6; the folders of models are for the copies of their modules beside a script.
+    "tf.models.rnn": ("tf.nn", "tf.nn.rnn_cell"),
+    "tf.models.rnn.rnn": ("tf.nn",),
+    "tf.models.rnn.seq2seq": (_SEQ2SEQ,),
+    **{folder: () for folder in MODELS},
     # Modules inside a module
+    **_lookups("tf.contrib.distributions", "tf.contrib.distributions.python",
+               "ops ops.bernoulli ops.beta ops.categorical ops.gamma ops.kullback_leibler ops.laplace ops.multinomial "
+               "ops.normal ops.student_t ops.uniform"),
     **_lookups("tf.contrib.framework", "tf.contrib.framework.python",
                "framework framework.tensor_util ops ops.variables"),
     "tf.contrib.framework.python.framework.checkpoint_utils": ("tf.train",),
@@ -247,92 +271,13 @@ _CONTRIB_MODULES = {
     **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
     **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
     **_lookups("tf.contrib.rnn", "tf.contrib.rnn.python",
-               "ops ops.core_rnn ops.core_rnn_cell ops.core_rnn_cell_impl ops.rnn_cell"),
+               "ops ops.core_rnn ops.rnn ops.core_rnn_cell ops.core_rnn_cell_impl ops.rnn_cell"),
     "tf.contrib.slim.python.slim": ("tf.contrib.slim",),
     **_lookups("tf.contrib.training", "tf.contrib.training.python", "training training.hparam training.device_setter"),
 }
 
-_TABLES = ("a name of DeepRec and PAI; in a model_fn, ps_train.get_embedding_variable has its arguments: "
-           "docs/embeddings.md")
-
-# Names without a stand-in, or their modules -> what to use instead.
-_ADVICE = {
-    # DeepRec and PAI-TF
-    **dict.fromkeys(("tf.get_embedding_variable", "tf.EmbeddingVariableOption", "tf.feature_column."
-                     "categorical_column_with_embedding"), _TABLES),
-    "tf.CounterFilter": f"{_TABLES}, min_count=N is the filter",
-    "tf.CBFFilter": f"{_TABLES}, min_count=N is the filter",
-    "tf.GlobalStepEvict": f"{_TABLES}, ttl_steps=N drops old rows",
-    "tf.L2WeightEvict": "a name of DeepRec; the tables of ps_train drop rows by age only: ttl_steps=N",
-    "tf.train.AdamAsyncOptimizer": "a name of DeepRec; use tf.train.AdamOptimizer",
-    "tf.train.AdagradDecayOptimizer": "a name of DeepRec; use tf.train.AdagradOptimizer",
-    "tf.staged": "a name of DeepRec; use dataset.prefetch",
-    "tf.make_prefetch_hook": "a name of DeepRec; use dataset.prefetch",
-    "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",
-    "tf.nn.seq2seq": "copy the function of TensorFlow 1 that you need, or use tf.nn.dynamic_rnn",
-    "tf.models": "tf.models.rnn is tf.nn.rnn_cell and tf.nn.static_rnn",
-    "tf.examples": "use tensorflow_datasets, or a reader of your own; the tutorials' MNIST is there",
-    "tf.contrib": "TensorFlow 2 has no tf.contrib, and ps_train no stand-in for this name; docs/compatibility.md has "
-                  "those that it has",
-    "tf.contrib.bayesflow": "use TensorFlow Probability: pip install tensorflow-probability",
-    "tf.contrib.boosted_trees": "use tf.estimator.BoostedTreesClassifier",
-    "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
-    "tf.contrib.crf": _COPY + "; it uses public operations only",
-    "tf.contrib.cudnn_rnn": "use tf.nn.rnn_cell and tf.nn.dynamic_rnn, or tf.keras.layers.LSTM",
-    "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
-    "tf.contrib.distributions": "use TensorFlow Probability: pip install tensorflow-probability",
-    "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
-    "tf.contrib.estimator.replicate_model_fn": "use tf.distribute.MirroredStrategy in the RunConfig",
-    "tf.contrib.estimator.TowerOptimizer": "use tf.distribute.MirroredStrategy in the RunConfig",
-    "tf.contrib.factorization": "use tf.estimator.experimental.KMeans for k-means",
-    "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
-    "tf.contrib.gan": "use TF-GAN: pip install tensorflow-gan",
-    "tf.contrib.graph_editor": "use tf.graph_util and tf.import_graph_def",
-    "tf.contrib.image": "use tf.raw_ops.ImageProjectiveTransformV3 for rotate, translate and transform",
-    "tf.contrib.layers": "use tf.layers, tf.feature_column or tf_slim",
-    "tf.contrib.learn.learn_runner.tune": "run the experiment once for each trial",
-    "tf.contrib.legacy_seq2seq": _COPY,
-    "tf.contrib.linear_optimizer": "use tf.train.FtrlOptimizer",
-    "tf.contrib.memory_stats": "use the memory of the step's RunMetadata",
-    "tf.contrib.metrics": "use tf.metrics, whose functions take labels before predictions",
-    "tf.contrib.nccl": "use tf.distribute.MirroredStrategy, which adds gradients with NCCL",
-    "tf.contrib.opt.AdaMaxOptimizer": "use tf.train.AdamOptimizer",
-    "tf.contrib.opt.DropStaleGradientOptimizer": "ps_train drops stale gradients itself in sync mode",
-    "tf.contrib.opt.ElasticAverageOptimizer": _LOCAL_STEPS,
-    "tf.contrib.opt.ExternalOptimizerInterface": "call scipy.optimize with the loss and its gradients",
-    "tf.contrib.opt.LARSOptimizer": "use tf.train.MomentumOptimizer with a learning rate for each layer",
-    "tf.contrib.opt.ModelAverageOptimizer": _LOCAL_STEPS,
-    "tf.contrib.opt.MovingAverageOptimizer": "use tf.train.ExponentialMovingAverage on the trainable variables",
-    "tf.contrib.opt.ScipyOptimizerInterface": "call scipy.optimize with the loss and its gradients",
-    "tf.contrib.predictor": "use tf.saved_model.loader.load in a session",
-    "tf.contrib.quantize": "use the TensorFlow Model Optimization Toolkit: pip install tensorflow-model-optimization",
-    "tf.contrib.rnn": "use a cell of tf.nn.rnn_cell, or copy this one of TensorFlow 1.15 into your project",
-    "tf.contrib.rnn.stack_bidirectional_dynamic_rnn":
-        "call tf.nn.bidirectional_dynamic_rnn for each layer, on the concatenated outputs of the layer before",
-    "tf.contrib.rnn.stack_bidirectional_rnn":
-        "call tf.nn.static_bidirectional_rnn for each layer, on the outputs of the layer before",
-    "tf.contrib.saved_model": "use tf.saved_model",
-    "tf.contrib.seq2seq": _COPY + ", or use tf.nn.dynamic_rnn",
-    "tf.contrib.session_bundle": "use tf.saved_model",
-    "tf.contrib.slim": "tf_slim has no such name",
-    "tf.contrib.solvers": "use tf.linalg",
-    "tf.contrib.stateless": "use tf.random.stateless_normal and the like",
-    "tf.contrib.summary": "use tf.summary",
-    "tf.contrib.tensor_forest": "use tf.estimator.BoostedTreesClassifier, or TensorFlow Decision Forests",
-    "tf.contrib.tensorrt": "use tf.experimental.tensorrt",
-    "tf.contrib.timeseries": "use tf.nn.dynamic_rnn",
-    "tf.contrib.tfprof": "use tf.profiler.profile",
-    "tf.contrib.verbs": "use protocol='grpc'",
-    "tf.contrib.gdr": "use protocol='grpc'",
-    "tf.contrib.mpi": "use protocol='grpc'",
-    "tf.contrib.learn": "use tf.estimator",
-    "tf.contrib.learn.SKCompat": "use the Estimator itself: fit takes x, y and batch_size",
-    "tf.contrib.learn.monitors": "use tf.train.SessionRunHook; train_and_evaluate evaluates each checkpoint",
-    "tf.contrib.learn.datasets": "use tensorflow_datasets or tf.keras.datasets",
-}
-
 TABLES = Tables(
-    names={**_NAMES, **_CONTRIB_NAMES}, modules=_CONTRIB_MODULES, advice=_ADVICE).with_parents()
+    names={**_NAMES, **_CONTRIB_NAMES}, modules=_CONTRIB_MODULES, advice=ADVICE).with_parents()
 
 # Names that numpy has taken away, from 1.18 to 2.4 -> what they were. They are set in numpy itself.
 NUMPY = {
@@ -369,7 +314,12 @@ MOVED = {
         **_as_before("tensorflow.python.ops.while_loop", "while_loop", "while_loop_v2"),
         **_as_before("tensorflow.python.ops.control_flow_case", "case", "case_v2"),
         **_as_before("tensorflow.python.ops.control_flow_assert", "Assert"),
+        **_as_before("tensorflow.python.ops.control_flow_util", "IsLoopEnter", "IsLoopExit", "IsLoopSwitch"),
+        **_as_before("tensorflow.python.ops.control_flow_state", "MaybeCreateControlFlowState", "ZerosLike"),
+        "ZerosLikeOutsideLoop": "tensorflow.python.ops.control_flow_state:ZerosLike",
     },
+    "tensorflow.python.ops.functional_ops": {
+        "_symbolic_gradient": "tensorflow.python.ops.gen_functional_ops:symbolic_gradient"},
     "tensorflow.python.ops.variables": _as_before(
         "tensorflow.python.ops.variable_v1", "VariableV1", "is_variable_initialized"),
     "tensorflow.python.ops.variable_scope": {"variable": "tensorflow.python.ops.variable_v1:VariableV1"},
@@ -377,9 +327,11 @@ MOVED = {
         **_as_before("tensorflow.python.framework.tensor", "Tensor", "TensorSpec"),
         **_as_before("tensorflow.python.framework.indexed_slices", "IndexedSlices", "IndexedSlicesValue",
                      "convert_to_tensor_or_indexed_slices", "convert_n_to_tensor_or_indexed_slices"),
+        **_as_before("tensorflow.python.framework.tensor_conversion_registry", "register_tensor_conversion_function"),
         "convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
         "internal_convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
     },
+    "tensorflow.python.layers.base": {"_Layer": "tensorflow.python.layers.base:Layer"},
     "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest:is_nested"},
 }
 

@@ -6,7 +6,8 @@ import contextlib
 
 import pytest
 import tensorflow as tf2
-from tensorflow.python.training import session_manager
+from tensorflow.python.client.session import BaseSession
+from tensorflow.python.training import monitored_session, session_manager
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
@@ -35,7 +36,8 @@ def staying():
 def replaced(monkeypatch):
     """TensorFlow's classes are replaced, as in a script, until the end of the test."""
     places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
-              (run.ScriptServer, "default_timeouts")]
+              (run.ScriptServer, "default_timeouts"), (BaseSession, "__init__"),
+              (monitored_session._HookedSession, "run")]
     for module in (tf, tf2.compat.v1):
         places += [(module, "Session"), (module, "InteractiveSession"), (module.distribute, "Server")]
         places += [(module.train, name) for name in (
@@ -230,3 +232,24 @@ def test_a_local_session_joins_nothing(worker, graph):
     with tf.Session() as session:
         assert session.run(tf.constant(3)) == 3
     assert worker.board is None
+
+
+def test_a_step_after_the_last_one_ends_the_block(worker, graph, caplog):
+    """TensorFlow raises RuntimeError, though the training is complete; a warning says what the script does."""
+    step = tf.train.get_or_create_global_step()
+    count, rounds = step.assign_add(1), 0
+    with tf.train.MonitoredTrainingSession(hooks=[tf.train.StopAtStepHook(last_step=2)]) as session:
+        while not session.should_stop():
+            session.run(count)
+            session.run(step)
+            rounds += 1
+    assert rounds == 1
+    assert "runs a step after the last one" in caplog.text
+
+
+def test_without_a_gpu_what_is_put_on_one_runs_on_the_cpu(worker, graph):
+    """`tf.device("/gpu:0")` is written into many scripts."""
+    with tf.device("/gpu:0"):
+        three = tf.identity(tf.constant(1.0) + 2.0)
+    with tf.Session() as session:
+        assert session.run(three) == 3.0

@@ -415,3 +415,79 @@ def test_worker_0_is_the_chief_of_a_cluster_without_one(monkeypatch):
     config = learn.RunConfig(model_dir="unused")
     assert (config.is_chief, config.master, config.task_type, config.task) == (False, "grpc://c:2", "worker", 1)
     assert (config.num_worker_replicas, config.num_ps_replicas, "TF_CONFIG" in os.environ) == (2, 1, True)
+
+
+def test_a_module_comes_before_a_function_of_its_name():
+    """tf.contrib.rnn.python.ops.rnn is a module, though tf.nn.rnn, where its names are looked up, is a function."""
+    from tensorflow.contrib.rnn.python.ops import rnn
+    assert rnn.stack_bidirectional_dynamic_rnn.__name__ == "stack_bidirectional_dynamic_rnn"
+    assert tf.nn.rnn is tf.nn.static_rnn
+    from tensorflow.contrib.distributions.python.ops import bernoulli
+    assert bernoulli.Bernoulli is tf.distributions.Bernoulli
+
+
+def test_modules_of_tensorflow_models_are_taken_from_beside_the_script(tmp_path, monkeypatch):
+    """Until 0.12 they were in TensorFlow; today a script has copies of them, or is told to."""
+    (tmp_path / "data_utils_copy.py").write_text("EOS_ID = 2\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    from tensorflow.models.rnn.translate import data_utils_copy
+    assert data_utils_copy.EOS_ID == 2
+    with pytest.raises(ImportError, match="tf.models.rnn.translate.nothing .*beside your script"):
+        importlib.import_module("tensorflow.models.rnn.translate.nothing")
+    from tensorflow.models.rnn import seq2seq
+    assert seq2seq.model_with_buckets is tf.nn.seq2seq.model_with_buckets
+
+
+def test_initializers_take_a_shape_as_before_1_0():
+    """With a shape they return a tensor; without they are the classes of today."""
+    with tf.Graph().as_default():
+        assert evaluate([tf.zeros_initializer([2]), tf.ones_initializer([1, 2], tf.int32)]) == [[0.0, 0.0], [[1, 1]]]
+        assert isinstance(tf.zeros_initializer(), real.zeros_initializer)
+        assert evaluate(tf.get_variable("x", [2], initializer=tf.ones_initializer)) == [1.0, 1.0]
+
+
+def test_an_array_of_one_number_is_a_number_for_python():
+    """Since numpy 2.4 Python's own float() refuses it; scripts print a loss of the shape [1] with "%f"."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        one, two = session.run([tf.constant([[1.5]]), tf.constant([1.0, 2.0])])
+    assert f"{one[0, 0]} %.2f %d" % (one, one) == "1.5 1.50 1" and math.sqrt(one * 6) == 3.0
+    with pytest.raises((TypeError, ValueError)):
+        float(two)
+
+
+def test_forward_features_adds_features_to_predictions(tmp_path):
+    """The key of an example comes back with its prediction, also from an export."""
+    def inputs():
+        return {"x": tf.constant([[1.0], [2.0]]), "key": tf.constant([["a"], ["b"]])}
+    columns = [tf.feature_column.numeric_column("x")]
+    plain = tf.estimator.LinearRegressor(columns, model_dir=str(tmp_path))
+    plain.train(lambda: (inputs(), tf.constant([[1.0], [2.0]])), steps=1)
+    found = tf.contrib.estimator.forward_features(plain, "key").predict(inputs)
+    assert [next(found)["key"].tolist() for _ in range(2)] == [[b"a"], [b"b"]]
+    with pytest.raises(ValueError, match="missing must be features"):
+        next(tf.contrib.estimator.forward_features(plain, ["missing"]).predict(inputs))
+
+
+def test_sampled_losses_take_inputs_before_labels_as_before_1_0():
+    """The labels are the integers."""
+    with tf.Graph().as_default():
+        weights, biases, labels, inputs = tf.ones([6, 2]), tf.zeros([6]), tf.constant([[1], [3]]), tf.ones([2, 2])
+        for loss in (tf.nn.nce_loss, tf.nn.sampled_softmax_loss):
+            drawn = (tf.constant([0, 2], tf.int64), tf.fill([2, 1], 0.5), tf.fill([2], 0.5))
+            losses = [loss(weights, biases, labels, inputs, 2, 6, sampled_values=drawn),
+                      loss(weights, biases, inputs, labels, 2, 6, sampled_values=drawn),
+                      loss(weights=weights, biases=biases, labels=labels, inputs=inputs, num_sampled=2, num_classes=6,
+                           sampled_values=drawn)]
+            first, *others = evaluate(losses)
+            assert others == [first, first] and first[0] > 0.5
+
+
+def test_models_of_one_layer():
+    """logistic_regression begins with zeros: all classes are as likely."""
+    with tf.Graph().as_default():
+        x, y = tf.ones([3, 2]), tf.one_hot([0, 1, 3], 4)
+        probabilities, loss = tf.contrib.learn.models.logistic_regression(x, y)
+        predictions, error = tf.contrib.learn.models.linear_regression(x, tf.constant([1.0, 2.0, 3.0]))
+        values = evaluate([probabilities, loss, predictions, error])
+    assert values[0] == [[0.25] * 4] * 3 and values[1] == pytest.approx(math.log(4))
+    assert values[2] == [0.0] * 3 and values[3] == pytest.approx(14 / 3)

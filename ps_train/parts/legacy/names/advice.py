@@ -1,0 +1,77 @@
+"""Advice for names without a stand-in: what to use instead."""
+
+_LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
+_COPY = "copy the function of TensorFlow 1.15 into your project"
+
+_TABLES = ("a name of DeepRec and PAI; in a model_fn, ps_train.get_embedding_variable has its arguments: "
+           "docs/embeddings.md")
+
+# Names without a stand-in, or their modules -> what to use instead.
+ADVICE = {
+    # DeepRec and PAI-TF
+    **dict.fromkeys(("tf.get_embedding_variable", "tf.EmbeddingVariableOption", "tf.feature_column."
+                     "categorical_column_with_embedding"), _TABLES),
+    "tf.CounterFilter": f"{_TABLES}, min_count=N is the filter",
+    "tf.CBFFilter": f"{_TABLES}, min_count=N is the filter",
+    "tf.GlobalStepEvict": f"{_TABLES}, ttl_steps=N drops old rows",
+    "tf.L2WeightEvict": "a name of DeepRec; the tables of ps_train drop rows by age only: ttl_steps=N",
+    "tf.train.AdamAsyncOptimizer": "a name of DeepRec; use tf.train.AdamOptimizer",
+    "tf.train.AdagradDecayOptimizer": "a name of DeepRec; use tf.train.AdagradOptimizer",
+    "tf.staged": "a name of DeepRec; use dataset.prefetch",
+    "tf.make_prefetch_hook": "a name of DeepRec; use dataset.prefetch",
+    "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",
+    "tf.models": "put the module, from the examples of TensorFlow 0.x, beside your script",
+    "tf.examples": "use tensorflow_datasets, or a reader of your own; the tutorials' MNIST is there",
+    "tf.contrib": "TensorFlow 2 has no tf.contrib, and ps_train no stand-in for this name; docs/compatibility.md has "
+                  "those that it has",
+    "tf.contrib.bayesflow": "use TensorFlow Probability: pip install tensorflow-probability",
+    "tf.contrib.boosted_trees": "use tf.estimator.BoostedTreesClassifier",
+    "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
+    "tf.contrib.crf": _COPY + "; it uses public operations only",
+    "tf.contrib.cudnn_rnn": "use tf.nn.rnn_cell and tf.nn.dynamic_rnn, or tf.keras.layers.LSTM",
+    "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
+    "tf.contrib.distributions": "use TensorFlow Probability: pip install tensorflow-probability",
+    "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
+    "tf.contrib.estimator.replicate_model_fn": "use tf.distribute.MirroredStrategy in the RunConfig",
+    "tf.contrib.estimator.TowerOptimizer": "use tf.distribute.MirroredStrategy in the RunConfig",
+    "tf.contrib.factorization": "use tf.estimator.experimental.KMeans for k-means",
+    "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
+    "tf.contrib.gan": "use TF-GAN: pip install tensorflow-gan",
+    "tf.contrib.graph_editor": "use tf.graph_util and tf.import_graph_def",
+    "tf.contrib.image": "use tf.raw_ops.ImageProjectiveTransformV3 for rotate, translate and transform",
+    "tf.contrib.layers": "use tf.layers, tf.feature_column or tf_slim",
+    "tf.contrib.learn.learn_runner.tune": "run the experiment once for each trial",
+    "tf.contrib.linear_optimizer": "use tf.train.FtrlOptimizer",
+    "tf.contrib.memory_stats": "use the memory of the step's RunMetadata",
+    "tf.contrib.metrics": "use tf.metrics, whose functions take labels before predictions",
+    "tf.contrib.nccl": "use tf.distribute.MirroredStrategy, which adds gradients with NCCL",
+    "tf.contrib.opt.AdaMaxOptimizer": "use tf.train.AdamOptimizer",
+    "tf.contrib.opt.DropStaleGradientOptimizer": "ps_train drops stale gradients itself in sync mode",
+    "tf.contrib.opt.ElasticAverageOptimizer": _LOCAL_STEPS,
+    "tf.contrib.opt.ExternalOptimizerInterface": "call scipy.optimize with the loss and its gradients",
+    "tf.contrib.opt.LARSOptimizer": "use tf.train.MomentumOptimizer with a learning rate for each layer",
+    "tf.contrib.opt.ModelAverageOptimizer": _LOCAL_STEPS,
+    "tf.contrib.opt.MovingAverageOptimizer": "use tf.train.ExponentialMovingAverage on the trainable variables",
+    "tf.contrib.opt.ScipyOptimizerInterface": "call scipy.optimize with the loss and its gradients",
+    "tf.contrib.predictor": "use tf.saved_model.loader.load in a session",
+    "tf.contrib.quantize": "use the TensorFlow Model Optimization Toolkit: pip install tensorflow-model-optimization",
+    "tf.contrib.rnn": "use a cell of tf.nn.rnn_cell, or copy this one of TensorFlow 1.15 into your project",
+    "tf.contrib.saved_model": "use tf.saved_model",
+    "tf.contrib.seq2seq": _COPY + ", or use tf.nn.dynamic_rnn",
+    "tf.contrib.session_bundle": "use tf.saved_model",
+    "tf.contrib.slim": "tf_slim has no such name",
+    "tf.contrib.solvers": "use tf.linalg",
+    "tf.contrib.stateless": "use tf.random.stateless_normal and the like",
+    "tf.contrib.summary": "use tf.summary",
+    "tf.contrib.tensor_forest": "use tf.estimator.BoostedTreesClassifier, or TensorFlow Decision Forests",
+    "tf.contrib.tensorrt": "use tf.experimental.tensorrt",
+    "tf.contrib.timeseries": "use tf.nn.dynamic_rnn",
+    "tf.contrib.tfprof": "use tf.profiler.profile",
+    "tf.contrib.verbs": "use protocol='grpc'",
+    "tf.contrib.gdr": "use protocol='grpc'",
+    "tf.contrib.mpi": "use protocol='grpc'",
+    "tf.contrib.learn": "use tf.estimator",
+    "tf.contrib.learn.SKCompat": "use the Estimator itself: fit takes x, y and batch_size",
+    "tf.contrib.learn.monitors": "use tf.train.SessionRunHook; train_and_evaluate evaluates each checkpoint",
+    "tf.contrib.learn.datasets": "use tensorflow_datasets or tf.keras.datasets",
+}

@@ -1,0 +1,162 @@
+"""Of `tf.contrib.rnn`: cells around a cell, and stacks of bidirectional layers."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+def linear(args: Any, output_size: Any, bias: bool, bias_initializer: Any = None, kernel_initializer: Any = None,
+           bias_start: float = 0.0, scope: str | None = None) -> tf.Tensor:
+    """Returns sum(argument * W) + b over a tensor or a list of tensors: float [batch, output_size]."""
+    args = list(args) if isinstance(args, (list, tuple)) else [args]
+    size = sum(int(arg.shape[1]) for arg in args)
+    with tf.variable_scope(scope) if scope else tf.variable_scope(tf.get_variable_scope()):
+        kernel = tf.get_variable("kernel", [size, int(output_size)], args[0].dtype, initializer=kernel_initializer)
+        product = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), kernel)
+        if not bias:
+            return product
+        start = bias_initializer or tf.constant_initializer(bias_start)
+        return tf.nn.bias_add(product, tf.get_variable("bias", [int(output_size)], args[0].dtype, initializer=start))
+
+
+def unbuilt_copy(cell: Any) -> Any:
+    """Returns a copy of a cell that will make, or find, variables where it is called, as each call did in TF 1.0."""
+    new = type(cell).__new__(type(cell))
+    for name, value in vars(cell).items():  # object's: Keras would track what is set
+        object.__setattr__(new, name, _unbuilt_value(value, cell, new))
+    for name, value in (("built", False), ("_scope", None), ("rnncell_scope", None), ("_trainable_weights", []),
+                        ("_non_trainable_weights", [])):
+        object.__setattr__(new, name, value)
+    return new
+
+
+def _unbuilt_value(value: Any, cell: Any, new: Any) -> Any:
+    """Returns an attribute for the copy: cells within it are copied, and methods of the cell become the copy's."""
+    if isinstance(value, tf.nn.rnn_cell.RNNCell):
+        return unbuilt_copy(value)
+    if isinstance(value, list) and value and all(isinstance(item, tf.nn.rnn_cell.RNNCell) for item in value):
+        return [unbuilt_copy(item) for item in value]
+    return types.MethodType(value.__func__, new) if getattr(value, "__self__", None) is cell else value
+
+
+class _Wrapper(tf.nn.rnn_cell.RNNCell):
+    """A cell around a cell, of the same state."""
+
+    def __init__(self, cell: Any, reuse: bool | None = None) -> None:
+        super().__init__(_reuse=reuse)
+        self._cell = cell
+
+    @property
+    def state_size(self) -> Any:
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> Any:
+        return self._cell.output_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        return self._cell.zero_state(batch_size, dtype)
+
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
+        # Not by way of Keras: the variables are those of the scope around, as TensorFlow 1 had them.
+        with tf.variable_scope(scope or type(self).__name__.removesuffix("Wrapper").lower() + "_wrapper"):
+            return self.call(inputs, state)
+
+
+class InputProjectionWrapper(_Wrapper):
+    """Makes each input [batch, num_proj] before it goes into the cell."""
+
+    def __init__(self, cell: Any, num_proj: int, activation: Callable | None = None, input_size: Any = None,
+                 reuse: bool | None = None) -> None:
+        super().__init__(cell, reuse)
+        self._num_proj, self._activation = num_proj, activation
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        projected = linear(inputs, self._num_proj, True)
+        return self._cell(self._activation(projected) if self._activation else projected, state)
+
+
+class OutputProjectionWrapper(_Wrapper):
+    """Makes each output of the cell [batch, output_size]."""
+
+    def __init__(self, cell: Any, output_size: int, activation: Callable | None = None,
+                 reuse: bool | None = None) -> None:
+        super().__init__(cell, reuse)
+        self._projected_size, self._activation = output_size, activation
+
+    @property
+    def output_size(self) -> int:
+        return self._projected_size
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        output, state = self._cell(inputs, state)
+        projected = linear(output, self._projected_size, True)
+        return self._activation(projected) if self._activation else projected, state
+
+
+class EmbeddingWrapper(_Wrapper):
+    """Takes symbols, int [batch] or [batch, 1], and gives the cell the rows of its variable "embedding"."""
+
+    def __init__(self, cell: Any, embedding_classes: int, embedding_size: int, initializer: Any = None,
+                 reuse: bool | None = None) -> None:
+        super().__init__(cell, reuse)
+        self._shape, self._initializer = [embedding_classes, embedding_size], initializer
+
+    def call(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        # sqrt(3): uniform numbers of variance 1
+        start = self._initializer or tf.get_variable_scope().initializer or \
+            tf.random_uniform_initializer(-3 ** 0.5, 3 ** 0.5)
+        dtype = tf.nest.flatten(state)[0].dtype
+        embedding = tf.get_variable("embedding", self._shape, dtype, initializer=start)
+        return self._cell(tf.nn.embedding_lookup(embedding, tf.reshape(inputs, [-1])), state)
+
+
+def stack_bidirectional_rnn(cells_fw: Sequence, cells_bw: Sequence, inputs: Sequence,
+                            initial_states_fw: Sequence | None = None, initial_states_bw: Sequence | None = None,
+                            dtype: Any = None, sequence_length: Any = None, scope: str | None = None) -> tuple:
+    """Bidirectional layers upon each other, over a list of inputs: outputs, and each layer's states of both ways."""
+    states_fw, states_bw = [], []
+    with tf.variable_scope(scope or "stack_bidirectional_rnn"):
+        for layer, (forward, backward) in enumerate(_pairs(cells_fw, cells_bw)):
+            with tf.variable_scope(f"cell_{layer}"):
+                inputs, state_fw, state_bw = tf.nn.static_bidirectional_rnn(
+                    forward, backward, inputs, _nth(initial_states_fw, layer), _nth(initial_states_bw, layer), dtype,
+                    sequence_length)
+            states_fw.append(state_fw)
+            states_bw.append(state_bw)
+    return inputs, tuple(states_fw), tuple(states_bw)
+
+
+def stack_bidirectional_dynamic_rnn(cells_fw: Sequence, cells_bw: Sequence, inputs: tf.Tensor,
+                                    initial_states_fw: Sequence | None = None,
+                                    initial_states_bw: Sequence | None = None, dtype: Any = None,
+                                    sequence_length: Any = None, parallel_iterations: int | None = None,
+                                    time_major: bool = False, scope: str | None = None,
+                                    swap_memory: bool = False) -> tuple:
+    """The same over a tensor [batch, time, size]."""
+    states_fw, states_bw = [], []
+    with tf.variable_scope(scope or "stack_bidirectional_rnn"):
+        for layer, (forward, backward) in enumerate(_pairs(cells_fw, cells_bw)):
+            with tf.variable_scope(f"cell_{layer}"):
+                outputs, (state_fw, state_bw) = tf.nn.bidirectional_dynamic_rnn(
+                    forward, backward, inputs, sequence_length, _nth(initial_states_fw, layer),
+                    _nth(initial_states_bw, layer), dtype, parallel_iterations, swap_memory, time_major)
+            inputs = tf.concat(outputs, 2)
+            states_fw.append(state_fw)
+            states_bw.append(state_bw)
+    return inputs, tuple(states_fw), tuple(states_bw)
+
+
+def _pairs(cells_fw: Sequence, cells_bw: Sequence) -> list[tuple[Any, Any]]:
+    if not cells_fw or len(cells_fw) != len(cells_bw):
+        raise ValueError(f"cells_fw and cells_bw must be of one length, at least 1; got {len(cells_fw)} and "
+                         f"{len(cells_bw)}")
+    return list(zip(cells_fw, cells_bw))
+
+
+def _nth(states: Sequence | None, layer: int) -> Any:
+    return None if states is None else states[layer]

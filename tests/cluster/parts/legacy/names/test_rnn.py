@@ -1,0 +1,95 @@
+"""Cells around a cell, stacks of layers, and the models of tf.contrib.legacy_seq2seq."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy.names import rnn, seq2seq
+from tests.tensorflow_mode import tf
+
+BATCH, STEPS, SYMBOLS = 3, 4, 6
+
+
+def test_projections_around_a_cell_change_the_sizes_of_input_and_output():
+    """[3, 5] goes into a cell of 2 units as [3, 4], and its output comes out as [3, 7]."""
+    with tf.Graph().as_default():
+        cell = rnn.OutputProjectionWrapper(rnn.InputProjectionWrapper(tf.nn.rnn_cell.GRUCell(2), 4), 7)
+        outputs, state = tf.nn.dynamic_rnn(cell, tf.ones([BATCH, STEPS, 5]), dtype=tf.float32)
+        assert outputs.shape.as_list() == [BATCH, STEPS, 7] and state.shape.as_list() == [BATCH, 2]
+        names = {variable.op.name.partition("/")[2]: variable.shape.as_list() for variable in tf.global_variables()}
+        assert names["outputprojection_wrapper/inputprojection_wrapper/kernel"] == [5, 4]
+        assert names["outputprojection_wrapper/kernel"] == [2, 7]
+
+
+def test_stacked_bidirectional_layers_see_both_ways_of_the_layer_before():
+    """The second layer's input is as wide as both outputs of the first."""
+    with tf.Graph().as_default():
+        def cells():
+            return [tf.nn.rnn_cell.GRUCell(2), tf.nn.rnn_cell.GRUCell(5)]
+        outputs, forward, backward = rnn.stack_bidirectional_dynamic_rnn(
+            cells(), cells(), tf.ones([BATCH, STEPS, 3]), dtype=tf.float32)
+        assert outputs.shape.as_list() == [BATCH, STEPS, 10]
+        assert [state.shape.as_list() for state in (*forward, *backward)] == [[3, 2], [3, 5], [3, 2], [3, 5]]
+        lists, _, _ = rnn.stack_bidirectional_rnn(cells(), cells(), [tf.ones([BATCH, 3])] * 2, dtype=tf.float32,
+                                                  scope="lists")
+        assert [output.shape.as_list() for output in lists] == [[3, 10], [3, 10]]
+        with pytest.raises(ValueError, match="of one length, at least 1; got 0 and 0"):
+            rnn.stack_bidirectional_dynamic_rnn([], [], tf.ones([BATCH, STEPS, 3]))
+
+
+@pytest.mark.parametrize("feeds_itself", [False, "tensor"])
+def test_a_model_with_buckets_learns_to_repeat_its_input(feeds_itself):
+    """Both buckets have the same variables, whether the cell is made once or for each; their losses fall."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        symbols = [tf.constant(row) for row in np.random.default_rng(0).integers(1, SYMBOLS, (STEPS, BATCH))]
+        cell = tf.nn.rnn_cell.MultiRNNCell([tf.nn.rnn_cell.GRUCell(8)])
+        feed_previous = tf.constant(False) if feeds_itself else False
+
+        def model(encoder_inputs, decoder_inputs):
+            return seq2seq.embedding_attention_seq2seq(
+                encoder_inputs, decoder_inputs, cell, SYMBOLS, SYMBOLS, 5, feed_previous=feed_previous)
+        starts = [tf.zeros_like(symbols[0]), *symbols[:-1]]
+        outputs, losses = seq2seq.model_with_buckets(
+            symbols, starts, symbols, [tf.ones([BATCH])] * STEPS, [(2, 2), (STEPS, STEPS)], model)
+        assert [len(output) for output in outputs] == [2, STEPS]
+        assert len({variable.op.name for variable in tf.trainable_variables()}) == len(tf.trainable_variables()) == 20
+        step = tf.train.AdamOptimizer(0.05).minimize(losses[0] + losses[1])
+        session.run(tf.global_variables_initializer())
+        before = session.run(losses)
+        for _ in range(30):
+            session.run(step)
+        assert all(after < 0.3 * first for after, first in zip(session.run(losses), before))
+
+
+def test_a_decoder_feeds_its_own_choice():
+    """With feed_previous the inputs after the first have no effect."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = [tf.placeholder(tf.int32, [BATCH]) for _ in range(3)]
+        outputs, _ = seq2seq.embedding_rnn_seq2seq(
+            inputs, inputs, tf.nn.rnn_cell.GRUCell(4), SYMBOLS, SYMBOLS, 5, feed_previous=True)
+        session.run(tf.global_variables_initializer())
+        with tf.variable_scope("again"):
+            fixed, _ = seq2seq.embedding_rnn_decoder(
+                inputs, tf.zeros([BATCH, 4]), tf.nn.rnn_cell.GRUCell(4), SYMBOLS, 5,
+                (tf.ones([4, SYMBOLS]), tf.zeros([SYMBOLS])), feed_previous=True)
+        session.run(tf.global_variables_initializer())
+        one, other = ({inputs[0]: [1, 2, 3], inputs[1]: row, inputs[2]: row} for row in ([0, 0, 0], [4, 4, 4]))
+        np.testing.assert_array_equal(session.run(fixed, one), session.run(fixed, other))
+        assert [output.shape.as_list() for output in outputs] == [[BATCH, SYMBOLS]] * 3
+
+
+def test_losses_of_lists_take_functions_of_both_orders():
+    """By name since 1.0; logits and labels by position before. Padding has no part."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits, targets, weights = [tf.ones([2, 3])] * 2, [tf.constant([0, 1])] * 2, [tf.constant([1.0, 0.0])] * 2
+        plain = seq2seq.sequence_loss_by_example(logits, targets, weights)
+        named = seq2seq.sequence_loss(logits, targets, weights, softmax_loss_function=lambda labels, logits: tf.cast(
+            labels, tf.float32) + 2 + 0 * logits[:, 0])
+        ordered = seq2seq.sequence_loss(logits, targets, weights, softmax_loss_function=lambda inputs, ids: tf.cast(
+            ids, tf.float32) + 2 + 0 * inputs[:, 0])
+        np.testing.assert_allclose(session.run(plain), [np.log(3), 0], rtol=1e-6)
+        assert session.run([named, ordered]) == [1.0, 1.0]
+        with pytest.raises(ValueError, match="they have 2, 2 and 1 steps"):
+            seq2seq.sequence_loss(logits, targets, weights[:1])
