@@ -200,6 +200,14 @@ def embed_sequence(ids: tf.Tensor, vocab_size: int | None = None, embed_dim: int
         return tf.nn.embedding_lookup(embeddings, ids)
 
 
+def optimize_loss(*args: Any, clip_gradients: Any = None, **kwargs: Any) -> tf.Tensor:
+    """TF-Slim's `optimize_loss`, which refuses a norm that is an int."""
+    from tf_slim.layers import optimizers  # noqa: PLC0415 (only with the extra `legacy`)
+
+    norm = float(clip_gradients) if isinstance(clip_gradients, int) else clip_gradients
+    return optimizers.optimize_loss(*args, clip_gradients=norm, **kwargs)
+
+
 def batch_and_drop_remainder(batch_size: Any) -> Callable:
     """For `Dataset.apply`: `batch` without the last, smaller batch."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)

@@ -128,7 +128,7 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.layers", _FUNCTIONS, "real_valued_column bucketized_column sparse_column_with_hash_bucket "
             "sparse_column_with_integerized_feature sparse_column_with_keys sparse_column_with_vocabulary_file "
             "weighted_sparse_column crossed_column embedding_column input_from_feature_columns "
-            "weighted_sum_from_feature_columns SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY embed_sequence"),
+            "weighted_sum_from_feature_columns SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY embed_sequence optimize_loss"),
     "tf.contrib.layers.shared_embedding_columns": _FUNCTIONS + "contrib_shared_embedding_columns",
     "tf.contrib.layers.one_hot_column": "tf.feature_column.indicator_column",
     "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
