@@ -88,6 +88,17 @@ class Conversion:
 _BESIDE = [pathlib.Path(ps_train.__file__).parents[1] / name for name in ("data", "models")]
 
 
+def _is_of_a_package(path: pathlib.Path) -> bool:
+    """Returns whether a file belongs to ps_train's checkout, or to a folder that `pip install --target` has filled."""
+    return path.parent in _BESIDE or any(_has_packages(folder) for folder in sys.path if pathlib.Path(folder) in
+                                         path.parents)
+
+
+@functools.cache
+def _has_packages(folder: str) -> bool:
+    return any(pathlib.Path(folder).glob("*.dist-info"))
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, conversion: Conversion) -> None:
         self._conversion = conversion
@@ -97,7 +108,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader or not spec.origin:
             return None
-        if not tracebacks.is_local(spec.origin) or pathlib.Path(spec.origin).parent in _BESIDE:
+        if not tracebacks.is_local(spec.origin) or _is_of_a_package(pathlib.Path(spec.origin)):
             return None
         spec.loader = _Loader(fullname, spec.origin, self._conversion)
         return spec

@@ -1,16 +1,13 @@
-"""contrib.learn on the Estimator: `fit`, arrays, MetricSpecs, Experiment, learn_runner, RunConfig and exports.
+"""contrib.learn on the Estimator: `fit`, arrays, MetricSpecs, Experiment, learn_runner and exports.
 
 Features may be one array or tensor, without a name. Arguments without a counterpart have no effect.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import json
 import logging
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -298,68 +295,6 @@ def run_experiment(experiment_fn: Callable, output_dir: str | None = None, sched
     """
     experiment = experiment_fn(output_dir) if run_config is None else experiment_fn(run_config, hparams)
     return getattr(experiment, schedule or "train_and_evaluate")()
-
-
-class LearnRunConfig(tf.estimator.RunConfig):
-    """The Estimator's RunConfig, with contrib.learn's arguments.
-
-    In a TF_CONFIG that has neither a chief nor a master, worker 0 is the chief. The Estimator refuses that.
-    """
-
-    environment = "cloud"
-
-    def __init__(self, master: str | None = None, num_cores: int = 0, log_device_placement: bool = False,
-                 gpu_memory_fraction: float = 1.0, tf_random_seed: int | None = None, save_summary_steps: int = 100,
-                 save_checkpoints_secs: int | None = None, save_checkpoints_steps: int | None = None,
-                 keep_checkpoint_max: int = 5, keep_checkpoint_every_n_hours: float = 10000,
-                 evaluation_master: str = "", model_dir: str | None = None, session_config: Any = None,
-                 **others: Any) -> None:
-        if session_config is None and (log_device_placement or gpu_memory_fraction < 1):
-            session_config = tf.ConfigProto(
-                log_device_placement=log_device_placement, allow_soft_placement=True,
-                gpu_options=tf.GPUOptions(per_process_gpu_memory_fraction=gpu_memory_fraction))
-        if save_checkpoints_steps is None and save_checkpoints_secs is None:
-            save_checkpoints_secs = 600
-        tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        with contextlib.nullcontext() if _has_chief(tf_config) else _without_tf_config():
-            super().__init__(
-                model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
-                save_checkpoints_secs=save_checkpoints_secs, save_checkpoints_steps=save_checkpoints_steps,
-                keep_checkpoint_max=keep_checkpoint_max, session_config=session_config,
-                keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours)
-        if not _has_chief(tf_config):
-            self._take_cluster(tf_config["cluster"], tf_config.get("task", {}))
-
-    def _take_cluster(self, cluster: dict, task: dict) -> None:
-        self._cluster_spec = tf.train.ClusterSpec(cluster)
-        self._task_type, self._task_id = task.get("type", "worker"), int(task.get("index", 0))
-        self._master = "grpc://" + self._cluster_spec.task_address(self._task_type, self._task_id)
-        self._is_chief = (self._task_type, self._task_id) == ("worker", 0)
-        self._num_ps_replicas = len(cluster.get("ps", ()))
-        self._num_worker_replicas = len(cluster.get("worker", ()))
-        self._global_id_in_cluster = self._task_id + (self._num_worker_replicas if self._task_type == "ps" else 0)
-        self._maybe_overwrite_session_config_for_distributed_training()
-
-    @property
-    def task(self) -> int:
-        """The index of this task, as the first versions called it."""
-        return self.task_id
-
-
-def _has_chief(tf_config: dict) -> bool:
-    """Returns whether the Estimator understands a TF_CONFIG."""
-    cluster = tf_config.get("cluster", {})
-    return not cluster or "chief" in cluster or "master" in cluster
-
-
-@contextlib.contextmanager
-def _without_tf_config() -> Iterator[None]:
-    value = os.environ.pop("TF_CONFIG", None)
-    try:
-        yield
-    finally:
-        if value is not None:
-            os.environ["TF_CONFIG"] = value
 
 
 class InputFnOps(NamedTuple):

@@ -146,7 +146,8 @@ _NEEDS = {
     "tf_slim": ("TF-Slim", "legacy", ("tf_slim", "tf.contrib.slim")),
     "tf_keras": ("Keras 2", "legacy", ("tf.nn.rnn_cell", "tf.layers")),
     "tensorflow_estimator": ("the Estimator", "estimator", (
-        "tf.estimator", "tensorflow_estimator", "ps_train.parts.legacy.names.learn")),
+        "tf.estimator", "tensorflow_estimator", "ps_train.parts.legacy.names.learn",
+        "ps_train.parts.legacy.names.run_config")),
     "tensorboard": ("TensorBoard", "tensorboard", ("tensorboard",)),
 }
 _PACKAGE = pathlib.Path(__file__).resolve().parents[3]

@@ -135,7 +135,8 @@ _CONTRIB_NAMES = {
     "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",
     # learn
     **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator DNNClassifier DNNRegressor LinearClassifier "
-            "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor ModeKeys RunConfig"),
+            "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor ModeKeys"),
+    "tf.contrib.learn.RunConfig": _OURS + "run_config:LearnRunConfig",
     **_same("tf.contrib.learn", _LEARN, "Experiment MetricSpec PredictionKey ProblemType "
             "make_export_strategy infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"),
     **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,

@@ -121,6 +121,20 @@ def test_local_modules_are_converted_too_and_no_code_of_theirs_is_kept(tmp_path,
     assert list(tmp_path.rglob("*.pyc")) == []
 
 
+def test_what_pip_has_put_into_a_folder_is_left_alone(tmp_path, monkeypatch):
+    """`pip install --target` writes a .dist-info beside the modules; so are ps_train's own packages in a checkout."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "newer-1.0.dist-info").mkdir()
+    (tmp_path / "newer_module.py").write_text("x = 7 / 2\n")
+    finders = list(sys.meta_path)
+    Conversion(True, ()).install()
+    try:
+        import newer_module  # noqa: PLC0415 (found since the lines before)
+    finally:
+        sys.meta_path[:] = finders
+    assert newer_module.x == 3.5
+
+
 @pytest.mark.parametrize(("text", "expected"), [
     ("'hdfs://x/y'", "/z"), ("'hdfs://x/y/train*.csv'", "/z/train*.csv"), ("'hdfs://x/yy'", "/rest/yy"),
     ("'hdfs://xx'", "hdfs://xx"),

@@ -482,6 +482,24 @@ def test_sampled_losses_take_inputs_before_labels_as_before_1_0():
             assert others == [first, first] and first[0] > 0.5
 
 
+def test_the_sessions_configuration_of_a_run_config_can_be_changed():
+    """contrib.learn called it tf_config."""
+    config = tf.contrib.learn.RunConfig()
+    config.tf_config.gpu_options.allow_growth = True
+    assert config.session_config.gpu_options.allow_growth
+
+
+def test_the_norm_of_optimize_loss_may_be_an_int():
+    """It is cut to it: the gradient of 2 * x is 2."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.get_variable("x", [], initializer=tf.zeros_initializer())
+        train = tf.contrib.layers.optimize_loss(2 * x, tf.train.get_or_create_global_step(), 0.5, "SGD",
+                                                clip_gradients=1)
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        assert session.run(x) == pytest.approx(-0.5)
+
+
 def test_models_of_one_layer():
     """logistic_regression begins with zeros: all classes are as likely."""
     with tf.Graph().as_default():

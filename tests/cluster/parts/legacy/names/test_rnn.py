@@ -8,7 +8,7 @@ import pytest
 from ps_train.parts.legacy.names import rnn, seq2seq
 from tests.tensorflow_mode import tf
 
-BATCH, STEPS, SYMBOLS = 3, 4, 6
+BATCH, STEPS, SYMBOLS = 3, 3, 6
 
 
 def test_projections_around_a_cell_change_the_sizes_of_input_and_output():
