@@ -35,32 +35,34 @@ def bucket(tensors: _Tensors, which_bucket: Any, batch_size: Any, num_buckets: i
       shared_name: of the last queue.
       name: of the operations.
     """
-    flat = tf.nest.flatten(tensors)
     sizes = [int(batch_size)] * num_buckets if isinstance(batch_size, int) else [int(size) for size in batch_size]
     if len(sizes) != num_buckets:
         raise ValueError(f"batch_size has {len(sizes)} entries, for {num_buckets} buckets")
     with tf.name_scope(name, "bucket"):
-        flat = [tf.convert_to_tensor(tensor) for tensor in flat]
-        shapes = [tensor.shape for tensor in flat] if shapes is None else list(tf.nest.flatten_up_to(flat, shapes)) \
-            if isinstance(shapes, dict) else [tf.TensorShape(shape) for shape in shapes]
+        flat = [tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(tensors)]
+        known = [tensor.shape for tensor in flat] if shapes is None else [tf.TensorShape(shape) for shape in shapes]
         make = tf.PaddingFIFOQueue if dynamic_pad else tf.FIFOQueue
-        capacities = bucket_capacities or [capacity] * num_buckets
-        queues = [make(max(room, size), [tensor.dtype for tensor in flat], shapes, name=f"bucket_queue_{index}")
-                  for index, (room, size) in enumerate(zip(capacities, sizes))]
-        is_partial = allow_smaller_final_batch
-        top = tf.PaddingFIFOQueue(
-            capacity, [tf.int32, *(tensor.dtype for tensor in flat)],
-            [[], *(_batched(shape, None if is_partial or len(set(sizes)) > 1 else sizes[0]) for shape in shapes)],
-            shared_name=shared_name, name="top_queue")
+        queues = [make(max(room, size), [tensor.dtype for tensor in flat], known, name=f"bucket_queue_{index}")
+                  for index, (room, size) in enumerate(zip(bucket_capacities or [capacity] * num_buckets, sizes))]
         _run_queues(queues, flat, which_bucket, keep_input, num_threads)
-        moves = [top.enqueue([index, *_list((queue.dequeue_up_to if is_partial else queue.dequeue_many)(size))])
-                 for index, (queue, size) in enumerate(zip(queues, sizes))]
-        tf.train.add_queue_runner(tf.train.QueueRunner(
-            top, moves, close_op=top.close(), queue_closed_exception_types=(
-                tf.errors.OutOfRangeError, tf.errors.CancelledError)))
-        tf.summary.scalar("fraction_of_full", tf.cast(top.size(), tf.float32) / capacity)
-        which, *batch = top.dequeue()
+        which, *batch = _batches(queues, sizes, known, capacity, allow_smaller_final_batch, shared_name)
         return which, tf.nest.pack_sequence_as(tensors, batch)
+
+
+def _batches(queues: Sequence, sizes: Sequence[int], shapes: Sequence[tf.TensorShape], capacity: int, is_partial: bool,
+             shared_name: str | None) -> list[tf.Tensor]:
+    """Returns the bucket and the tensors of the next batch."""
+    size = None if is_partial or len(set(sizes)) > 1 else sizes[0]
+    top = tf.PaddingFIFOQueue(
+        capacity, [tf.int32, *queues[0].dtypes], [[], *(_batched(shape, size) for shape in shapes)],
+        shared_name=shared_name, name="top_queue")
+    moves = [top.enqueue([index, *_list((queue.dequeue_up_to if is_partial else queue.dequeue_many)(count))])
+             for index, (queue, count) in enumerate(zip(queues, sizes))]
+    tf.train.add_queue_runner(tf.train.QueueRunner(
+        top, moves, close_op=top.close(), queue_closed_exception_types=(
+            tf.errors.OutOfRangeError, tf.errors.CancelledError)))
+    tf.summary.scalar("fraction_of_full", tf.cast(top.size(), tf.float32) / capacity)
+    return top.dequeue()
 
 
 def _run_queues(queues: Sequence, flat: list, which_bucket: Any, keep_input: Any, num_threads: int) -> None:

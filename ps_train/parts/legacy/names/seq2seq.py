@@ -253,7 +253,7 @@ def _by_name(function: Callable) -> Callable:
     return lambda labels, logits: function(logits, labels)
 
 
-def sequence_loss(logits: Sequence, targets: Sequence, weights: Sequence, average_across_timesteps: bool = True,
+def list_sequence_loss(logits: Sequence, targets: Sequence, weights: Sequence, average_across_timesteps: bool = True,
                   average_across_batch: bool = True, softmax_loss_function: Callable | None = None,
                   name: str | None = None) -> tf.Tensor:
     """The sum of `sequence_loss_by_example`, divided by the batch size: float []."""
@@ -280,7 +280,7 @@ def model_with_buckets(encoder_inputs: Sequence, decoder_inputs: Sequence, targe
       per_example_loss: whether a loss is float [batch], not [].
       name: of the operations.
     """
-    loss_function = sequence_loss_by_example if per_example_loss else sequence_loss
+    loss_function = sequence_loss_by_example if per_example_loss else list_sequence_loss
     outputs, losses = [], []
     with tf.name_scope(name, "model_with_buckets"):
         for number, (source, target) in enumerate(buckets):

@@ -67,6 +67,8 @@ _NAMES = {
     "tf.nn.bidirectional_rnn": "tf.nn.static_bidirectional_rnn",
     "tf.nn.state_saving_rnn": "tf.nn.static_state_saving_rnn",
     **_same("tf.nn.rnn_cell", _RNN, "EmbeddingWrapper InputProjectionWrapper OutputProjectionWrapper"),
+    **{f"tf.{module}.sequence_loss": _SEQ2SEQ + ":list_sequence_loss" for module in (
+        "contrib.legacy_seq2seq", "nn.seq2seq", "models.rnn.seq2seq")},
     # 0.12: functions of a shape, which are classes today
     **_same("tf", _FUNCTIONS, "zeros_initializer ones_initializer"),
     # 1.0: the second version of a class took the first one's name

@@ -85,11 +85,11 @@ def test_losses_of_lists_take_functions_of_both_orders():
     with tf.Graph().as_default(), tf.Session() as session:
         logits, targets, weights = [tf.ones([2, 3])] * 2, [tf.constant([0, 1])] * 2, [tf.constant([1.0, 0.0])] * 2
         plain = seq2seq.sequence_loss_by_example(logits, targets, weights)
-        named = seq2seq.sequence_loss(logits, targets, weights, softmax_loss_function=lambda labels, logits: tf.cast(
-            labels, tf.float32) + 2 + 0 * logits[:, 0])
-        ordered = seq2seq.sequence_loss(logits, targets, weights, softmax_loss_function=lambda inputs, ids: tf.cast(
-            ids, tf.float32) + 2 + 0 * inputs[:, 0])
+        named, ordered = (
+            seq2seq.list_sequence_loss(logits, targets, weights, softmax_loss_function=function) for function in (
+                lambda labels, logits: tf.cast(labels, tf.float32) + 2 + 0 * logits[:, 0],
+                lambda inputs, ids: tf.cast(ids, tf.float32) + 2 + 0 * inputs[:, 0]))
         np.testing.assert_allclose(session.run(plain), [np.log(3), 0], rtol=1e-6)
         assert session.run([named, ordered]) == [1.0, 1.0]
         with pytest.raises(ValueError, match="they have 2, 2 and 1 steps"):
-            seq2seq.sequence_loss(logits, targets, weights[:1])
+            seq2seq.list_sequence_loss(logits, targets, weights[:1])
