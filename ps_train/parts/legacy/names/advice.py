@@ -1,5 +1,7 @@
 """Advice for names without a stand-in: what to use instead."""
 
+from __future__ import annotations
+
 _LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
 _COPY = "copy the function of TensorFlow 1.15 into your project"
 
