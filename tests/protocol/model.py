@@ -182,7 +182,17 @@ def _build_update(flags: Any, vectors: Any, gradients: Any, global_step: Any) ->
     optimizer, loss = tf.train.GradientDescentOptimizer(-1.0), tf.constant(0.0)
     if flags.graph.updates.sync is None:
         return build.async_update(build.apply_on_ps(optimizer, gradients, global_step), loss)
-    return build.sync_update(optimizer, gradients, loss, global_step, flags.graph.updates, vectors)
+    return build.sync_update(optimizer, gradients, loss, global_step, flags.graph.updates, _Summed(vectors))
+
+
+class _Summed(RowParameters):
+    """No rows, but variables whose gradients are summed."""
+
+    def __init__(self, variables: Any) -> None:
+        self._variables = variables
+
+    def summed(self) -> Any:
+        return self._variables
 
 
 def _add_ranges(setting: Setting, view: Cluster, update: Update) -> Update:
