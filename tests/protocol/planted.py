@@ -157,7 +157,7 @@ PLANTED = [
     Planted("an update does not record whose gradients it has", aggregation.Gate, "take",
             'variables.write("included", tf.concat([updated, included[self._num_workers:]], 0))', "tf.no_op()", SYNC),
     Planted("a worker enters the gate before it has pushed its gradients", aggregation.SyncEngine, "_step",
-            "with tf.control_dependencies(pushes):", "with tf.control_dependencies([]):", SYNC),
+            "with tf.control_dependencies([*pushes, *self._also_in_step]):", "with tf.control_dependencies([]):", SYNC),
     Planted("a range whose assignment was not heard is not assigned again", range_queue, "exchange",
             "tf.where(is_again, unknown, is_free)", "is_free", RANGES, ("lose", "kill")),
     Planted("ranges of silent workers stay with them", range_queue, "release_silent", ">= timeout_secs", ">= 1e9",
