@@ -190,7 +190,7 @@ def _report(folder: pathlib.Path, arguments: argparse.Namespace, figures: Figure
             csv.writer(file).writerows([fields, *rows])
     if problem := plot.auc_over_time(figures.windows, figures.drift_secs, str(folder / "drift.svg")):
         print(f"no plot: {problem}")
-    print(f"\n{text}\nwritten to {folder}/drift.md, auc.csv, served.csv and drift.svg")
+    print(f"\n{text}\nwritten to {folder}")
 
 
 if __name__ == "__main__":

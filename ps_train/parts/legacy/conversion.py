@@ -90,8 +90,8 @@ _BESIDE = [pathlib.Path(ps_train.__file__).parents[1] / name for name in ("data"
 
 def _is_of_a_package(path: pathlib.Path) -> bool:
     """Returns whether a file belongs to ps_train's checkout, or to a folder that `pip install --target` has filled."""
-    return path.parent in _BESIDE or any(_has_packages(folder) for folder in sys.path if pathlib.Path(folder) in
-                                         path.parents)
+    return any(folder in path.parents for folder in _BESIDE) or any(
+        _has_packages(folder) for folder in sys.path if pathlib.Path(folder) in path.parents)
 
 
 @functools.cache

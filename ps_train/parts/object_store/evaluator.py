@@ -31,6 +31,7 @@ class StoreEvaluations:
         """Fetches nothing yet."""
         self._store, self._folder, self._stop = store, folder, stop
         self._record: bytes | None = None
+        self._first_journal: bytes | None = None  # may be that of an earlier training, which has ended
         self._sent: dict[str, tuple[int, int]] = {}
 
     def has_new(self) -> bool:
@@ -41,7 +42,10 @@ class StoreEvaluations:
           ConfigError: the bucket or a right is missing.
           StoppedError: the task was asked to stop.
         """
-        if journal_text := self._store.read(journal.JOURNAL_NAME):
+        journal_text = self._store.read(journal.JOURNAL_NAME) or b""
+        if self._first_journal is None:
+            self._first_journal = journal_text
+        elif journal_text != self._first_journal:
             with open(os.path.join(self._folder, journal.JOURNAL_NAME), "wb") as file:
                 file.write(journal_text)
         return self._store.read(manifests.RECORD) not in (None, self._record)

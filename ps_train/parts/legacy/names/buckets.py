@@ -7,11 +7,11 @@ a batch, that goes into a last queue, from which the step takes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Union
 
 import tensorflow.compat.v1 as tf
 
-_Tensors = list | dict
+_Tensors = Union[list, dict]
 
 
 def bucket(tensors: _Tensors, which_bucket: Any, batch_size: Any, num_buckets: int, num_threads: int = 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ class _Wrapper(tf.nn.rnn_cell.RNNCell):
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
         # Not by way of Keras: the variables are those of the scope around, as TensorFlow 1 had them.
-        with tf.variable_scope(scope or type(self).__name__.removesuffix("Wrapper").lower() + "_wrapper"):
+        with tf.variable_scope(scope or re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()):
             return self.call(inputs, state)
 
 

@@ -254,8 +254,8 @@ def _by_name(function: Callable) -> Callable:
 
 
 def list_sequence_loss(logits: Sequence, targets: Sequence, weights: Sequence, average_across_timesteps: bool = True,
-                  average_across_batch: bool = True, softmax_loss_function: Callable | None = None,
-                  name: str | None = None) -> tf.Tensor:
+                       average_across_batch: bool = True, softmax_loss_function: Callable | None = None,
+                       name: str | None = None) -> tf.Tensor:
     """The sum of `sequence_loss_by_example`, divided by the batch size: float []."""
     with tf.name_scope(name, "sequence_loss"):
         cost = tf.reduce_sum(sequence_loss_by_example(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pathlib
 import sys
 
 import numpy as np
@@ -133,6 +134,9 @@ def test_what_pip_has_put_into_a_folder_is_left_alone(tmp_path, monkeypatch):
     finally:
         sys.meta_path[:] = finders
     assert newer_module.x == 3.5
+    own_data = pathlib.Path(conversion.__file__).parents[3] / "data"
+    assert all(conversion._is_of_a_package(own_data / name) for name in ("input_data.py", "tabular/features.py"))
+    assert not conversion._is_of_a_package(pathlib.Path(__file__).parent / "data/input_data.py")
 
 
 @pytest.mark.parametrize(("text", "expected"), [

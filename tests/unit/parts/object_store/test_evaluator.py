@@ -53,6 +53,18 @@ def test_an_evaluator_has_the_newest_checkpoints_and_the_journal(store, tmp_path
     assert not list(here.glob("model.ckpt-10.*"))
 
 
+def test_the_journal_of_an_earlier_training_does_not_end_an_evaluator(store, tmp_path):
+    """It is in the store until the new chief uploads its own."""
+    part = _part(store, tmp_path)
+    store.write("journal.jsonl", b'{"event": "end", "step": 10}')
+    for _ in range(2):
+        part.before_look(contextlib.nullcontext)
+    assert not (tmp_path / "journal.jsonl").exists()
+    store.write("journal.jsonl", b"another")
+    part.before_look(contextlib.nullcontext)
+    assert (tmp_path / "journal.jsonl").read_bytes() == b"another"
+
+
 def test_a_checkpoint_that_is_damaged_in_the_store_is_not_evaluated(store, tmp_path, caplog):
     """The one before is there instead."""
     chief, here = tmp_path / "chief", tmp_path / "here"

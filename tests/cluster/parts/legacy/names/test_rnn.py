@@ -18,8 +18,8 @@ def test_projections_around_a_cell_change_the_sizes_of_input_and_output():
         outputs, state = tf.nn.dynamic_rnn(cell, tf.ones([BATCH, STEPS, 5]), dtype=tf.float32)
         assert outputs.shape.as_list() == [BATCH, STEPS, 7] and state.shape.as_list() == [BATCH, 2]
         names = {variable.op.name.partition("/")[2]: variable.shape.as_list() for variable in tf.global_variables()}
-        assert names["outputprojection_wrapper/inputprojection_wrapper/kernel"] == [5, 4]
-        assert names["outputprojection_wrapper/kernel"] == [2, 7]
+        assert names["output_projection_wrapper/input_projection_wrapper/kernel"] == [5, 4]
+        assert names["output_projection_wrapper/kernel"] == [2, 7]
 
 
 def test_stacked_bidirectional_layers_see_both_ways_of_the_layer_before():
@@ -61,6 +61,22 @@ def test_a_model_with_buckets_learns_to_repeat_its_input(feeds_itself):
         for _ in range(30):
             session.run(step)
         assert all(after < 0.3 * first for after, first in zip(session.run(losses), before))
+
+
+def test_the_variables_have_the_names_of_checkpoints_of_tensorflow_1():
+    """Those that public scripts read from such checkpoints by name."""
+    with tf.Graph().as_default():
+        symbols = [tf.zeros([BATCH], tf.int32)] * 2
+        for model in (seq2seq.embedding_rnn_seq2seq, seq2seq.embedding_attention_seq2seq):
+            model(symbols, symbols, tf.nn.rnn_cell.GRUCell(4), SYMBOLS, SYMBOLS, 5)
+        attention = "embedding_attention_seq2seq/embedding_attention_decoder"
+        assert {
+            "embedding_rnn_seq2seq/rnn/embedding_wrapper/embedding",
+            "embedding_rnn_seq2seq/embedding_rnn_decoder/rnn_decoder/output_projection_wrapper/bias",
+            "embedding_attention_seq2seq/rnn/embedding_wrapper/embedding", f"{attention}/embedding",
+            f"{attention}/attention_decoder/AttnW_0", f"{attention}/attention_decoder/AttnV_0",
+            f"{attention}/attention_decoder/kernel",
+        } <= {variable.op.name for variable in tf.global_variables()}
 
 
 def test_a_decoder_feeds_its_own_choice():
