@@ -1,12 +1,12 @@
 """Checks the house: how much a task imports without parts, and that ps_train trains without each of its parts.
 
     python scripts/check_layout.py                        what `ps_train.tasks.run` imports, parts left out
-    python scripts/check_layout.py --without_parts        leaves all parts out of a copy, then each in turn
-    python scripts/check_layout.py --without_parts NAME   leaves one out, or "all" at once
-    --cluster_tests                                       runs the spine's cluster tests there, too: minutes for each
+    python scripts/check_layout.py --without_parts        leaves all parts out of a copy
+    python scripts/check_layout.py --without_parts NAME   then those with a name in turn, or "each"
+    --unit_tests, --cluster_tests                         runs the spine's there, too: the latter take minutes for each
 
-A part that is left out takes those with it that import it. In the copy, a training must pass; the spine's unit tests,
-too, where all parts, or those with a name, are left out.
+A part that is left out takes those with it that import it. In the copy, a training must pass; without all parts, the
+spine's unit tests, too.
 """
 
 from __future__ import annotations
@@ -226,21 +226,22 @@ def _print_result(name: str, output: IO[bytes], started_secs: float, code: int) 
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--without_parts", nargs="*", metavar="NAME", help="leave out these parts in turn, or each")
-    parser.add_argument("--cluster_tests", action="store_true", help="run the spine's cluster tests, too")
+    parser.add_argument("--without_parts", nargs="*", metavar="NAME", help="leave out all parts, then these, or each")
+    parser.add_argument("--unit_tests", action="store_true", help="run the spine's unit tests in each copy")
+    parser.add_argument("--cluster_tests", action="store_true", help="run the spine's cluster tests in each copy")
     options = parser.parse_args()
     if options.without_parts is None:
         return 0 if report_closure() else 1
-    imports, every = imports_of(modules_of(REPO / "ps_train")), _CLUSTER_TESTS * options.cluster_tests
+    imports, cluster_tests = imports_of(modules_of(REPO / "ps_train")), _CLUSTER_TESTS * options.cluster_tests
+    tests = _UNIT_TESTS * options.unit_tests + cluster_tests
     names = sorted(path.parent.name for path in (REPO / "ps_train/parts").glob("*/__init__.py"))
-    bare = ("all parts", set(names), _UNIT_TESTS + every)  # shows that the spine's tests need no part
-    if options.without_parts == ["all"]:
-        left_out = [bare]
-    elif options.without_parts:
-        left_out = [(name, parts_with(name, imports), _UNIT_TESTS + every) for name in options.without_parts]
-    else:
-        left_out = [bare, *((name, parts_with(name, imports), every) for name in names)]
-    return 0 if check_parts(left_out) else 1
+    left_out = names if options.without_parts == ["each"] else options.without_parts
+    if unknown := set(left_out).difference(names):
+        parser.error(f"--without_parts: no part {', '.join(sorted(unknown))}; they are {', '.join(names)}")
+    # The first shows that the spine's tests need no part.
+    return 0 if check_parts([
+        ("all parts", set(names), _UNIT_TESTS + cluster_tests),
+        *((name, parts_with(name, imports), tests) for name in left_out)]) else 1
 
 
 if __name__ == "__main__":

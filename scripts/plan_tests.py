@@ -2,6 +2,7 @@
 
     python -m scripts.plan_tests [--all] FOLDER...   the groups of these folders
     python -m scripts.plan_tests --is_spine_recorded exit code 0 if the spine is what the last whole run passed with
+    python -m scripts.plan_tests --changed_parts     the names of the parts that are not
     python -m scripts.plan_tests --record FILE       takes over what a whole run measured, and what it passed with
 
 tests/record.json has both: the seconds, the memory and the CPU time of each test file, and a digest of the spine and of
@@ -32,7 +33,7 @@ _GROUP_SECS, _GROUP_MBYTES = 60.0, 1700.0
 _UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record does not have
 # Folders and files of the units that are no parts: what they are made of, and their tests.
 _OTHER_UNITS = {
-    "docs": (("docs", "README.md"), (
+    "docs": (("docs", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "mkdocs.yml"), (
         "tests/cluster/test_pages.py", "tests/cluster/test_recipes.py", "tests/system/test_sweep.py")),
     "docs/how_to": ([f"docs/{page}.md" for page in (
         "clusters", "config_files", "data", "embeddings", "inference", "kubernetes", "migrate", "operate", "profile",
@@ -111,6 +112,12 @@ def write_record(measured: Mapping[str, Sequence[float]]) -> None:
                       encoding="utf-8")
 
 
+def changed_units() -> set[str]:
+    """Returns the names of the units, the spine among them, that are not what the last whole run passed with."""
+    passed, now = read_record()["passed"], digests()
+    return {name for name in (SPINE, *units()) if name not in now or now[name] != passed.get(name)}
+
+
 def groups(names: Sequence[str], files: Mapping[str, Sequence[float]]) -> list[list[str]]:
     """Returns test files in groups within both limits, a file beyond one of them alone, with the longest group first.
 
@@ -134,17 +141,15 @@ def groups(names: Sequence[str], files: Mapping[str, Sequence[float]]) -> list[l
 
 def plan(folders: Sequence[str], *, is_whole: bool) -> list[list[str]]:
     """Returns the groups of the test files in some folders, in the order in which they are to be started."""
-    record = read_record()
-    now = {} if is_whole else digests()
-    left_out = [] if is_whole else [place for name, unit in units().items()
-                                    if name in now and now[name] == record["passed"].get(name)
+    files, changed = read_record()["files"], changed_units()
+    left_out = [] if is_whole else [place for name, unit in units().items() if name not in changed
                                     for place in unit.tests]
     planned = []
     for folder in folders:
         names = [path.relative_to(REPO).as_posix() for path in sorted((REPO / folder).rglob("test_*.py"))]
         names = [name for name in names if not _is_below(name, left_out)]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
-            planned.append(groups([name for name in names if _is_keras(name) == is_keras], record["files"]))
+            planned.append(groups([name for name in names if _is_keras(name) == is_keras], files))
     longest = max(map(len, planned), default=0)
     # Folder by folder in turn: one computes while the other waits.
     return [groups_of[number] for number in range(longest) for groups_of in planned if number < len(groups_of)]
@@ -161,11 +166,13 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", metavar="FOLDER")
     parser.add_argument("--all", action="store_true", help="leave out nothing")
     parser.add_argument("--is_spine_recorded", action="store_true")
+    parser.add_argument("--changed_parts", action="store_true")
     parser.add_argument("--record", type=pathlib.Path, help="a JSON object: file -> [seconds, 10^6 bytes, CPU seconds]")
     options = parser.parse_args()
     if options.is_spine_recorded:
-        spine = digests().get(SPINE)
-        return 0 if spine and spine == read_record()["passed"].get(SPINE) else 1
+        return 1 if SPINE in changed_units() else 0
+    if options.changed_parts:
+        print(*sorted(name.partition("/")[2] for name in changed_units() if name.startswith("parts/")))
     if options.record:
         write_record(json.loads(options.record.read_text(encoding="utf-8")))
     for group in plan(options.folders, is_whole=options.all):

@@ -32,6 +32,14 @@ def test_a_unit_that_is_as_the_last_whole_run_found_it_is_left_out(record):
     assert of_parts == {"ssh"} and "tests/unit/test_errors.py" in files
 
 
+def test_ci_leaves_out_of_a_copy_each_part_that_has_changed(record, capsys, monkeypatch):
+    """It asks for their names; with a changed document, or an unchanged part, it has nothing to do."""
+    record(docs="another", **{"parts/ssh": "another", "parts/tmux": "another"})
+    monkeypatch.setattr("sys.argv", ["plan_tests", "--changed_parts"])
+    assert plan_tests.main() == 0
+    assert capsys.readouterr().out == "ssh tmux\n"
+
+
 def test_a_whole_run_leaves_out_nothing(record):
     """Nor does a run without a record."""
     expected = sorted(path.relative_to(plan_tests.REPO).as_posix()
