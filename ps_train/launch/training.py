@@ -319,12 +319,15 @@ class Training:
             launcher.refuse_folder_in_use(config, signals)
             if self._code:
                 config = self._write_code()
-            config = preparation.prepare(config, self._tasks, self._display, signals,
-                                         lambda name, line: self._command(machines, name, line))
+            config = self._prepare(config, machines)
             if config.download_only:
                 return
             self._config, self._log_dir = launcher.make_folders(config, self._launch_config)
             self._run_tasks(machines, grace_secs)
+
+    def _prepare(self, config: Config, machines: ThisMachine) -> Config:
+        return preparation.prepare(config, self._tasks, self._display, self._signals,
+                                   lambda name, line: self._command(machines, name, line))
 
     def _run_tasks(self, machines: ThisMachine, grace_secs: float) -> None:
         config, display, signals = self._config, self._display, self._signals

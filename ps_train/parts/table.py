@@ -105,6 +105,7 @@ TABLE = (
     PartRow("publish", verbs=("publish",)),
     PartRow("plan", verbs=("plan",)),
     PartRow("doctor", verbs=("doctor",)),
+    PartRow("tune", verbs=("tune",)),
     PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),
     PartRow(
         "legacy", has_board=True, for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",), names={

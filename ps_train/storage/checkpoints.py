@@ -55,7 +55,7 @@ def step_in_name(path: str) -> int:
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
+def reading(path: str) -> Iterator[None]:
     """Raises CheckpointError if its body cannot read the checkpoint."""
     try:
         yield
@@ -70,18 +70,8 @@ def step_of(path: str) -> int:
     Raises:
       CheckpointError: it cannot be read, or has none.
     """
-    with _reading(path):
+    with reading(path):
         return int(tf.train.load_checkpoint(path).get_tensor(tf.GraphKeys.GLOBAL_STEP))
-
-
-def variable_names(path: str) -> list[str]:
-    """Returns the names of all variables in a checkpoint.
-
-    Raises:
-      CheckpointError: it cannot be read.
-    """
-    with _reading(path):
-        return sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
 
 
 def paths(train_dir: str) -> list[str]:
@@ -143,7 +133,7 @@ def verify(path: str, names: Sequence[str] = ()) -> None:
     Raises:
       CheckpointError: the checkpoint is incomplete or damaged; the error says why.
     """
-    with _reading(path):
+    with reading(path):
         names = sorted(names or tf.train.load_checkpoint(path).get_variable_to_shape_map())
         for begin in range(0, len(names), _NAMES_PER_READER):
             reader = tf.train.load_checkpoint(path)

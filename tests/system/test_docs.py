@@ -18,6 +18,7 @@ from ps_train.parts.live.flags import LiveExportConfig
 from ps_train.parts.plan.verb import PlanFlags
 from ps_train.parts.publish.flags import PublishConfig
 from ps_train.parts.rows.flags import RowsConfig
+from ps_train.parts.tune.flags import TuneFlags
 from tests import processes
 from tests.processes import REPO
 from tests.unit.test_commands import COMMANDS
@@ -34,7 +35,7 @@ def known_flags() -> dict[str, tuple[fields.Rule, type, Any]]:
     # `evaluate` to `export`, `keras`, `convert`, `plan` and `doctor` repeat some flags of `train` and `launch`.
     of_verbs = [(task.Config,), (task.Config, launch.LaunchConfig), (ScriptLaunchConfig,), (StatusConfig,),
                 (EvaluateConfig, PredictConfig, LiveExportConfig), (RowsConfig,), (PublishConfig,),
-                (KerasConfig, ConvertConfig), (PlanFlags, DoctorConfig)]
+                (KerasConfig, ConvertConfig), (PlanFlags, DoctorConfig), (TuneFlags,)]
     known: dict[str, tuple[fields.Rule, type, Any]] = {}
     for classes in of_verbs:
         for name, rule in fields.rules(*classes).items():

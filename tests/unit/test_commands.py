@@ -22,6 +22,7 @@ from ps_train.parts.plan import verb as plan_flags
 from ps_train.parts.publish import flags as publish_flags
 from ps_train.parts.report import verb as report_flags
 from ps_train.parts.rows import verb as rows_flags
+from ps_train.parts.tune import flags as tune_flags
 from ps_train.verbs.table import split_argv
 from ps_train.verbs.verb import name_train_dir
 from tests.pages import block
@@ -76,7 +77,7 @@ PARSERS = {
        for verb in ("save", "stop", "resume")},
     "rows": lambda argv: rows_flags.parse_rows(rows_flags.split_words(argv).flags),
     "publish": lambda argv: publish_flags.parse_publish(name_train_dir(argv, publish_flags.PublishConfig)),
-    "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor,
+    "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor, "tune": tune_flags.parse_tune,
     "new": lambda argv: argv, "config": lambda argv: effective_lines(argv, {}),
 }
 

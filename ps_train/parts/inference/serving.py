@@ -123,7 +123,7 @@ def add_input(make_input: Callable[[], ServingInput], path: str | None) -> Servi
     Args:
       path: of the checkpoint, which has the names of the variables; None only checks the model.
     """
-    taken = _names_and_scopes([] if path is None else checkpoints.variable_names(path))
+    taken = set() if path is None else _names_and_scopes(_variable_names(path))
     with tf.Graph().as_default() as scratch:
         make_input()
     names = _names_and_scopes(operation.name for operation in scratch.get_operations())
@@ -137,6 +137,11 @@ def add_input(make_input: Callable[[], ServingInput], path: str | None) -> Servi
         with tf.name_scope(INPUT_SCOPE):
             pass
     return serving_input
+
+
+def _variable_names(path: str) -> Iterable[str]:
+    with checkpoints.reading(path):
+        return tf.train.load_checkpoint(path).get_variable_to_shape_map()
 
 
 def _names_and_scopes(names: Iterable[str]) -> set[str]:
