@@ -115,9 +115,9 @@ TABLE = (
 )
 
 
-def flag_classes() -> list[Any]:
-    """Returns the dataclasses of flags that join those of a task."""
-    return [_attribute(row, "flags", row.flags) for row in TABLE if row.flags]
+def flag_classes(*, is_located: bool = False) -> list[Any]:
+    """Returns the dataclasses of flags that join those of a task; with `is_located` only of parts that locate it."""
+    return [_attribute(row, "flags", row.flags) for row in TABLE if row.flags and (row.located or not is_located)]
 
 
 def board_variables() -> dict[str, BoardVariable]:

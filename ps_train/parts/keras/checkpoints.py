@@ -3,7 +3,7 @@
     train_dir/
       ckpt-00001000.keras    the model after that global step: weights, optimizer, architecture; a user reads it with
                              `tf_keras.models.load_model`
-      saving.keras           a checkpoint that is being written; after a `kill -9` the next one overwrites it
+      .saving.keras          a checkpoint that is being written; after a `kill -9` the next one overwrites it
       train/ validation/     TensorBoard's event files
 
 A truncated or damaged checkpoint is skipped: its zip directory or a checksum shows the damage. A checkpoint has the
@@ -22,7 +22,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -37,7 +37,7 @@ from ps_train.storage.folder_lock import FolderLock
 
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")
 _PART = re.compile(r"(.*)/part_(\d+)(?::0)?")  # as ShardedVariable's creator names them (sharded_variable.py)
-_UNFINISHED = "saving.keras"
+_UNFINISHED = ".saving.keras"
 _MAX_CHARACTERS, _MAX_LISTED = 200, 8
 _REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable()")
@@ -152,20 +152,51 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
     return model
 
 
-def make_or_restore_model(plugin: KerasModel, params: Mapping[str, Any], train_dir: str) -> tf_keras.Model:
-    """Returns the plug-in's model, with weights and optimizer of the newest readable checkpoint, if any.
+def load_newest(plugin: KerasModel, train_dir: str) -> tuple[int, str, tf_keras.Model] | None:
+    """Returns (global step, path, model) of the newest readable checkpoint, or None; raises as `load_model_file` does.
 
-    Call it in the strategy's scope. Raises the errors of `build_model`, `load_model_file` and `copy_variables`.
+    Call it outside of the strategy's scope, in which all workers would have to make the variables of this model.
     """
-    model = build_model(plugin, params)
     newest = newest_readable(train_dir)
-    if newest is not None:
-        step, path = newest
-        # The new model is filled, not replaced: it keeps the learning rate of the command line.
-        copy_variables(model, load_model_file(path, plugin.objects), f"checkpoint {path}")
-        model.optimizer.iterations.assign(step)  # the step of the file, not the count of the optimizer
-        _log.info("restored %s", path)
-    return model
+    return newest and (*newest, load_model_file(newest[1], plugin.objects))
+
+
+def restore_model(model: tf_keras.Model, newest: tuple[int, str, tf_keras.Model]) -> None:
+    """Gives a model the weights and the optimizer of what `load_newest` has returned.
+
+    Call it in the strategy's scope. Raises the errors of `copy_variables`.
+    """
+    step, path, loaded = newest
+    # The new model is filled, not replaced: it keeps the learning rate of the command line.
+    copy_variables(model, loaded, f"checkpoint {path}")
+    model.optimizer.iterations.assign(step)  # the step of the file, not the count of the optimizer
+    _log.info("restored %s", path)
+
+
+def share_variables(
+    model: tf_keras.Model, strategy: tf.distribute.Strategy, is_chief: bool, beat: Callable[[], None]
+) -> None:
+    """Gives the models of all workers the chief's values, so only the chief needs the checkpoint.
+
+    Each worker calls it. The values are summed as integers, with zeros of the other workers: every bit is the chief's.
+
+    Args:
+      beat: called after each variable.
+    """
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
+    def add(words: tf.Tensor) -> tf.Tensor:
+        context = tf.distribute.get_replica_context()
+        is_first = tf.equal(context.replica_id_in_sync_group, 0)  # the chief has one with each of its GPUs
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, words, tf.zeros_like(words)))
+
+    for variable in [*model.weights, *model.optimizer.variables]:
+        value = variable.numpy()
+        content = value.tobytes()
+        words = np.frombuffer(content + bytes(-len(content) % 8), np.int64)
+        total = strategy.experimental_local_results(strategy.run(add, args=(tf.constant(words),)))[0].numpy()
+        if not is_chief:
+            variable.assign(np.frombuffer(total.tobytes()[:len(content)], value.dtype).reshape(value.shape))
+        beat()
 
 
 def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:

@@ -30,6 +30,7 @@ from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig, parse_launch_
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.launch.command_lines import TaskList
+from ps_train.parts import table
 
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",
               "tpu")
@@ -81,7 +82,9 @@ _of_convert = functools.partial(fields.field, group="Converting checkpoints")
 
 
 @dataclasses.dataclass(frozen=True)
-class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
+class KerasConfig(
+    ClusterFlags, ModelFlags, TrainingFlags, WaitFlags, *table.flag_classes(is_located=True),  # type: ignore[misc]
+):
     """The flags of one task of `ps_train keras`; raises ConfigError with a line for each one that is wrong."""
 
     num_gpus: Optional[int] = _again(
@@ -102,6 +105,8 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     eval_timeout_secs: float = _again(
         "eval_timeout_secs", help="Time to count the held-out data, and time for the evaluation at the end; after "
         "that the task exits with 1.")
+    save_timeout_secs: float = _again(
+        "save_timeout_secs", help="Time for the last upload, if --train_dir is a URL.")
     beat_timeout_secs: float = _again(
         "beat_timeout_secs", help="Time without a sign of life of the coordinator after which a ps or worker exits "
         "with 138.")

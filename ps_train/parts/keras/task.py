@@ -25,6 +25,7 @@ from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
+from ps_train.parts import table
 from ps_train.parts.keras import checkpoints, custom_loops, fitting, strategies
 from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
 from ps_train.parts.keras.flags import KerasConfig, peers
@@ -40,6 +41,7 @@ from ps_train.storage.folder_lock import FolderLock
 # The errors of TensorFlow when a peer or its server is lost, and their consequences in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
            tf.errors.DeadlineExceededError)
+_ALONE = Cluster("worker", 0, {})  # of a strategy of one process
 _log = logging.getLogger(__name__)
 
 
@@ -51,18 +53,25 @@ def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading
         strategies.serve_coordinator(config, cluster, stop)
         return
     plugins.dataset.prepare(plugins.dataset_params)
+    with table.located(config, cluster or _ALONE, stop) as located_config:
+        lock = FolderLock(located_config.train_dir, config.beat_timeout_secs, stop)
+        saver = checkpoints.ModelSaver(located_config, plugins, is_chief, lock)
+        context = TrainingContext(located_config, cluster, plugins, saver, stop)
+        with _holding(lock, located_config, plugins) if is_chief else contextlib.nullcontext():
+            if cluster is None:
+                _train_and_report(context)
+            else:
+                _train_in_cluster(context, cluster, config.train_dir)
+
+
+@contextlib.contextmanager
+def _holding(lock: FolderLock, config: KerasConfig, plugins: KerasPlugins) -> Iterator[None]:
+    """Holds the lock of the folder while its body runs; the folder has no checkpoint of another training."""
     graph_checkpoints.check_writable(config.train_dir)
-    lock = FolderLock(config.train_dir, config.beat_timeout_secs, stop)
-    saver = checkpoints.ModelSaver(config, plugins, is_chief, lock)
-    context = TrainingContext(config, cluster, plugins, saver, stop)
-    with lock.holding() if is_chief else contextlib.nullcontext():
-        if is_chief:
-            _check_record(config, plugins)
-            folder_record.write_record(config.train_dir, folder_record.make_record(*plugins))
-        if cluster is None:
-            _train_and_report(context)
-        else:
-            _train_in_cluster(context, cluster)
+    with lock.holding():
+        _check_record(config, plugins)
+        folder_record.write_record(config.train_dir, folder_record.make_record(*plugins))
+        yield
 
 
 def download_data(config: KerasConfig) -> None:
@@ -70,19 +79,21 @@ def download_data(config: KerasConfig) -> None:
     plugins = load_keras_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given:
-        _check_record(config, plugins)
+        with table.located(config, None, threading.Event()) as located_config:
+            _check_record(located_config, plugins)
     if config.job_name is not None:
         checkpoints.build_model(plugins.model, plugins.model_params)
         KerasInputs(config, plugins.dataset, plugins.dataset_params).batches(TRAIN)
 
 
 def _check_record(config: KerasConfig, plugins: KerasPlugins) -> None:
-    if checkpoints.checkpoint_paths(config.train_dir):
+    if checkpoints.checkpoint_paths(config.train_dir) or graph_checkpoints.paths(config.train_dir):
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
 
 
-def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
+def _train_in_cluster(context: TrainingContext, cluster: Cluster, train_dir: str) -> None:
+    """Trains with the other tasks; `train_dir` is what the user calls the folder."""
     config, stop = context.config, context.stop
     ports.release_held_port()
     ports.check_port(cluster.task)
@@ -96,7 +107,7 @@ def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
         with strategies.ending_servers(servers):
             _train_and_report(context)
 
-    with _explaining_losses(cluster, config.train_dir, stop):
+    with _explaining_losses(cluster, train_dir, stop):
         strategies.run_watched(train, context.pulse, lambda: strategies.who_is_missing(
             cluster, "all of them can be reached, so one of them hangs; look at their logs"))
 
@@ -125,8 +136,13 @@ def _train_and_report(context: TrainingContext) -> None:
         tf_keras.utils.set_random_seed(config.seed)
     if context.is_chief:
         _log.info("%s", strategies.describe_strategy(strategy, config, context.cluster))
+    newest = checkpoints.load_newest(plugins.model, config.train_dir) if context.is_chief else None
     with strategy.scope():
-        model = checkpoints.make_or_restore_model(plugins.model, plugins.model_params, config.train_dir)
+        model = checkpoints.build_model(plugins.model, plugins.model_params)
+        if newest is not None:
+            checkpoints.restore_model(model, newest)
+        if config.strategy == "multi_worker_mirrored":
+            checkpoints.share_variables(model, strategy, context.is_chief, pulse.beat)
     checkpoints.check_readable(model, plugins.model)
     first_step = fitting.global_step(model)
     secs = _train(context, strategy, model)
@@ -165,16 +181,13 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
 
 
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
-    """Raises ConfigError if the workers would continue from different states."""
-    train_dir = context.config.train_dir
-    newest = checkpoints.newest_readable(train_dir)
-    # Only the step: the workers may reach the folder by different paths.
-    number = zlib.crc32(f"{newest and newest[0]} {plan}".encode())
+    """Raises ConfigError if the workers would train for other epochs."""
+    number = zlib.crc32(str(plan).encode())
     if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
-        raise ConfigError("train_dir_not_shared",
-                          f"--train_dir: the workers see different checkpoints ({context.cluster.task.name} those "
-                          f"of {train_dir}); multi_worker_mirrored needs one folder that all of them can read, and the "
-                          "same --train_steps and --steps_per_epoch")
+        raise ConfigError("worker_flags_differ",
+                          "--train_steps, --steps_per_epoch: the workers have different ones; "
+                          f"{context.cluster.task.name} trains {plan.epochs} epochs of {plan.steps_per_epoch} steps; "
+                          "give all of them the same")
 
 
 def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:

@@ -62,7 +62,7 @@ class Known:
 
     def newest_step(self) -> int | None:
         """Returns the step of the newest unit, or None if this machine knows none."""
-        unit = unit_of(f"{self.read().get('newest')}.index")
+        unit = unit_of(f"{self.read().get('newest')}{manifests.SUFFIX}")
         return unit.step if unit else None
 
 
@@ -97,10 +97,15 @@ def listing_again(fetch: Callable[[], Any], place: str, stop: threading.Event) -
 class Fetcher:
     """Fetches from one store to one folder."""
 
-    def __init__(self, store: ObjectStore, folder: str) -> None:
-        """Sends nothing yet."""
-        self._store, self._folder = store, folder
-        self._damaged: dict[str, str] = {}  # name -> stamp of the files that were found damaged
+    def __init__(self, store: ObjectStore, folder: str, damaged: dict[str, str] | None = None, place: str = "") -> None:
+        """Sends nothing yet.
+
+        Args:
+          damaged: place + name -> stamp of the files that were found damaged; it grows.
+          place: "", or where the folder is in the train_dir, with a slash at its end.
+        """
+        self._store, self._folder, self._place = store, folder, place
+        self._damaged = {} if damaged is None else damaged
         self._warned: set[str] = set()  # of these files
 
     def fetch_for_training(self) -> None:
@@ -170,7 +175,8 @@ class Fetcher:
 
     def below(self, folder: str) -> Fetcher:
         """Returns what fetches a folder in this one."""
-        return Fetcher(self._store.below(folder), os.path.join(self._folder, folder))
+        return Fetcher(self._store.below(folder), os.path.join(self._folder, folder), self._damaged,
+                       f"{self._place}{folder}/")
 
     def fetch_files(self, names: Iterable[str]) -> None:
         """Fetches files by their names; raises as `fetch_newest` does."""
@@ -202,9 +208,10 @@ class Fetcher:
                 continue
             deltas = (unit for unit in units if unit.is_delta and unit.step == checkpoint.step)
             next(filter(self.fetch_unit, sorted(deltas, reverse=True)), None)
-            record = os.path.join(self._folder, manifests.RECORD)
-            with noticing_full_disk(self._folder), open(record, "w", encoding="utf-8") as file:
-                file.write(manifests.record_text(checkpoint, [checkpoint]))
+            if not checkpoint.is_keras:
+                record = os.path.join(self._folder, manifests.RECORD)
+                with noticing_full_disk(self._folder), open(record, "w", encoding="utf-8") as file:
+                    file.write(manifests.record_text(checkpoint, [checkpoint]))
             return checkpoint
         return None
 
@@ -219,7 +226,7 @@ class Fetcher:
         manifest = manifests.read_manifest(self._store, unit)
         names = self._store.names()
         expected = _expected(unit, manifest, names)
-        if (manifest and unit.manifest not in names) or f"{unit.name}.index" not in expected:
+        if (manifest and unit.manifest not in names) or unit.head not in expected:
             raise RemovedError(f"{unit.name} was removed in the meantime")
         if not self._is_sound(unit, manifest, names):
             self._remove(expected)
@@ -239,7 +246,8 @@ class Fetcher:
             return "is missing"
         if names[name] != size:
             return f"has {names[name]} bytes instead of {size}"
-        is_damaged = name in self._damaged and self._damaged[name] == self._store.stamp(name)
+        place = self._place + name
+        is_damaged = place in self._damaged and self._damaged[place] == self._store.stamp(name)
         return f"{_OTHER_CHECKSUM}, as at the last start" if is_damaged else ""
 
     def _fetch_checked(self, name: str, size: int, digest: str) -> str:
@@ -252,7 +260,7 @@ class Fetcher:
             return f"has {os.path.getsize(path)} bytes instead of {size}"
         if not digest or digest_of(path) == digest:
             return ""
-        self._damaged[name] = self._store.stamp(name)
+        self._damaged[self._place + name] = self._store.stamp(name)
         return _OTHER_CHECKSUM
 
     def _has(self, manifest: Manifest) -> bool:

@@ -3,6 +3,7 @@
     model.ckpt-500.index, .data-..., .meta        a unit: the files of one checkpoint, or of one delta to it
     model.ckpt-500.delta-620.index, ...
     model.ckpt-500.manifest.json                  {"files": {name: [bytes, SHA-256]}}; written last, removed first
+    ckpt-00000500.keras                           a unit of `ps_train keras`: one file, with such a manifest
 
 A unit whose manifest is missing does not exist for a reader, except one that a user has copied to the store by hand:
 no note of an upload (`UPLOADING`) names it.
@@ -10,6 +11,7 @@ no note of an upload (`UPLOADING`) names it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -22,6 +24,7 @@ UPLOADING = "upload.json"  # {"unit", "files"}: what the upload under way writes
 RECORD = "checkpoint"  # TensorFlow's record of the newest and of all
 SUFFIX = ".manifest.json"
 _UNIT = re.compile(r"(model\.ckpt-(\d+)(?:\.delta-(\d+))?)\.(index|meta|data-\d{5}-of-\d{5}|manifest\.json)")
+_KERAS_UNIT = re.compile(r"ckpt-(\d{8,})\.(keras|manifest\.json)")
 _RECORDED = re.compile(r'model_checkpoint_path: "(.+)"')
 
 
@@ -31,15 +34,24 @@ class Unit(NamedTuple):
     Attributes:
       step: global step of the checkpoint.
       delta: global step of the delta; -1 for the checkpoint itself.
+      is_keras: whether Keras wrote it.
     """
 
     step: int
     delta: int = -1
+    is_keras: bool = False
 
     @property
     def name(self) -> str:
         """The prefix of its files."""
+        if self.is_keras:
+            return f"ckpt-{self.step:08d}"
         return f"model.ckpt-{self.step}" + (f".delta-{self.delta}" if self.is_delta else "")
+
+    @property
+    def head(self) -> str:
+        """The file without which nobody takes the others for a checkpoint."""
+        return f"{self.name}.{'keras' if self.is_keras else 'index'}"
 
     @property
     def manifest(self) -> str:
@@ -64,6 +76,8 @@ class Manifest(NamedTuple):
 
 def unit_of(name: str) -> Unit | None:
     """Returns the unit to which a file belongs, by its name, or None."""
+    if match := _KERAS_UNIT.fullmatch(name):
+        return Unit(int(match[1]), is_keras=True)
     match = _UNIT.fullmatch(name)
     return Unit(int(match[2]), int(match[3] or -1)) if match else None
 
@@ -85,7 +99,7 @@ def whole_units(names: Collection[str], uploading: str) -> list[Unit]:
       uploading: the name of the unit whose upload has not ended.
     """
     return [unit for unit, files in files_by_unit(names).items()
-            if unit.manifest in names or (f"{unit.name}.index" in files and unit.name != uploading)]
+            if unit.manifest in names or (unit.head in files and unit.name != uploading)]
 
 
 def make_manifest(folder: str, files: Iterable[str]) -> Manifest:
@@ -127,13 +141,25 @@ def read_uploading(store: ObjectStore) -> tuple[str, list[str]]:
 
 
 def recorded_unit(folder: str) -> Unit | None:
-    """Returns the newest checkpoint by TensorFlow's record in a folder of this machine, or None."""
+    """Returns the newest checkpoint in a folder of this machine, or None.
+
+    It is that of TensorFlow's record; without a record, as Keras writes none, the newest file of Keras.
+    """
     try:
         with open(os.path.join(folder, RECORD), encoding="utf-8") as file:
             match = _RECORDED.search(file.read())
+    except FileNotFoundError:
+        return max((unit for unit in files_by_unit(names_in(folder)) if unit.is_keras), default=None)
     except OSError:
         return None
     return unit_of(f"{os.path.basename(match[1])}.index") if match else None
+
+
+def names_in(folder: str) -> list[str]:
+    """Returns the names in a folder of this machine; none if it does not exist."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.listdir(folder)
+    return []
 
 
 def record_text(newest: Unit, units: Iterable[Unit]) -> str:

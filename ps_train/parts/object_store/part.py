@@ -20,12 +20,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
 from ps_train.config.groups import local_folder
-from ps_train.errors import SaveError, StoppedError
+from ps_train.errors import CheckpointError, ConfigError, SaveError, StoppedError
 from ps_train.part import Part
 from ps_train.parts.object_store.evaluator import evaluating_config
 from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
 from ps_train.parts.object_store.lock import StoreLock
+from ps_train.parts.object_store.reading import name_url
 from ps_train.parts.object_store.store import ObjectStore, PatientStore, StoreError, insist, open_store
 from ps_train.parts.object_store.uploading import Uploader
 from ps_train.runtime import clock
@@ -83,7 +84,11 @@ def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterato
     refuse_missing_packages(url)
     checkpoints.check_writable(located_config.train_dir)
     with _mirrored(located_config, stop) as uploads:
-        yield dataclasses.replace(located_config, uploads=uploads)
+        try:
+            yield dataclasses.replace(located_config, uploads=uploads)
+        except (ConfigError, CheckpointError) as error:  # of what was fetched
+            name_url(error, located_config.train_dir, url)
+            raise
 
 
 @contextlib.contextmanager

@@ -71,9 +71,14 @@ def naming_url(folder: str, url: str) -> Iterator[None]:
         try:
             yield
         except PsTrainError as error:  # it is printed later
-            error.problems = tuple(Problem(problem.code, logs.with_names(problem)) for problem in error.problems)
-            error.args = tuple(logs.with_names(value) if isinstance(value, str) else value for value in error.args)
+            name_url(error, folder, url)
             raise
+
+
+def name_url(error: PsTrainError, folder: str, url: str) -> None:
+    """Names the URL in place of the folder in an error."""
+    error.problems = tuple(Problem(problem.code, problem.replace(folder, url)) for problem in error.problems)
+    error.args = tuple(value.replace(folder, url) if isinstance(value, str) else value for value in error.args)
 
 
 @contextlib.contextmanager

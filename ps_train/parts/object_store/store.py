@@ -303,7 +303,8 @@ def translated(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
         reason = reason_of(error)
         if isinstance(error, FileNotFoundError):
             kind = "missing"
-        elif isinstance(error, PermissionError) or _DENIED.search(f"{type(error).__name__} {reason}"):
+        elif isinstance(error, PermissionError) or _DENIED.search(
+                f"{type(error).__name__} {reason} {error.__cause__}"):  # s3fs leaves the name of the error out
             kind = "denied"
         else:
             kind = ""

@@ -66,11 +66,11 @@ class CheckpointMirror:
     def waiting(self) -> list[Unit]:
         """Returns the newest checkpoint and its newest delta, each if it is not in the store."""
         newest = manifests.recorded_unit(self._folder)
-        units = manifests.files_by_unit(_listed(self._folder))
+        units = manifests.files_by_unit(manifests.names_in(self._folder))
         if newest not in units:  # none, or it was removed just now
             return []
         deltas = [unit for unit, files in units.items()
-                  if unit.is_delta and unit.step == newest.step and f"{unit.name}.index" in files]
+                  if unit.is_delta and unit.step == newest.step and unit.head in files]
         return [unit for unit in (newest, *deltas[-1:]) if self.uploaded.get(unit) != self._state(units[unit])]
 
     def upload(self) -> bool:
@@ -98,7 +98,7 @@ class CheckpointMirror:
     @contextlib.contextmanager
     def _linked(self, unit: Unit) -> Iterator[list[str]]:
         """Yields the names of the unit's files, which stay in `_links` while the body runs; none if it was removed."""
-        files = manifests.files_by_unit(_listed(self._folder)).get(unit, [])
+        files = manifests.files_by_unit(manifests.names_in(self._folder)).get(unit, [])
         shutil.rmtree(self._links, ignore_errors=True)
         os.makedirs(self._links)
         try:
@@ -160,7 +160,9 @@ class CheckpointMirror:
 
     def _record_and_prune(self, unit: Unit) -> None:
         """Writes the record; removes old checkpoints, deltas that a newer one replaces, and the note of the upload."""
-        names = self._store.names()
+        # A training of the other kind may have used the folder before.
+        names = [name for name in self._store.names()
+                 if (other := unit_of(name)) is None or other.is_keras == unit.is_keras]
         unfinished, _ = manifests.read_uploading(self._store)
         units = manifests.whole_units(names, unfinished if unfinished != unit.name else "")
         up_to_unit = [other for other in units if not other.is_delta and other.step <= unit.step]
@@ -168,7 +170,8 @@ class CheckpointMirror:
             self.uploaded.clear()
             return
         kept = up_to_unit[-self._keep_max:]
-        self._store.write(manifests.RECORD, manifests.record_text(kept[-1], kept).encode())
+        if not unit.is_keras:
+            self._store.write(manifests.RECORD, manifests.record_text(kept[-1], kept).encode())
         deltas = [other for other in units if other.is_delta and other.step == unit.step]
         files = manifests.files_by_unit(names)  # also what a process that was killed in the midst of this has left
         old = [other for other in files if other.step < kept[0].step] + deltas[:-1]
@@ -282,9 +285,3 @@ def _is_other(name: str) -> bool:
     """Returns whether a file is uploaded by itself, and not as a part of a checkpoint."""
     basename = os.path.basename(name)
     return unit_of(basename) is None and basename not in (manifests.RECORD, manifests.UPLOADING)
-
-
-def _listed(folder: str) -> list[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return os.listdir(folder)
-    return []

@@ -56,8 +56,9 @@ def test_a_training_goes_on_from_the_store(url, caplog):
     assert "model.ckpt-30.manifest.json" in store.names()
     ends = [json.loads(line) for line in store.read("journal.jsonl").splitlines()]
     assert [event["step"] for event in ends if event["event"] == "end"] == [20, 30]
-    with raises("other_training_in_folder"):
+    with raises("other_training_in_folder") as caught:
         train(url, 40, hidden_units=7)
+    assert f"{url} belongs to another training" in str(caught.value) and folder not in str(caught.value)
 
 
 def test_the_rows_of_tables_come_back(url):

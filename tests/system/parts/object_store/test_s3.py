@@ -4,60 +4,18 @@ from __future__ import annotations
 
 import shutil
 import signal
-import threading
 
 import pytest
 
-from tests.processes import free_ports
+from tests.s3_server import BUCKET, SECRET, serving_s3
 
 pytest.importorskip("s3fs", reason="s3fs is not installed")
-moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
-boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
-BUCKET = "trained"
-SECRET = "AbCdEf0123456789"
-
-
-class SlowS3:
-    """moto's server, which answers no upload of data while `is_closed`."""
-
-    def __init__(self) -> None:
-        self.is_open, self.reached = threading.Event(), threading.Event()
-        self.is_open.set()
-        [port] = free_ports(1)
-        self.server = moto_server.ThreadedMotoServer(port=port, verbose=False)
-        self.server.start()
-        self.url = f"http://localhost:{port}"
-        self.client = boto3.client("s3", endpoint_url=self.url, region_name="us-east-1",
-                                   aws_access_key_id="testing", aws_secret_access_key=SECRET)
-        self.client.create_bucket(Bucket=BUCKET)
-        for name in self.names():  # of an earlier test: all servers of a process have the same buckets
-            self.client.delete_object(Bucket=BUCKET, Key=name)
-        application = self.server._server.app
-
-        def hold(environ, start_response):
-            if environ["REQUEST_METHOD"] == "PUT" and ".data-" in environ["PATH_INFO"] and not self.is_open.is_set():
-                self.reached.set()
-                self.is_open.wait(60)
-            return application(environ, start_response)
-
-        self.server._server.app = hold
-
-    def names(self) -> set[str]:
-        """Returns the keys of all objects."""
-        return {found["Key"] for found in self.client.list_objects_v2(Bucket=BUCKET).get("Contents", [])}
-
 
 @pytest.fixture
 def s3(monkeypatch, tmp_path):
     """The server; tasks find it, and credentials, in their environment."""
-    server = SlowS3()
-    for name, value in {"AWS_ENDPOINT_URL": server.url, "AWS_ACCESS_KEY_ID": "testing",
-                        "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
-                        "TMPDIR": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-    yield server
-    server.is_open.set()
-    server.server.stop()
+    with serving_s3(monkeypatch, tmp_path, held=".data-") as server:
+        yield server
 
 
 @pytest.fixture

@@ -7,11 +7,20 @@ import pytest
 from ps_train.parts.object_store.store import StoreError, translated
 
 
+def _of_s3fs(error, reason):
+    """Returns an error with the reason of S3, whose name is in the error that caused it only."""
+    error.__cause__ = Exception(reason)
+    return error
+
+
 @pytest.mark.parametrize(("error", "kind"), [
     (FileNotFoundError("The specified bucket does not exist"), "missing"),
     (PermissionError("Access Denied"), "denied"),
     (OSError(22, "AuthorizationHeaderMalformed: the region 'us-east-1' is wrong"), "denied"),
     (OSError("An error occurred (PermanentRedirect) when calling the ListObjectsV2 operation"), "denied"),
+    (_of_s3fs(OSError(78, "The bucket you are attempting to access must be addressed using the specified endpoint."),
+              "An error occurred (PermanentRedirect) when calling the PutObject operation"), "denied"),
+    (_of_s3fs(OSError(16, "Please reduce your request rate."), "An error occurred (SlowDown) when calling"), ""),
     (type("NoCredentialsError", (Exception,), {})("Unable to locate credentials"), "denied"),
     (OSError(16, "SlowDown"), ""),
     (OSError("An error occurred (XMinioStorageFull) when calling the PutObject operation"), ""),

@@ -217,6 +217,28 @@ def test_a_damaged_checkpoint_is_fetched_once(tmp_path, caplog, monkeypatch):
     assert fetched(store, there) == ["9"]
 
 
+def test_a_damaged_file_of_the_best_checkpoint_is_fetched_once(tmp_path, caplog, monkeypatch):
+    """A file of the same name that is not the best one's has a memory of its own; one that is mended counts again."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    save(here, 5)
+    save(here / "best", 5, "the best")
+    uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=False)
+    best = store.below("best")
+    sound = best.read("model.ckpt-5.index")
+    best.write("model.ckpt-5.index", sound[:-1] + b"?")
+    assert fetched(store, there) == ["5"]
+    real, got = ObjectStore.get, []
+    monkeypatch.setattr(ObjectStore, "get", lambda self, name, path: (got.append(name), real(self, name, path)))
+    for _ in range(2):
+        caplog.clear()
+        assert fetched(store, there) == ["5"]
+        assert "best/model.ckpt-5 is damaged: model.ckpt-5.index has another checksum" in caplog.text
+        assert not [name for name in got if "ckpt" in name]
+    best.write("model.ckpt-5.index", sound)
+    fetched(store, there)
+    assert (there / "best" / "model.ckpt-5.index").read_bytes() == sound
+
+
 def test_a_stamp_is_asked_for_again_and_a_removed_file_has_none(tmp_path, monkeypatch):
     """Otherwise one request that fails for a moment would end the start of a training."""
     store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
