@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import device_lib
+from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import lookup_ops
 
 
@@ -31,6 +32,20 @@ def _is_axis(value: Any) -> bool:
     if isinstance(value, tf.Tensor):
         return value.shape.rank == 0 and value.dtype.is_integer
     return isinstance(value, (int, np.integer, np.ndarray)) and not isinstance(value, bool) and np.ndim(value) == 0
+
+
+def _with_output_shape(function: Callable) -> Callable:
+    """Returns the function, whose result has the static shape of its third argument, `output_shape`."""
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> tf.Tensor:
+        result = function(*args, **kwargs)
+        shape = kwargs["output_shape"] if "output_shape" in kwargs else args[2]
+        result.set_shape(tensor_util.constant_value_as_shape(tf.convert_to_tensor(shape, tf.int32)))
+        return result
+    return call
+
+
+conv2d_transpose, conv3d_transpose = map(_with_output_shape, (tf.nn.conv2d_transpose, tf.nn.conv3d_transpose))
 
 
 def concat(values: Any = None, axis: Any = None, name: str = "concat", concat_dim: Any = None) -> tf.Tensor:

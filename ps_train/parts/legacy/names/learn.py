@@ -102,14 +102,17 @@ class LearnEstimator(_Fitting, tf.estimator.Estimator):
 
 
 def _with_labels(model_fn: Callable) -> Callable:
-    """Returns a model_fn(features, labels, mode, params, config) for one of contrib.learn, which took them in order."""
+    """Returns a model_fn(features, labels, mode, params, config) for one of contrib.learn, which took them in order.
+
+    It returned (predictions, loss, train_op), or ModelFnOps.
+    """
     names = list(inspect.signature(model_fn).parameters)
-    if "features" in names and "labels" in names:
-        return model_fn
+    others = [name for name in names if name not in ("features", "labels")] if "labels" in names else names[2:]
 
     def call(features: Any, labels: Any, mode: str, params: Any = None, config: Any = None) -> Any:
         known = {"mode": mode, "params": params, "config": config}
-        return model_fn(features, labels, **{name: known[name] for name in names[2:] if name in known})
+        result = model_fn(features, labels, **{name: known[name] for name in others if name in known})
+        return model_fn_ops(mode, *result) if type(result) is tuple else result
     return call
 
 

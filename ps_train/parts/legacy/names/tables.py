@@ -56,6 +56,8 @@ _NAMES = {
     "tf.reverse_v2": _FUNCTIONS + "reverse",
     **_same("tf.nn", _FUNCTIONS, "softmax_cross_entropy_with_logits sparse_softmax_cross_entropy_with_logits "
                                  "sigmoid_cross_entropy_with_logits nce_loss sampled_softmax_loss"),
+    # Today's static shape has the batch of the input, and no longer that of `output_shape`.
+    **_same("tf.nn", _FUNCTIONS, "conv2d_transpose conv3d_transpose"),
     # 1.0: summaries
     **_same("tf", _FUNCTIONS, "scalar_summary histogram_summary image_summary audio_summary"),
     "tf.merge_summary": "tf.summary.merge",
@@ -135,7 +137,10 @@ _CONTRIB_NAMES = {
     "tf.contrib.layers.one_hot_column": "tf.feature_column.indicator_column",
     "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
     "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",
+    **_same("tf.contrib.nccl", _OURS + "nccl:", "all_sum all_prod all_min all_max reduce_sum broadcast"),
     # learn
+    **_same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:",
+            "VocabularyProcessor CategoricalVocabulary tokenizer"),
     **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator DNNClassifier DNNRegressor LinearClassifier "
             "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor ModeKeys"),
     "tf.contrib.learn.RunConfig": _OURS + "run_config:LearnRunConfig",
@@ -270,6 +275,8 @@ _CONTRIB_MODULES = {
     **_lookups("tf.contrib.learn", "tf.contrib.learn", "estimators estimators.model_fn estimators.run_config "
                "estimators.estimator estimators.dnn estimators.linear estimators.dnn_linear_combined "
                "estimators.prediction_key estimators.constants experiment run_config python.learn"),
+    **_lookups("tf.contrib.learn.preprocessing", "tf.contrib.learn.python.learn.preprocessing",
+               "text categorical_vocabulary"),
     "tf.contrib.lookup.lookup_ops": ("tf.contrib.lookup",),
     **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
     **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
@@ -342,10 +349,28 @@ MOVED = {
 REPLACED = {
     # Its DeviceSpec can be changed: merge_from, and attributes that can be set.
     "tensorflow.python.framework.device": {"DeviceSpec": "tensorflow.python.framework.device_spec:DeviceSpecV1"},
+    # Scripts ask `isinstance(column, feature_column._NumericColumn)`, and columns are of other classes today.
+    "tensorflow.python.feature_column.feature_column": {
+        f"_{name}": f"tensorflow.python.feature_column.feature_column_v2:{name}" for name in (
+            "NumericColumn", "BucketizedColumn", "EmbeddingColumn", "SharedEmbeddingColumn", "HashedCategoricalColumn",
+            "VocabularyFileCategoricalColumn", "VocabularyListCategoricalColumn", "IdentityCategoricalColumn",
+            "WeightedCategoricalColumn", "CrossedColumn", "IndicatorColumn")},
 }
 
-# Packages inside TensorFlow that became packages of their own.
+_KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
+# Modules of Keras 2.0 to 2.3 -> where their names are.
+_KERAS_MODULES = {
+    **{f"layers.{name}": "layers" for name in (
+        "core", "convolutional", "pooling", "normalization", "recurrent", "embeddings", "merge", "noise", "wrappers",
+        "advanced_activations", "local", "convolutional_recurrent")},
+    **{f"utils.{name}": "utils" for name in ("np_utils", "vis_utils", "generic_utils", "data_utils", "layer_utils")},
+    "engine": "layers", "engine.topology": "layers", "engine.training": "models", "legacy.interfaces": "utils",
+}
+# Packages that became packages of their own, or have another name today: the first one that fits.
 PACKAGES = {
+    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS)
+       for old, today in _KERAS_MODULES.items()},
+    "keras": _KERAS,  # Keras 3 does not build graphs
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
     # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",

@@ -509,3 +509,77 @@ def test_models_of_one_layer():
         values = evaluate([probabilities, loss, predictions, error])
     assert values[0] == [[0.25] * 4] * 3 and values[1] == pytest.approx(math.log(4))
     assert values[2] == [0.0] * 3 and values[3] == pytest.approx(14 / 3)
+
+
+def test_an_estimator_of_contrib_learn_takes_a_tuple_of_its_model(tmp_path):
+    """Its model_fn returned (predictions, loss, train_op), and called the labels as it liked."""
+    def model_fn(features, targets, mode):
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer)
+        loss = tf.reduce_mean(tf.square(features * weight - targets))
+        return {"value": features * weight}, loss, tf.contrib.layers.optimize_loss(
+            loss, tf.contrib.framework.get_global_step(), 0.1, "SGD")
+
+    estimator = tf.contrib.learn.Estimator(model_fn, str(tmp_path))
+    estimator.fit(input_fn=lambda: (tf.constant([1.0, 2.0]), tf.constant([3.0, 6.0])), steps=30)
+    assert estimator.get_variable_value("weight") == pytest.approx(3.0, abs=1e-3)
+
+
+def test_the_static_shape_of_a_transposed_convolution_is_its_output_shape(graph):
+    """Models reshape to `get_shape()`; the batch of the input may be unknown, and one of the sizes a tensor."""
+    images = tf.placeholder(tf.float32, [None, 4, 4, 8])
+    kernel = tf.ones([5, 5, 16, 8])
+    for shape, expected in (([64, 8, 8, 16], [64, 8, 8, 16]), ([tf.shape(images)[0], 8, 8, 16], [None, 8, 8, 16])):
+        by_position = tf.nn.conv2d_transpose(images, kernel, shape, [1, 2, 2, 1])
+        by_name = tf.nn.conv2d_transpose(value=images, filter=kernel, output_shape=shape, strides=[1, 2, 2, 1])
+        assert by_position.shape.as_list() == by_name.shape.as_list() == expected
+    volumes = tf.placeholder(tf.float32, [None, 2, 2, 2, 1])
+    assert tf.nn.conv3d_transpose(volumes, tf.ones([3, 3, 3, 4, 1]), [5, 4, 4, 4, 4], [1, 2, 2, 2, 1]).shape == [
+        5, 4, 4, 4, 4]
+
+
+def test_sums_of_nccl_are_on_each_device(graph):
+    """By plain operations, as there may be no GPU."""
+    from tensorflow.contrib import nccl
+
+    with tf.device("/cpu:0"):
+        first, second = tf.constant([1.0, 5.0]), tf.constant([3.0, 2.0])
+    sums = nccl.all_sum([first, second])
+    assert [each.device for each in sums] == [first.device, second.device]
+    others = [*nccl.all_max([first, second]), nccl.reduce_sum([first, second]), nccl.broadcast(first)]
+    assert evaluate([*sums, *others]) == [[4, 7], [4, 7], [3, 5], [3, 5], [4, 7], [1, 5]]
+
+
+def test_columns_are_instances_of_the_old_private_classes():
+    """By which templates choose the wide and the deep ones."""
+    from tensorflow.python.feature_column import feature_column
+
+    number = tf.feature_column.numeric_column("age")
+    words = tf.feature_column.categorical_column_with_vocabulary_list("city", ["a", "b"])
+    made = {
+        "Numeric": number, "VocabularyListCategorical": words, "Indicator": tf.feature_column.indicator_column(words),
+        "Embedding": tf.feature_column.embedding_column(words, 2), "Bucketized": tf.feature_column.bucketized_column(
+            number, [1.0]), "Crossed": tf.feature_column.crossed_column(["city", "age"], 5),
+        "IdentityCategorical": tf.feature_column.categorical_column_with_identity("x", 3),
+        "HashedCategorical": tf.feature_column.categorical_column_with_hash_bucket("y", 3)}
+    for name in made:
+        of_class = [other for other, column in made.items() if isinstance(
+            column, getattr(feature_column, f"_{name}Column"))]
+        assert of_class == [name]
+
+
+def test_keras_of_its_own_package_is_keras_2(session):
+    """With the modules that it had, and in the graph of the script."""
+    import keras
+    from keras import backend
+    from keras.layers import Dense
+    from keras.layers.core import Dropout
+    from keras.models import Sequential
+    from keras.utils import np_utils, to_categorical
+
+    assert keras.layers.Dropout is Dropout and np_utils.to_categorical is to_categorical
+    backend.set_session(session)
+    model = Sequential([Dense(2, input_shape=(3,), kernel_initializer="ones", use_bias=False)])
+    inputs = tf.placeholder(tf.float32, [None, 3])
+    outputs = model(inputs)
+    session.run(tf.global_variables_initializer())
+    assert session.run(outputs, {inputs: [[1, 2, 3]]}).tolist() == [[6, 6]]
