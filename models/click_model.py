@@ -19,7 +19,8 @@ from ps_train.parts.tables.rules import Ftrl, RowRule
 from . import classifier, click_metrics
 
 # `num_rows`: rows of the table, for ids below it; 0 takes any id and makes a row when it first sees one.
-TABLE_PARAMS: dict[str, Any] = {"num_rows": 0}
+# `dtype`: in which the ps store its values, float32 or bfloat16.
+TABLE_PARAMS: dict[str, Any] = {"num_rows": 0, "dtype": "float32"}
 # `weight`: the feature with how many examples each one counts as, "" for 1. `group_field`: the number of the field of
 # `ids` by whose ids the AUC is also given by group, such as the user's; -1 for none.
 EXAMPLE_PARAMS: dict[str, Any] = {"weight": "", "group_field": -1}
@@ -36,7 +37,7 @@ def lookup(
       rule: updates the rows; None for --embedding_optimizer.
     """
     # One lookup for all fields: they share one transfer to and from each ps.
-    table = ps_train.embedding_table(name, width, params["num_rows"] or None, optimizer=rule)
+    table = ps_train.embedding_table(name, width, params["num_rows"] or None, optimizer=rule, dtype=params["dtype"])
     return table.lookup(features["ids"], "ids")
 
 

@@ -73,7 +73,8 @@ class LiveTable(Store):
 
     def _empty(self) -> list[tf.Operation]:
         # `Empty` leaves the memory as it is: a row is written before it is read.
-        rows = tf.raw_ops.Empty(shape=tf.constant([self.capacity, self.width]), dtype=tf.float32, init=False)
+        rows = tf.raw_ops.Empty(
+            shape=tf.constant([self.capacity, self.format.stored_width]), dtype=tf.float32, init=False)
         capacity = tf.constant(self.capacity, tf.int64)
         return [replace_value(self.rows, rows),
                 replace_value(self.counts, index.changes_of({"capacity": capacity})),

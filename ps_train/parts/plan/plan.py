@@ -33,7 +33,6 @@ from ps_train.training.replica_graph import TrainGraph
 
 # Not sent: they refer to something on a device, and their readers run there.
 _BOUND = (tf.resource, tf.variant)
-_FLOAT_BYTES = 4
 PARAMETER, SLOT, STATE, TABLE = "parameter", "optimizer slot", "state", "table"
 _log = logging.getLogger(__name__)
 
@@ -190,9 +189,8 @@ def _static_bytes(op: tf.Operation) -> int:
 
 def _shares(spec: Any, num_ps: int) -> list[PlacedVariable]:
     """Returns the share of each ps in an embedding table: the rows that it has room for, with slots."""
-    row_bytes = _FLOAT_BYTES * (spec.dim + spec.rule.num_slots(spec.dim))
     num_rows = spec.rows_on_each(num_ps)
-    return [PlacedVariable(spec.name, TABLE, ps, None if num_rows is None else row_bytes * num_rows)
+    return [PlacedVariable(spec.name, TABLE, ps, None if num_rows is None else spec.row_format.stored_bytes * num_rows)
             for ps in range(num_ps)]
 
 

@@ -13,6 +13,7 @@ Start with `tables.py`, which has what a model_fn calls.
 
 The rows of a table on one ps:
 
+    row_format   the value of a row in float32 or bfloat16, and its slots, side by side
     store        finds, reads, updates, drops, saves and loads rows
     index        finds the row number of an id, makes new rows; operations on single rows
     hashing      which ps has the row of an id, keys of hash tables, first values

@@ -1,4 +1,4 @@
-"""Hashes of ids: which ps has the row of an id, the keys of hash tables, and the first values of rows.
+"""Hashes of ids: which ps has the row of an id, keys of hash tables, first values, random numbers for rounding.
 
     dynamic   a hash of the id says which ps
     fixed     each num_ps ids are a block, which has one row on each ps; its number is the row number on all of them.
@@ -115,7 +115,7 @@ def initial_values(ids: tf.Tensor, dim: int, *, initial: Initial, seed: str) -> 
     """
     if initial.kind == CONSTANT:
         return tf.fill(tf.stack([tf.size(ids), dim]), np.float32(initial.center))
-    numbers = _mixed(ids, dim, seed)
+    numbers = _mixed(ids, dim, seed, _VALUE_BITS)
     if initial.kind == UNIFORM:
         values = tf.cast(numbers, tf.float32) * np.float32(initial.spread / 2**(_VALUE_BITS - 1))
         return values if initial.center == 0 else values + np.float32(initial.center)
@@ -124,8 +124,19 @@ def initial_values(ids: tf.Tensor, dim: int, *, initial: Initial, seed: str) -> 
     return tf.cast(initial.center + initial.spread * tf.math.ndtri(middles), tf.float32)
 
 
-def _mixed(ids: tf.Tensor, dim: int, seed: str) -> tf.Tensor:
-    """Returns int64 [n, dim], uniform in [-2^23, 2^23), for ids int64 [n]."""
+def random_bits(ids: tf.Tensor, dim: int, num_bits: int, *, seed: str, number: tf.Tensor) -> tf.Tensor:
+    """Returns int64 [n, dim], uniform in [0, 2^num_bits), for ids int64 [n]: others for each update.
+
+    Args:
+      seed: tables with another seed have other numbers.
+      number: int64 scalar, of the update.
+    """
+    signed = _mixed(ids + number * (_KEY_FACTOR - 2**64), dim, seed, num_bits)
+    return signed + 2**(num_bits - 1)
+
+
+def _mixed(ids: tf.Tensor, dim: int, seed: str, num_bits: int) -> tf.Tensor:
+    """Returns int64 [n, dim], uniform in [-2^(num_bits - 1), 2^(num_bits - 1)), for ids int64 [n]."""
     random = np.random.default_rng(zlib.crc32(seed.encode()))
     # Odd 64-bit factors. The top bits of a product with a well mixed number are again well mixed.
     factors = random.integers(-2**63, 2**63 - 1, size=[1, dim], dtype=np.int64) | 1
@@ -133,4 +144,4 @@ def _mixed(ids: tf.Tensor, dim: int, seed: str) -> tf.Tensor:
     for bits, factor in zip((30, 27), _FACTORS):  # splitmix64
         mixed = _fold(mixed, bits) * tf.constant(factor, tf.int64)
     products = tf.expand_dims(_fold(mixed, 31), 1) * factors
-    return tf.bitwise.right_shift(products, tf.constant(64 - _VALUE_BITS, tf.int64))  # sign included
+    return tf.bitwise.right_shift(products, tf.constant(64 - num_bits, tf.int64))  # sign included

@@ -16,6 +16,7 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.tables import hashing
+from ps_train.parts.tables.row_format import FLOAT32, RowFormat
 
 ADD, REPLACE = "add", "replace"
 FROZEN = "frozen"  # the name of the rule of tables that are only read
@@ -241,6 +242,7 @@ class TableSpec:
       max_rows: rows of a dynamic table on all ps together; None for as many as 4 GB on each ps hold.
       expected_rows: rows on all ps together for which the index of a dynamic table initially has room; None for the
         minimum, from which it grows.
+      dtype: in which a ps stores the values of rows, "float32" or "bfloat16"; see `row_format`.
     """
 
     name: str
@@ -256,11 +258,17 @@ class TableSpec:
     ttl_secs: Optional[float] = None
     max_rows: Optional[int] = None
     expected_rows: Optional[int] = None
+    dtype: str = FLOAT32
 
     @property
     def is_dynamic(self) -> bool:
         """Whether rows are made as ids come."""
         return self.num_rows is None
+
+    @property
+    def row_format(self) -> RowFormat:
+        """How its rows are stored."""
+        return RowFormat(self.dim, self.rule.num_slots(self.dim), self.dtype)
 
     def first_values(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the first values float32 [n, dim] of ids int64 [n]."""

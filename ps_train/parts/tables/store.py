@@ -1,7 +1,8 @@
 """The rows of one table on one ps, and the operations by which a step reads and updates them.
 
     variable      shape               contents
-    rows          [capacity, width]   value and slots of a row, side by side; uninitialised memory until a row is made
+    rows          [capacity, ...]     value and slots of a row, side by side (row_format.py); uninitialised memory
+                                      until a row is made
     marks         [capacity] int32    the number of the update that last touched a row; in a fixed table 0 for none
     counts        [10] int64          see index.COUNTS
   and of a dynamic table
@@ -47,9 +48,10 @@ class Store:
         _check_room(spec, num_ps)
         self.spec, self.ps, self.num_ps, self.device = spec, ps, num_ps, device
         self._is_exact = is_exact or spec.is_dynamic
-        self.width = spec.dim + spec.rule.num_slots(spec.dim)
+        self.format = spec.row_format
+        self.width = spec.dim + self.format.num_slots
         with self.on_ps():
-            self.rows = index.make_variable(f"{self._name}/rows", tf.float32, [None, self.width])
+            self.rows = index.make_variable(f"{self._name}/rows", tf.float32, [None, self.format.stored_width])
             self.marks = index.make_variable(f"{self._name}/marks", tf.int32, [None])
             self.counts = index.make_variable(f"{self._name}/counts", tf.int64, [len(COUNTS)])
             self.index = (
@@ -73,9 +75,8 @@ class Store:
         """
         with self.on_ps():
             numbers = self.index.find(ids)
-            rows = gather(self.rows, tf.maximum(numbers, 0))
-            if not with_slots:
-                rows = tf.slice(rows, [0, 0], [-1, self.spec.dim])  # a split would copy the slots, too
+            stored = gather(self.rows, tf.maximum(numbers, 0))
+            rows = self.format.unpack(stored) if with_slots else self.format.values_in(stored)
             return self._with_first(rows, ids, index.places_where(numbers < 0), with_slots=with_slots)
 
     def update(self, ids: tf.Tensor, gradients: tf.Tensor, factor: tf.Tensor | None = None) -> tf.Operation:
@@ -121,8 +122,9 @@ class Store:
             counts = read_whole(self.counts)
             number = count_of(counts, "updates") + 1
             placement = self.index.place(ids, counts)
-            old = self._with_first(gather(self.rows, placement.rows), placement.ids, placement.new, with_slots=True)
-            new = change(old, number, placement.of_kept(pushed))
+            old = self._with_first(self.rows_at(placement.rows), placement.ids, placement.new, with_slots=True)
+            exact = change(old, number, placement.of_kept(pushed))
+            new = self.format.rounded(exact, placement.ids, seed=self.spec.name, number=number)
             num_hits = tf.size(placement.rows, out_type=tf.int64) - tf.size(placement.new, out_type=tf.int64)
             num_misses = tf.size(ids, out_type=tf.int64) - num_hits
             counted = {"updates": 1, "hits": num_hits, "misses": num_misses, **placement.counted}
@@ -135,6 +137,10 @@ class Store:
                 return self.exclusively([ids, pushed], body)
             with tf.control_dependencies([ids, pushed]):
                 return tf.group(*body())
+
+    def rows_at(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Returns the values and slots float32 [n, width] of row numbers int64 [n]."""
+        return self.format.unpack(gather(self.rows, numbers))
 
     def exclusively(self, arrived: Sequence[tf.Tensor], body: Callable[[], Sequence[tf.Operation]]) -> tf.Operation:
         """Returns an operation that runs `body()` in the critical section of the store; see `run_exclusively`."""
@@ -151,10 +157,10 @@ class Store:
     def write_all(
         self, placement: Placement, rows: tf.Tensor, marks: tf.Tensor, counted: Mapping[str, tf.Tensor | int]
     ) -> list[tf.Operation]:
-        """Returns the operations that write the changes, after everything is read."""
-        changes = index.changes_of(counted)
-        with tf.control_dependencies([rows, marks, changes]):
-            contents = index.write_rows(self.rows, placement.rows, rows)
+        """Returns the operations that write rows float32 [n, width] and the other changes, after everything is read."""
+        stored, changes = self.format.pack(rows), index.changes_of(counted)
+        with tf.control_dependencies([stored, marks, changes]):
+            contents = index.write_rows(self.rows, placement.rows, stored)
         # Reads take no lock, so a row that they can find must have its contents.
         with tf.control_dependencies([contents]):
             published = [index.write_rows(self.marks, placement.rows, marks), *placement.publish()]

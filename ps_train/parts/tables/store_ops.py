@@ -93,7 +93,7 @@ class StoreOps:
           expected: int64 scalar, the rows for which the index of a dynamic table has room; it grows if there are more.
         """
         # `Empty` leaves the memory as it is: a row is written before it is read.
-        shape = tf.stack([tf.cast(capacity, tf.int32), self.store.width])
+        shape = tf.stack([tf.cast(capacity, tf.int32), self.store.format.stored_width])
         rows = tf.raw_ops.Empty(shape=shape, dtype=tf.float32, init=False)
         counts = index.changes_of({"capacity": capacity})
         return tf.group(index.replace_value(self.store.rows, rows), index.replace_value(self.store.counts, counts),
@@ -125,7 +125,7 @@ class StoreOps:
         def body() -> list[tf.Operation]:
             numbers = store.index.changed(begin, end, since)
             values, slots = tf.split(
-                index.gather(store.rows, numbers), [store.spec.dim, store.width - store.spec.dim], axis=1)
+                store.rows_at(numbers), [store.spec.dim, store.width - store.spec.dim], axis=1)
             parts[:] = [store.index.ids_of(numbers), index.gather(store.marks, numbers), values, slots]
             return [part.op for part in parts]
 
@@ -195,12 +195,12 @@ class StoreOps:
     @property
     def rows_per_piece(self) -> int:
         """The rows that are saved together."""
-        return max(1, _PIECE_BYTES // self.row_bytes)
+        return max(1, _PIECE_BYTES // (tf.float32.size * self.store.width + _BYTES_PER_ROW))
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row with its slots, its id and its mark, as a checkpoint has it."""
-        return 4 * self.store.width + _BYTES_PER_ROW
+        """The bytes of a row with its slots, its id and its mark in the memory of the ps."""
+        return self.store.format.stored_bytes + _BYTES_PER_ROW
 
     @property
     def capacity(self) -> int:

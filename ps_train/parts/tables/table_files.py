@@ -132,7 +132,8 @@ class TableFiles:
                 except tf.errors.ResourceExhaustedError as error:
                     raise CheckpointError("table_too_large", (
                         f"table {name}: ps {store.store.ps} has no room for {store.capacity} rows of "
-                        f"{4 * store.store.width} bytes; use more ps, or a smaller num_rows or max_rows")) from error
+                        f"{store.store.format.stored_bytes} bytes; use more ps, or a smaller num_rows or "
+                        "max_rows")) from error
 
     def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
         """Empties all tables, then reads their rows from a checkpoint, and from a delta to it.

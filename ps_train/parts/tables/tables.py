@@ -24,6 +24,7 @@ from ps_train.errors import UserCodeError
 from ps_train.parts.tables import connection, part
 from ps_train.parts.tables.hashing import CONSTANT, TRUNCATED_NORMAL, UNIFORM, Initial
 from ps_train.parts.tables.registry import Registry
+from ps_train.parts.tables.row_format import BFLOAT16, FLOAT32
 from ps_train.parts.tables.rules import RULES, RowRule, TableSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-/]*")
@@ -159,6 +160,7 @@ def embedding_table(
     learning_rate: Optional[float] = None, initial_limit: Optional[float] = None, initializer: Any = None,
     l2: float = 0.0, num_hashes: int = 0, min_count: int = 1, ttl_steps: Optional[int] = None,
     ttl_secs: Optional[float] = None, max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
+    dtype: Any = tf.float32,
 ) -> Table:
     """Returns a table of the model that is being built, with its rows spread over all ps.
 
@@ -183,6 +185,8 @@ def embedding_table(
         updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
       expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow. While it grows,
         updates of the table wait.
+      dtype: in which the ps store values, tf.float32 or tf.bfloat16, to which each update rounds them at random. What
+        lookups return is float32 in either case, as slots are.
 
     Raises:
       UserCodeError: an argument is wrong, or the model has another table of this name.
@@ -191,21 +195,24 @@ def embedding_table(
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
     floats = {"learning_rate": learning_rate, "initial_limit": initial_limit, "l2": l2, "ttl_secs": ttl_secs}
-    return _new_table(name, rule, counts, floats, initializer)
+    return _new_table(name, rule, counts, floats, initializer, dtype)
 
 
-def _new_table(name: Any, rule: Any, counts: dict[str, Any], floats: dict[str, Any], initializer: Any) -> Table:
+def _new_table(
+    name: Any, rule: Any, counts: dict[str, Any], floats: dict[str, Any], initializer: Any, dtype: Any
+) -> Table:
     """Checks the arguments of `embedding_table`, and adds the table to those of the graph."""
     initial = None if initializer is None else _initial_of(initializer)
     if problem := (_problem_of_numbers(counts, **floats) or _problem(name, rule, {**counts, **floats})
-                   or _problem_of_initial(initializer, initial, floats["initial_limit"])):
+                   or _problem_of_initial(initializer, initial, floats["initial_limit"]) or _problem_of_dtype(dtype)):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
     registry = part.tables_of_graph()
     own = {argument: float(value) for argument, value in floats.items() if value is not None}  # not numpy's
     if "learning_rate" in own:
         rule = dataclasses.replace(rule or registry.default_rule, learning_rate=own.pop("learning_rate"))
     own |= {argument: None if value is None else int(value) for argument, value in counts.items()}
-    registry.add(spec := TableSpec(name=name, rule=rule, initial=initial, **own))
+    registry.add(spec := TableSpec(
+        name=name, rule=rule, initial=initial, dtype=tf.as_dtype(dtype).name, **own))
     return Table(spec, registry)
 
 
@@ -238,6 +245,14 @@ def _problem_of_initial(initializer: Any, initial: Initial | None, initial_limit
     return None if initial else f"got an initializer of type {kind.__name__}; allowed: {_INITIALIZERS}"
 
 
+def _problem_of_dtype(dtype: Any) -> str | None:
+    try:
+        is_allowed = tf.as_dtype(dtype).name in (FLOAT32, BFLOAT16)
+    except TypeError:
+        is_allowed = False
+    return None if is_allowed else f"got dtype={dtype!r}; allowed: tf.float32 and tf.bfloat16"
+
+
 def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
     """Returns what is wrong with the other arguments of `embedding_table`, or None."""
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
@@ -264,6 +279,7 @@ _COLLECTIONS = {tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES}
 _ALLOWED = {
     "constraint": ((None,), "None"),
     "custom_getter": ((None,), "None"),
+    "dtype": ((None,), "None; it is called value_dtype here"),
     "ev_option": ((None,), "None; give filter_freq, steps_to_live or capacity"),
     "init_data_source": ((None,), "None; a table begins with the rows of the checkpoint in --train_dir"),
     "l2_weight_threshold": ((None, 0, -1), "None; give steps_to_live or capacity"),
@@ -289,7 +305,7 @@ def get_embedding_variable(
       steps_to_live: as `ttl_steps`; 0 keeps all.
       initializer: as `initializer`. Its seed has no effect: the first value of an id is the same in each run.
       options: further arguments of `embedding_table`, and those of DeepRec and TensorFlow: `key_dtype` (integers or
-        strings), `value_dtype` (float32), `partitioner` and others that have no effect on a table.
+        strings), `value_dtype` (as `dtype`), `partitioner` and others that have no effect on a table.
 
     Raises:
       UserCodeError: a table does not support an argument; the text says what is allowed.
@@ -306,7 +322,8 @@ def get_embedding_variable(
         if value is not None and not (isinstance(value, numbers.Integral) and value >= 0):
             refuse(f"{argument}={value!r}", "whole numbers from 0")
     return embedding_table(name, embedding_dim, min_count=filter_freq or 1, ttl_steps=steps_to_live or None,
-                           max_rows=capacity, initializer=initializer, **of_table)
+                           max_rows=capacity, initializer=initializer, dtype=options.get("value_dtype") or tf.float32,
+                           **of_table)
 
 
 def _initial_of(initializer: Any) -> Initial | None:
@@ -351,4 +368,4 @@ def _dtype_instead(argument: str, value: Any) -> str | None:
         dtype = tf.variant
     if argument == "key_dtype":
         return None if dtype is None or dtype.is_integer or dtype == tf.string else "integers, or tf.string"
-    return None if dtype in (None, tf.float32) else "tf.float32, the type of all values of tables"
+    return None if dtype in (None, tf.float32, tf.bfloat16) else "tf.float32 and tf.bfloat16"

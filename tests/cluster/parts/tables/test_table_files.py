@@ -37,7 +37,7 @@ from tests.tensorflow_mode import tf
 
 _IDS = np.array([0, 1, 5, 8, 13, 14, 15, 31, 44])
 _DIMS = {"a/b": 2, "a-b": 3, "items": 2}
-_KINDS = {"a/b": {}, "a-b": {"num_rows": 60}}
+_KINDS = {"a/b": {}, "a-b": {"num_rows": 60, "dtype": tf.bfloat16}}
 _ITEMS = {"items": {"initial_limit": 0.5}}
 _RULE = Adagrad(0.5)
 _made = {}

@@ -141,7 +141,7 @@ _NOT_IN_A_TABLE = {
     "source": (dict(init_data_source="oss://x"), "init_data_source='oss://x'; allowed: None"),
     "collections": (dict(collections=["mine"]), "collections=\\['mine'\\]; allowed: None; a table is no variable"),
     "key_dtype": (dict(key_dtype=tf.float32), "key_dtype=tf.float32; allowed: integers, or tf.string"),
-    "value_dtype": (dict(value_dtype=tf.float16), "value_dtype=tf.float16; allowed: tf.float32"),
+    "value_dtype": (dict(value_dtype=tf.float16), "value_dtype=tf.float16; allowed: tf.float32 and tf.bfloat16"),
     "filter_freq": (dict(filter_freq="often"), "filter_freq='often'; allowed: whole numbers from 0"),
     "the name of a table's argument": (dict(min_count=3), "min_count=3; allowed: None; it is called filter_freq here"),
     "unknown": (dict(dimension=3), "dimension=3; allowed: the names capacity, filter_freq, .*num_hashes$"),

@@ -24,10 +24,10 @@ def data(num_examples=96):
     return ids.astype(np.int64), random.normal(size=num_examples).astype(np.float32)
 
 
-def model(num_rows=None, rule=None):
-    """Two tables, the first one with this rule if any, and a bias; the prediction is their sum."""
+def model(num_rows=None, rule=None, dtype=tf.float32):
+    """Two tables, the first one of this type and with this rule if any, and a bias; the prediction is their sum."""
     def model_fn(features, labels, mode, params):
-        items = ps_train.embedding_table("items", 2, num_rows=num_rows, optimizer=rule)
+        items = ps_train.embedding_table("items", 2, num_rows=num_rows, optimizer=rule, dtype=dtype)
         others = ps_train.embedding_table("others", 1)
         bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
         predictions = (bias + tf.reduce_sum(items.lookup(features), [1, 2])
