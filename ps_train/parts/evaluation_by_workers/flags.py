@@ -27,6 +27,7 @@ class EvaluationFlags:
         if self.evaluate_with != "workers":
             return []
         during = [name for name in _EVALUATE_DURING_TRAINING if getattr(config, name, None)]
-        during += ["exporters"] if "latest" in getattr(config, "exporters", "").replace(" ", "").split(",") else []
+        exporters = getattr(config, "exporters", "").replace(" ", "").split(",")
+        during += ["exporters"] if {"latest", "live"} & set(exporters) else []
         return [Problem("flags_conflict", f"--{name}: given with --evaluate_with=workers, which evaluates only at the "
                         "end; leave one of them out") for name in during]

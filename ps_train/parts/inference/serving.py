@@ -309,7 +309,10 @@ def export_model(
         return {name: _describe(signature) for name, signature in graph.signatures().items()}
 
 
-def check_exportable(model: Model, model_params: Mapping[str, Any], make_input: MakeInput) -> None:
+def check_exportable(
+    model: Model, model_params: Mapping[str, Any], make_input: MakeInput,
+    make_graph: Callable[..., ServedGraph] = ServedGraph,
+) -> None:
     """Builds the graph of an export, to find the faults of a plug-in before training.
 
     Raises:
@@ -317,7 +320,7 @@ def check_exportable(model: Model, model_params: Mapping[str, Any], make_input: 
       Exception: from a plug-in.
     """
     with tf.Graph().as_default(), devices.ignoring_tasks():
-        ServedGraph(model, model_params, make_input, None).signatures()
+        make_graph(model, model_params, make_input, None).signatures()
 
 
 def _put_in_place(temporary: str, output_dir: str) -> None:

@@ -22,6 +22,7 @@ import math
 import os
 import re
 import tempfile
+import types
 import uuid
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple, Optional
@@ -71,9 +72,9 @@ class Version(NamedTuple):
         as 4 GB hold.
     """
 
-    training: str
-    number: int
-    num_rows: Mapping[str, int]
+    training: str = ""
+    number: int = 0
+    num_rows: Mapping[str, int] = types.MappingProxyType({})
     head_room: Optional[float] = None
 
     def capacity(self, num_rows: int, spec: TableSpec) -> int:
@@ -110,13 +111,14 @@ def export_live_or_plain(config: LiveExportConfig) -> None:
     Raises:
       PsTrainError: the checkpoint does not exist or is of another model, or the model cannot be exported.
     """
-    version = Version(training="", number=0, num_rows={}, head_room=config.live_head_room)
+    version = Version(head_room=config.live_head_room)
     on_checkpoint.export_checkpoint(
         config, functools.partial(write_live, version=version) if config.live else serving.export_model)
 
 
 def write_live(
-    path: str, output_dir: str, model: Model, model_params: Mapping[str, Any], features: Any, version: Version
+    path: str, output_dir: str, model: Model, model_params: Mapping[str, Any], features: Any,
+    version: Optional[Version] = None, replaces: bool = False,
 ) -> dict[str, str]:
     """Writes a live SavedModel with the tag `serve`; the arguments and the result are those of `serving.export_model`.
 
@@ -126,8 +128,19 @@ def write_live(
     """
     with tempfile.TemporaryDirectory() as folder:
         return serving.export_model(
-            path, output_dir, model, model_params, features,
-            make_graph=functools.partial(LiveGraph, version=version, asset=os.path.join(folder, ASSET)))
+            path, output_dir, model, model_params, features, replaces,
+            make_graph=functools.partial(LiveGraph, version=version or Version(), asset=os.path.join(folder, ASSET)))
+
+
+def check_live(model: Model, model_params: Mapping[str, Any], make_input: serving.MakeInput) -> None:
+    """Builds the graph of a live model, to find what it cannot have before training.
+
+    Raises:
+      UserCodeError: a variable of the model cannot be replaced by a slice.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        serving.check_exportable(model, model_params, make_input, functools.partial(
+            LiveGraph, version=Version(), asset=os.path.join(folder, ASSET)))
 
 
 def read_layout(model_dir: str) -> LiveLayout:
@@ -171,7 +184,8 @@ class LiveGraph(serving.ServedGraph):
 
     def _table_maker(self) -> Callable[..., LiveTable]:
         def make(spec: TableSpec, **_: Any) -> LiveTable:
-            num_rows = max(contents.count_rows(self.path, spec.name), self._version.num_rows.get(spec.name, 0))
+            num_saved = 0 if self.path is None else contents.count_rows(self.path, spec.name)
+            num_rows = max(num_saved, self._version.num_rows.get(spec.name, 0))
             capacity = self._version.capacity(num_rows, spec)
             return LiveTable(spec, capacity=capacity, expected=min(math.ceil(num_rows * _HEAD_ROOM), capacity),
                              uid=self._uid)

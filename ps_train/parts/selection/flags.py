@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ps_train.config import fields
 from ps_train.errors import ConfigError, Problem
 
-EXPORTERS = ("latest", "best", "final")
+EXPORTERS = ("latest", "best", "final", "live")
+OF_EACH_EVALUATION = {"latest", "live"}
 
 _SELECTION = "Evaluating during training"
 _TARGET = re.compile(r"([^:\s]+)(?::(min|max))?")
@@ -80,11 +81,13 @@ class SelectionFlags:
         "before; the best checkpoint is kept as by --keep_best.", unit="METRIC[:min|max]:PATIENCE",
         form=parse_stopping, unset="none")
     export_dir: str = _field(
-        "", _SELECTION, "Folder for SavedModels: DIR/final/STEP, DIR/best/STEP, DIR/latest/STEP.", unit="path",
-        unset="none")
+        "", _SELECTION, "Folder for SavedModels: DIR/final/STEP, DIR/best/STEP, DIR/latest/STEP, DIR/live/STEP.",
+        unit="path", unset="none")
     exporters: str = _field(
-        "", _SELECTION, "What to export: the last checkpoint, the best, and that of each evaluation.",
-        unit="final,best,latest", form=parse_exporters, unset="final, and best with --keep_best or --early_stopping")
+        "", _SELECTION, "What to export: the last checkpoint, the best, and that of each evaluation; live: that "
+        "of each evaluation as a live model, as `ps_train export --live` does.",
+        unit="final,best,latest,live", form=parse_exporters,
+        unset="final, and best with --keep_best or --early_stopping")
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each way in which the flags do not fit the others."""

@@ -17,7 +17,13 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError, PsTrainError, SaveError
-from ps_train.parts.selection.flags import Target, parse_exporters, parse_stopping, parse_target
+from ps_train.parts.selection.flags import (
+    OF_EACH_EVALUATION,
+    Target,
+    parse_exporters,
+    parse_stopping,
+    parse_target,
+)
 from ps_train.parts.selection.record import SelectionRecord
 from ps_train.runtime import clock
 from ps_train.runtime.reports import Evaluation
@@ -39,7 +45,7 @@ class SelectionSettings:
       stopping: the metric that must improve for training to continue, or None.
       patience: evaluations in a row without a better value.
       export_dir: folder of SavedModels, "" for none.
-      exporters: of "latest", "best" and "final".
+      exporters: of "latest", "best", "final" and "live".
     """
 
     eval_steps: int = 0
@@ -53,7 +59,13 @@ class SelectionSettings:
     @property
     def evaluates_during_training(self) -> bool:
         """Whether there must be evaluations before the last one."""
-        return bool(self.eval_steps or self.eval_secs or self.keep_best or self.stopping or "latest" in self.exporters)
+        return bool(self.eval_steps or self.eval_secs or self.keep_best or self.stopping
+                    or self.exports_each_evaluation)
+
+    @property
+    def exports_each_evaluation(self) -> bool:
+        """Whether the checkpoint of each evaluation is exported."""
+        return not OF_EACH_EVALUATION.isdisjoint(self.exporters)
 
     @property
     def kept(self) -> Target | None:
@@ -120,7 +132,10 @@ class Selector:
         if self.settings.exporters:
             model, params, *_ = self._plugins
             serving = _serving()
-            serving.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
+            make_input = serving.serving_input_maker(*self._plugins)
+            serving.check_exportable(model, params, make_input)
+            if "live" in self.settings.exporters:
+                _live().check_live(model, params, make_input)
 
     def last_step(self) -> int:
         """Returns the global step of the last evaluation that was considered, -1 before the first."""
@@ -168,7 +183,7 @@ class Selector:
 
     def consider(self, evaluation: Evaluation, path: str) -> None:
         """Keeps, exports and counts what an evaluation calls for; ignores a second evaluation of the same step."""
-        if not self.settings.targets and "latest" not in self.settings.exporters:
+        if not self.settings.targets and not self.settings.exports_each_evaluation:
             return
         record = self._record()
         if evaluation.global_step == record.last_step:
@@ -179,7 +194,8 @@ class Selector:
             best.checkpoint = self._keep(path, best.metric, best.value)
             if not best.checkpoint and self.settings.keep_best:
                 return  # a later evaluation with that value counts as better
-        self.export("latest", path)
+        for exporter in sorted(OF_EACH_EVALUATION):
+            self.export(exporter, path)
         record.write()
 
     def export(self, exporter: str, path: str) -> None:
@@ -197,10 +213,7 @@ class Selector:
                 _log.info("%s exists already", output_dir)
                 return
             is_old = os.path.exists(output_dir)
-            model, params, *_ = self._plugins
-            serving = _serving()
-            serving.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
-                                 replaces=True)
+            self._write_model(exporter, path, output_dir)
         except (PsTrainError, OSError, tf.errors.OpError) as error:
             if exporter == "final":
                 raise SaveError("export_failed", f"cannot export {path} to {output_dir}: {error}; the checkpoint can "
@@ -211,6 +224,12 @@ class Selector:
                   ", replacing an older model; restart a server that has loaded that one" if is_old else "")
         if exporter != "final":
             _prune(folder)
+
+    def _write_model(self, exporter: str, path: str, output_dir: str) -> None:
+        model, params, *_ = self._plugins
+        serving = _serving()
+        write = _live().write_live if exporter == "live" else serving.export_model
+        write(path, output_dir, model, params, serving.serving_input_maker(*self._plugins), replaces=True)
 
     def _record(self) -> SelectionRecord:
         return SelectionRecord(self._train_dir, self.settings.targets)
@@ -241,6 +260,13 @@ def _serving() -> Any:
     from ps_train.parts.inference import serving  # noqa: PLC0415 (another part, which only an export needs)
 
     return serving
+
+
+def _live() -> Any:
+    """Returns the module that writes live models."""
+    from ps_train.parts.live import exporting  # noqa: PLC0415 (another part, which only such an export needs)
+
+    return exporting
 
 
 def _is_newer(export: str, path: str) -> bool:

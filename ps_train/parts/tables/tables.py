@@ -185,8 +185,7 @@ def embedding_table(
         updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
       expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow. While it grows,
         updates of the table wait.
-      dtype: in which the ps store values, tf.float32 or tf.bfloat16, to which each update rounds them at random. What
-        lookups return is float32 in either case, as slots are.
+      dtype: of values on the ps, tf.float32 or tf.bfloat16, to which updates round at random. Slots are float32.
 
     Raises:
       UserCodeError: an argument is wrong, or the model has another table of this name.

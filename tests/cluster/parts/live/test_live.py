@@ -63,9 +63,9 @@ assert "ps_train" not in sys.modules
 
 
 def _model_fn(features, labels, mode, params):
-    """Fixed rows, rows of strings, hashed rows; dense variables of several types, read in a loop and by a lookup."""
+    """Fixed rows, rows of strings in bfloat16, hashed rows; dense variables of several types, read in a loop, too."""
     items = ps_train.embedding_table("items", 3, num_rows=50, initial_limit=0.5).lookup(features["items"])
-    words = ps_train.embedding_table("words", 2, initial_limit=0.5).lookup(features["words"])
+    words = ps_train.embedding_table("words", 2, initial_limit=0.5, dtype=tf.bfloat16).lookup(features["words"])
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     scale = tf.get_variable("scale", [3, 1], tf.float64, initializer=tf.ones_initializer())
     is_on = tf.get_variable("is_on", [5], tf.bool, initializer=tf.zeros_initializer(), trainable=False)
@@ -89,6 +89,11 @@ with tf.Graph().as_default(), tf.Session() as _session:
     _WORD_IDS = _session.run(hash_of_strings(tf.constant(_WORDS)))
 
 
+def _as_bfloat16(values):
+    """Returns float32 whose lower half is 0."""
+    return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
 class State:
     """The rows and variables of a training at a step."""
 
@@ -97,7 +102,7 @@ class State:
         self.step = step
         self.tables = {
             "items": {int(key): rng.normal(size=3).astype(np.float32) for key in items},
-            "words": {int(_WORD_IDS[number]): rng.normal(size=2).astype(np.float32) for number in words}}
+            "words": {int(_WORD_IDS[number]): _as_bfloat16(rng.normal(size=2)) for number in words}}
         self.dense = {"global_step": np.int64(step), "bias": np.float32(step), "scale": rng.normal(size=[3, 1]),
                       "is_on": np.arange(5) == (3 if step % 2 else 1), "kinds": rng.normal(size=7).astype(np.float32),
                       "old": np.full([2], step, np.float32)}
@@ -418,6 +423,9 @@ def test_a_variable_that_cannot_be_replaced_is_one_line(tmp_path):
         exporting.write_live(path, str(tmp_path / "live"), Model("summed", _with_summed, {}), {},
                              tf.TensorSpec([None], tf.float32), Version("", 0, {}, 1.5))
     assert "weights" in str(caught.value)
+    with raises("variable_not_live"):  # and so before training
+        exporting.check_live(Model("summed", _with_summed, {}), {}, lambda: serving.input_of_specs(
+            tf.TensorSpec([None], tf.float32)))
 
 
 def test_a_plain_model_is_no_live_one(states, tmp_path):

@@ -16,6 +16,7 @@ from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import UserCodeError
 from ps_train.parts.inference import serving
+from ps_train.parts.live.model import LiveModel
 from ps_train.parts.selection.evaluations import EvaluationSignals, EvaluatorRole
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import MetricStanding
@@ -47,9 +48,10 @@ def _evaluation(step, loss):
 
 
 def test_the_best_checkpoint_is_kept_and_exported(tmp_path):
-    """Beside its record; a worse one changes nothing, and each checkpoint is exported as the latest."""
+    """Beside its record; a worse one changes nothing, and each checkpoint is exported as the latest and as live."""
     (tmp_path / "training.json").write_text("{}")
-    settings = SelectionSettings(keep_best=_LOSS, export_dir=str(tmp_path / "out"), exporters=("best", "latest"))
+    settings = SelectionSettings(keep_best=_LOSS, export_dir=str(tmp_path / "out"),
+                                 exporters=("best", "latest", "live"))
     selector = Selector(settings, str(tmp_path), _plugins())
     for step, loss in ((5, 3.0), (10, 1.0), (15, 2.0)):
         selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
@@ -57,8 +59,10 @@ def test_the_best_checkpoint_is_kept_and_exported(tmp_path):
     assert checkpoints.paths(str(best)) == [str(best / "model.ckpt-10")]
     assert checkpoints.newest_sound(str(best)) == str(best / "model.ckpt-10")
     assert (best / "training.json").exists()
-    assert {name: sorted(os.listdir(tmp_path / "out" / name)) for name in ("best", "latest")} == {
-        "best": ["10", "5"], "latest": ["10", "15", "5"]}
+    assert {name: sorted(os.listdir(tmp_path / "out" / name)) for name in ("best", "latest", "live")} == {
+        "best": ["10", "5"], "latest": ["10", "15", "5"], "live": ["10", "15", "5"]}
+    with LiveModel(str(tmp_path / "out/live/15")) as model:
+        assert (model.status()["step"], model.status()["number"]) == (15, 0)
 
 
 def test_a_checkpoint_that_was_removed_is_not_the_best(tmp_path):

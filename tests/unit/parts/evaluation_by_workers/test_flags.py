@@ -10,7 +10,8 @@ from tests.errors import raises
 
 @pytest.mark.parametrize("flags, name", [
     (["--eval_steps=5"], "eval_steps"), (["--keep_best=loss"], "keep_best"),
-    (["--exporters=final, latest", "--export_dir=x"], "exporters")])
+    (["--exporters=final, latest", "--export_dir=x"], "exporters"),
+    (["--exporters=live", "--export_dir=x"], "exporters")])
 def test_evaluations_during_training_are_refused(flags, name):
     """Only the chief could do them."""
     with raises("flags_conflict") as caught:
