@@ -4,6 +4,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --how=plain          as they are, to compare with
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
+    python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
@@ -36,9 +37,9 @@ def main() -> int:
         report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
         return 0
     if arguments.make_data:
-        from benchmarks.public import data, field_data  # noqa: PLC0415 (imports TensorFlow)
+        from benchmarks.public import data, field_data, fresh_data  # noqa: PLC0415 (imports TensorFlow)
 
-        for module in (data, field_data):
+        for module in (data, field_data, fresh_data):
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []

@@ -1,4 +1,4 @@
-"""Which public jobs there are: reads `catalogue.json` and `field.json` into values."""
+"""Which public jobs there are: reads `catalogue.json`, `field.json` and `fresh.json` into values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
 FIELD = pathlib.Path(__file__).with_name("field.json")
-SETS = ("catalogue", "seen", "unseen")
+FRESH = pathlib.Path(__file__).with_name("fresh.json")
+SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras")
 
@@ -69,15 +70,16 @@ def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
 
     Args:
       only: beginnings of names.
-      set_name: `catalogue`, the jobs that ps_train was written with; or a half of `field.json`, jobs of which nobody
-        had run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`.
+      set_name: `catalogue`, the jobs that ps_train was written with; a half of `field.json`, jobs of which nobody had
+        run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, jobs
+        that were collected after that, and of which nobody had run one when they were written down.
 
     Raises:
       ValueError: a name fits no job.
     """
-    entries = json.loads((CATALOGUE if set_name == "catalogue" else FIELD).read_text(encoding="utf-8"))
+    entries = json.loads(SETS[set_name].read_text(encoding="utf-8"))
     jobs = [Job(commit=entries["commits"][entry["repository"]], **entry) for entry in entries["jobs"]]
-    if set_name != "catalogue":
+    if SETS[set_name] == FIELD:
         seen = draw([job.name for job in jobs], entries["seed"])
         jobs = [job for job in jobs if (job.name in seen) == (set_name == "seen")]
     for name in only:

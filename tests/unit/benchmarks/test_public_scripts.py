@@ -13,6 +13,7 @@ from benchmarks.public.sandbox import Sandbox
 
 _JOBS = {job.name: job for job in catalogue.load()}
 _FIELD = [job for half in ("seen", "unseen") for job in catalogue.load(set_name=half)]
+_FRESH = catalogue.load(set_name="fresh")
 _PLACE = Sandbox(work="/w", code="/w/code", home="/w/home", data="/data", prefix=())
 
 
@@ -32,7 +33,21 @@ def test_the_field_is_drawn_as_its_file_says():
     assert not set(counts) & {job.repository for job in _JOBS.values()}
 
 
-@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD], ids=lambda job: job.name)
+def test_the_fresh_jobs_are_of_other_repositories():
+    """They are at least twenty, at most two a repository, and no other set has one of their repositories."""
+    counts = collections.Counter(job.repository for job in _FRESH)
+    assert len(_FRESH) >= 20
+    assert max(counts.values()) <= 2
+    assert not set(counts) & {job.repository for job in [*_JOBS.values(), *_FIELD]}
+
+
+def test_a_name_stands_for_one_job():
+    """Results and logs are kept under the name."""
+    names = [job.name for job in [*_JOBS.values(), *_FIELD, *_FRESH]]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD, *_FRESH], ids=lambda job: job.name)
 def test_an_entry_is_well_formed(job):
     """Each entry names a commit and a kind, and its placeholders are known."""
     assert re.fullmatch("[0-9a-f]{40}", job.commit)
