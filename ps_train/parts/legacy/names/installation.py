@@ -15,7 +15,9 @@ import importlib.abc
 import importlib.machinery
 import math
 import operator
+import pathlib
 import pkgutil
+import re
 import sys
 import types
 from typing import Any, Callable
@@ -27,6 +29,7 @@ from absl import flags
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import resource_variable_ops, variables
+from tensorflow.python.platform import flags as platform_flags
 from tensorflow.python.training import training_util
 
 from ps_train.errors import MissingModuleError
@@ -183,6 +186,7 @@ def _repair_functions() -> None:
     _wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
     _wrap("_set_default", _set_default, flags.Flag)
+    _wrap("__getattr__", _read_flag, platform_flags._FlagValuesWrapper)  # noqa: SLF001 (it has no public name)
     if _refuses_float(np.ones(1)):
         _wrap("_do_run", _with_numbers, session.BaseSession)
     _wrap("string_input_producer", _string_input_producer, tf1.train)
@@ -342,6 +346,29 @@ def _read_csv(original: Callable, *args: Any, **kwargs: Any) -> Any:
 def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
     if not self.is_parsed():
         self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
+
+
+def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
+    """Reads a flag before all of them are defined, as before 1.5; they are parsed again at the next one."""
+    values = wrapper.__dict__["__wrapped"]
+    if not values.is_parsed():
+        rest = values(sys.argv, known_only=True)[1:]
+        if any(_is_defined_later(word) for word in rest):
+            value = original(wrapper, name)
+            values.unparse_flags()
+            return value
+        values.unparse_flags()
+    return original(wrapper, name)
+
+
+def _is_defined_later(word: str) -> bool:
+    """Returns whether a word of the command line is a flag whose name is in the text of the script."""
+    name = word.lstrip("-").partition("=")[0]
+    try:
+        text = pathlib.Path(sys.argv[0]).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return word.startswith("-") and re.search(rf"""["']{re.escape(name)}["']""", text) is not None
 
 
 def _set_default(original: Callable, flag: flags.Flag, value: Any) -> None:

@@ -192,6 +192,25 @@ def test_a_script_may_define_flags_that_absl_has(monkeypatch):
     assert (flags.log_dir, flags.v, flags.verbosity) == ("/logs", True, 8)
 
 
+def test_a_flag_may_be_read_before_all_are_defined(monkeypatch, tmp_path):
+    """A module that a script imports reads one at once; a flag that is nowhere in the script stays an error."""
+    script = tmp_path / "script.py"
+    script.write_text('flags.DEFINE_string("hosts_later", "", "")')
+    flags, values = tf.app.flags, tf.app.flags.FLAGS
+    flags.DEFINE_integer("classes_now", 10, "")
+    values.unparse_flags()
+    monkeypatch.setattr(sys, "argv", [str(script), "--hosts_later=a:1", "--classes_now=3"])
+    assert values.classes_now == 3
+    flags.DEFINE_string("hosts_later", "", "")
+    assert values.hosts_later == "a:1"
+    values.unparse_flags()
+    monkeypatch.setattr(sys, "argv", [str(script), "--hosts_latter=a:1"])
+    with pytest.raises(flags.Error, match="hosts_latter"):
+        print(values.classes_now)
+    monkeypatch.setattr(sys, "argv", ["script"])
+    assert values.classes_now == 10
+
+
 @pytest.mark.parametrize(("kind", "default", "value"), [
     ("integer", np.inf, math.inf), ("integer", 1e6, 1000000), ("integer", np.int64(3), 3), ("integer", "", ""),
     ("float", np.float32(0.5), 0.5), ("string", 5, 5), ("boolean", "maybe", "maybe"), ("list", 7, 7),
