@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ps_train.config import fields
 from ps_train.config.launch import LaunchConfig
@@ -118,3 +119,14 @@ def launch_line(tasks: TaskList, config: Config, launch_config: LaunchConfig) ->
 def typed(line: Sequence[str]) -> str:
     """Returns a command line of ps_train as a user would type it in the working directory."""
     return shlex.join([interpreter(sys.executable, os.getcwd(), None), "-m", "ps_train", *line])
+
+
+def as_text(value: Any) -> str:
+    """Returns the value of a flag, of any type that a program gives it, as on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={as_text(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(as_text, value))
+    return str(value)

@@ -82,7 +82,7 @@ class Training:
         plugins = {"model": plugin_name("model", model), "dataset": plugin_name("dataset", dataset)}
         named = {**{flag: getattr(plugin, "name", plugin) for flag, plugin in plugins.items()}, "num_ps": num_ps,
                  "num_workers": num_workers, "train_dir": train_dir, **flags}
-        words = [f"--{name}={_as_text(value)}" for name, value in named.items() if value is not None]
+        words = [f"--{name}={command_lines.as_text(value)}" for name, value in named.items() if value is not None]
         with table.completed_words(words, words) as completed:  # with the flags of a file
             self._take(*parse_launch(completed))
         self._code = [plugin for plugin in plugins.values() if isinstance(plugin, ProgramCode)]
@@ -383,17 +383,6 @@ class ParsedTraining(Training):
     def __init__(self, config: Config, launch_config: LaunchConfig, tasks: TaskList | None = None) -> None:
         """Takes the flags; `tasks` are those of another verb than `train`."""
         self._take(config, launch_config, tasks)
-
-
-def _as_text(value: Any) -> str:
-    """Returns the value of a flag as on a command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={_as_text(item)}" for name, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(_as_text, value))
-    return str(value)
 
 
 @atexit.register
