@@ -121,12 +121,12 @@ def typed(line: Sequence[str]) -> str:
     return shlex.join([interpreter(sys.executable, os.getcwd(), None), "-m", "ps_train", *line])
 
 
-def as_text(value: Any) -> str:
+def flag_text(value: Any) -> str:
     """Returns the value of a flag, of any type that a program gives it, as on a command line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={as_text(item)}" for name, item in value.items())
+        return ",".join(f"{name}={flag_text(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
-        return ",".join(map(as_text, value))
+        return ",".join(map(flag_text, value))
     return str(value)

@@ -82,7 +82,7 @@ class Training:
         plugins = {"model": plugin_name("model", model), "dataset": plugin_name("dataset", dataset)}
         named = {**{flag: getattr(plugin, "name", plugin) for flag, plugin in plugins.items()}, "num_ps": num_ps,
                  "num_workers": num_workers, "train_dir": train_dir, **flags}
-        words = [f"--{name}={command_lines.as_text(value)}" for name, value in named.items() if value is not None]
+        words = [f"--{name}={command_lines.flag_text(value)}" for name, value in named.items() if value is not None]
         with table.completed_words(words, words) as completed:  # with the flags of a file
             self._take(*parse_launch(completed))
         self._code = [plugin for plugin in plugins.values() if isinstance(plugin, ProgramCode)]

@@ -25,6 +25,6 @@ def reduce_sum(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.add_n(tensors)
 
 
-def broadcast(tensor: tf.Tensor) -> tf.Tensor:
+def copy_to_users(tensor: tf.Tensor) -> tf.Tensor:
     """Returns the tensor; TensorFlow copies it to each device that uses it."""
     return tf.identity(tensor)

@@ -137,7 +137,8 @@ _CONTRIB_NAMES = {
     "tf.contrib.layers.one_hot_column": "tf.feature_column.indicator_column",
     "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
     "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",
-    **_same("tf.contrib.nccl", _OURS + "nccl:", "all_sum all_prod all_min all_max reduce_sum broadcast"),
+    **_same("tf.contrib.nccl", _OURS + "nccl:", "all_sum all_prod all_min all_max reduce_sum"),
+    "tf.contrib.nccl.broadcast": _OURS + "nccl:copy_to_users",
     # learn
     **_same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:",
             "VocabularyProcessor CategoricalVocabulary tokenizer"),
