@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import pathlib
 import pickle
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,6 +56,17 @@ def _mnist_examples(root: pathlib.Path, rng: np.random.Generator) -> None:
             for i in chosen), "GZIP")
 
 
+class _Python2Pickler(pickle._Pickler):  # noqa: SLF001 (the one that is written in Python)
+    """Writes text and bytes as the strings of Python 2, which a reader decodes as it likes."""
+
+    def _save_string(self, value: str | bytes) -> None:
+        data = value.encode("latin1") if isinstance(value, str) else value
+        self.write(pickle.BINSTRING + struct.pack("<i", len(data)) + data)
+        self.memoize(value)
+
+    dispatch = {**pickle._Pickler.dispatch, str: _save_string, bytes: _save_string}  # noqa: SLF001
+
+
 def _cifar10(root: pathlib.Path, rng: np.random.Generator) -> None:
     """cifar10_bin/ and cifar10_py/: the binary and the Python version, with a file for each archive's name."""
     binary, python = root / "cifar10_bin" / "cifar-10-batches-bin", root / "cifar10_py" / "cifar-10-batches-py"
@@ -65,7 +77,8 @@ def _cifar10(root: pathlib.Path, rng: np.random.Generator) -> None:
         labels = rng.integers(0, 10, 1000, np.uint8)
         images = rng.integers(0, 128, (1000, 3072), np.uint8) + labels[:, None] * 12
         (binary / f"{name}.bin").write_bytes(np.concatenate([labels[:, None], images], 1).tobytes())
-        (python / name).write_bytes(pickle.dumps({"data": images, "labels": labels.tolist()}, 2))
+        with open(python / name, "wb") as file:
+            _Python2Pickler(file, 2).dump({"data": images, "labels": labels.tolist()})
 
 
 def _quickdraw(root: pathlib.Path, rng: np.random.Generator) -> None:

@@ -183,6 +183,8 @@ def _repair() -> None:
 def _repair_functions() -> None:
     for name in ("set_printoptions", "printoptions", "array2string"):
         _wrap(name, _print_all, np)
+    for name in ("array", "asarray"):
+        _wrap(name, _ragged_array, np)
     _wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
     _wrap("_set_default", _set_default, flags.Flag)
@@ -280,6 +282,16 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
         if issubclass(type_value.type, np.generic):
             return original(np.dtype(type_value.type))
     return original(type_value)
+
+
+def _ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """Makes an array of objects of rows that differ in length, as numpy did before 1.24."""
+    try:
+        return original(value, *args, **kwargs)
+    except ValueError as error:
+        if args or kwargs.get("dtype") is not None or "inhomogeneous" not in str(error):
+            raise
+        return original(value, dtype=object)
 
 
 def _print_all(original: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -465,6 +465,15 @@ def test_initializers_take_a_shape_as_before_1_0():
         assert evaluate(tf.get_variable("x", [2], initializer=tf.ones_initializer)) == [1.0, 1.0]
 
 
+def test_rows_that_differ_in_length_are_an_array_of_objects():
+    """Text models shuffle `np.array(list(zip(x, y)))`; with a dtype it is an error still."""
+    pairs = np.array(list(zip(np.zeros([4, 3]), np.ones([4, 2]))))
+    assert pairs.shape == (4, 2) and pairs.dtype == object and pairs[1][0].tolist() == [0, 0, 0]
+    assert np.asarray([[1], [2, 3]])[1] == [2, 3]
+    with pytest.raises(ValueError, match="inhomogeneous"):
+        np.array([[1], [2, 3]], np.float32)
+
+
 def test_an_array_of_one_number_is_a_number_for_python():
     """Since numpy 2.4 Python's own float() refuses it; scripts print a loss of the shape [1] with "%f"."""
     with tf.Graph().as_default(), tf.Session() as session:
