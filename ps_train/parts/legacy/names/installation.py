@@ -172,6 +172,9 @@ def _repair() -> None:
             setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))
     # In TF1 every variable was an instance of tf.Variable.
     tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
+        method = functools.partialmethod(_in_place, getattr(operator, name))
+        setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     # TF1's flags began empty; absl has some, such as --log_dir and --v, which scripts define too.
     for name in flags.FLAGS:
         flags.FLAGS[name].allow_override = True
@@ -196,6 +199,10 @@ def _repair_functions() -> None:
     _wrap("get_collection", _get_collection, tf1.Graph)
     _wrap("constant", _constant, tf1)
     _wrap("map", _map_dataset, tf1.data.Dataset)
+
+
+def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
+    return operation(variable, other)
 
 
 def _set(owner: Any, name: str, value: Any) -> None:

@@ -341,6 +341,15 @@ def test_every_variable_is_an_instance_of_variable(graph):
     assert not isinstance(tf.zeros([]), tf.Variable)
 
 
+def test_an_assignment_in_place_makes_a_tensor_of_a_variable(graph):
+    """The variable keeps its value."""
+    labels = variable = tf.Variable([3.0, 5.0])
+    labels -= 1
+    doubled = variable
+    doubled *= 2.0
+    assert evaluate([labels, doubled, variable]) == [[2, 4], [6, 10], [3, 5]]
+
+
 def test_the_loss_of_a_regularizer_is_a_tensor(graph):
     """With a name, and half of a half of 25."""
     tf.get_variable("w", initializer=[3.0, 4.0], regularizer=tf.contrib.layers.l2_regularizer(0.5))
