@@ -138,6 +138,11 @@ class HashIndex:
         raised = tf.maximum(read_whole(self._seen), minimum)
         return tf.raw_ops.AssignVariableOp(resource=self._seen.handle, value=raised)
 
+    def raise_seen_of(self, ids: tf.Tensor, minimum: tf.Tensor) -> tf.Operation:
+        """Returns the operation that raises the counts of ids without a row, int64 [n], to at least int32 [n]."""
+        return tf.group(*[tf.raw_ops.ResourceScatterMax(resource=self._seen.handle, indices=places, updates=minimum)
+                          for places in self._places_of_counters(ids)])
+
     def place(self, ids: tf.Tensor, counts: tf.Tensor, *, admits_all: bool = False) -> Placement:
         """Returns where the rows of ids are, after making rows for admitted ids while there is room.
 
@@ -176,13 +181,16 @@ class HashIndex:
 
         Each id has two counters, which others share, and the smaller count holds. So few ids are admitted early.
         """
-        places = [tf.math.floormod(ids * factor + ids // _NUM_SEEN, _NUM_SEEN) for factor in (1, -7046029254386353131)]
+        places = self._places_of_counters(ids)
         ones = tf.ones_like(ids, tf.int32)
         added = [tf.raw_ops.ResourceScatterAdd(resource=self._seen.handle, indices=place, updates=ones)
                  for place in places]
         with tf.control_dependencies(added):
             counts = [gather(self._seen, place) for place in places]
         return tf.minimum(*counts) >= self._min_count
+
+    def _places_of_counters(self, ids: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.math.floormod(ids * factor + ids // _NUM_SEEN, _NUM_SEEN) for factor in (1, -7046029254386353131)]
 
     def changed(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> tf.Tensor:
         """Returns the numbers from begin to end - 1 of the rows with a mark above `since`."""
@@ -205,9 +213,12 @@ class HashIndex:
     def drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tuple[list[tf.Operation], tf.Tensor]:
         """Returns the operations that drop rows with a mark below `oldest`, and how many rows these are."""
         numbers = tf.range(begin, end)
+        return self.drop_where(numbers, gather(self._marks, numbers) < oldest)
+
+    def drop_where(self, numbers: tf.Tensor, is_dropped: tf.Tensor) -> tuple[list[tf.Operation], tf.Tensor]:
+        """Returns the operations that drop rows, bool [n] for row numbers [n], and how many rows these are."""
         ids = gather(self._ids, numbers)
-        is_old = tf.not_equal(ids, EMPTY_KEY) & (gather(self._marks, numbers) < oldest)
-        places = places_where(is_old)
+        places = places_where(tf.not_equal(ids, EMPTY_KEY) & is_dropped)
         dropped = tf.gather(numbers, places)
         removed = self.remove(tf.gather(ids, places), dropped)
         return [*removed, self.free(dropped)], tf.size(dropped, out_type=tf.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -47,45 +47,33 @@ class FileOps(NamedTuple):
     load_seen: tf.Operation | None
 
 
-class StoreOps:
-    """Operations on one store, on its ps.
+class RowOps:
+    """Makes operations on the rows of one store, each when it is asked for.
 
     Attributes:
       store: the store.
       num_saved: of a dynamic table that is only read, the rows of its checkpoint, for which there has to be room.
-      uses_ps_files: whether the ps writes and reads the files itself; otherwise the chief does.
-      counts: int64 [number of COUNTS].
-      counts_unseen: whether the store counts how often ids without a row come.
     """
 
-    def __init__(self, store: Store, local_device: str = "") -> None:
-        """Adds the operations to the current graph; `local_device` is "" in a graph of one process."""
+    def __init__(self, store: Store) -> None:
+        """Adds nothing to the graph."""
         self.store = store
         self.num_saved: int | None = None
-        self.uses_ps_files = True
-        with store.on_ps():
-            self._begin, self._end, self._number, self._expected = (tf.placeholder(tf.int64, []) for _ in range(4))
-            self._since = tf.placeholder(tf.int32, [])
-            self._prefix, self._seen_name = (tf.placeholder(tf.string, []) for _ in range(2))
-            self._names = tf.placeholder(tf.string, [len(PARTS)])
-            self._keeps_present = tf.placeholder(tf.bool, [])
-            rows = [tf.identity(placeholder) for placeholder in (self._begin, self._end, self._since)]
-            self.counts = index.read_whole(store.counts)
-            self._reset_op = self._reset(tf.identity(self._number), tf.identity(self._expected))
-            self._set_op = tf.raw_ops.ResourceScatterUpdate(
-                resource=store.counts.handle, indices=COUNTS.index("updates"), updates=self._number)
-            self._count = tf.size(store.index.changed(*rows), out_type=tf.int64)
-            piece, seen = self._piece(*rows), store.index.read_seen() if store.spec.is_dynamic else None
-            self.counts_unseen = seen is not None
-            self._file_ops = {True: self._make_file_ops(store.device, piece, seen)}
-            if local_device:
-                self._file_ops[False] = self._make_file_ops(local_device, piece, seen)
-            if store.spec.is_dynamic:
-                self._drop_op = self._drop(*rows)
-                self._rebuild_op = self._rebuild()
-                self._sample_op = store.index.sample_marks(tf.identity(self._number))
 
-    def _reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row with its slots, its id and its mark in the memory of the ps."""
+        return self.store.format.stored_bytes + _BYTES_PER_ROW
+
+    @property
+    def capacity(self) -> int:
+        """The rows that this ps has room for."""
+        if self.num_saved is not None and self.store.spec.is_dynamic:
+            return max(1, self.num_saved)  # on as many ps as it was trained on, each had the room of a ps
+        rows = self.store.spec.rows_on_each(self.store.num_ps)
+        return _VIRTUAL_BYTES // self.row_bytes if rows is None else rows
+
+    def reset_op(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
         """Returns the operation that empties the store.
 
         Args:
@@ -99,26 +87,7 @@ class StoreOps:
         return tf.group(index.replace_value(self.store.rows, rows), index.replace_value(self.store.counts, counts),
                         *self.store.index.reset(capacity, expected))
 
-    def _drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tf.Operation:
-        """Returns the operation that drops the rows with numbers from begin to end - 1 whose mark is below `oldest`."""
-        def body() -> list[tf.Operation]:
-            ops, num_dropped = self.store.index.drop(begin, end, oldest)
-            changes = {"free": num_dropped, "evicted": num_dropped, "removed": num_dropped}
-            with tf.control_dependencies(ops):
-                return [self.store.count(index.changes_of(changes))]
-
-        return self.store.exclusively([begin, end, oldest], body)
-
-    def _rebuild(self) -> tf.Operation:
-        """Returns the operation that removes the marks of dropped rows from the index of a dynamic table."""
-        def body() -> list[tf.Operation]:
-            removed = index.count_of(index.read_whole(self.store.counts), "removed")
-            with tf.control_dependencies([removed, self.store.index.rebuild()]):
-                return [self.store.count(index.changes_of({"removed": -removed}))]
-
-        return self.store.exclusively([], body)
-
-    def _piece(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> list[tf.Tensor]:
+    def piece(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> list[tf.Tensor]:
         """Returns the rows with numbers from begin to end - 1 that were touched after update `since`, at one moment."""
         store, parts = self.store, []  # made in the critical section
 
@@ -133,39 +102,11 @@ class StoreOps:
         with tf.control_dependencies([store.exclusively([begin, end, since], body)]):
             return [tf.identity(part) for part in parts]
 
-    def _make_file_ops(self, device: str, piece: Sequence[tf.Tensor], seen: tf.Tensor | None) -> FileOps:
-        """Adds the operations with files that the machine of `device` writes and reads."""
-        with tf.device(device or None):
-            save = tf.raw_ops.SaveV2(prefix=self._prefix, tensor_names=self._names, tensors=piece,
-                                     shape_and_slices=[""] * len(PARTS))
-            loaded = self.of_ps(self._saved_piece())  # here: what belongs to other ps is not transferred
-        load = self.load_piece(loaded, keeps_present=self._keeps_present)
-        if seen is None:
-            return FileOps(save, load, None, None)
-        with tf.device(device or None):
-            slices = {"prefix": self._prefix, "tensor_names": [self._seen_name], "shape_and_slices": [""]}
-            save_seen = tf.raw_ops.SaveV2(**slices, tensors=[seen])
-            (saved,) = tf.raw_ops.RestoreV2(**slices, dtypes=[seen.dtype])
-        arrived = tf.identity(saved)
-        load_seen = self.store.exclusively([arrived], lambda: [self.store.index.raise_seen(arrived)])
-        return FileOps(save, load, save_seen, load_seen)
-
     def of_ps(self, piece: Piece) -> Piece:
         """Returns the rows of a piece that this ps has."""
         owners = owner_of(piece.ids, self.store.num_ps, is_dynamic=self.store.spec.is_dynamic)
         numbers = index.places_where(tf.equal(owners, self.store.ps))
         return Piece(*(tf.gather(part, numbers) for part in piece))
-
-    def _saved_piece(self) -> Piece:
-        """Returns a piece of a checkpoint; without slots if the table is only read."""
-        num_slots = self.store.width - self.store.spec.dim
-        num_parts = len(PARTS) if num_slots else 3
-        read = tf.raw_ops.RestoreV2(
-            prefix=self._prefix, tensor_names=self._names[:num_parts], shape_and_slices=[""] * num_parts,
-            dtypes=[tf.int64, tf.int32, tf.float32, tf.float32][:num_parts])
-        shapes = [[None], [None], [None, self.store.spec.dim], [None, num_slots]]
-        parts = [tf.ensure_shape(part, shape) for part, shape in zip(read, shapes)]
-        return Piece(*parts, *([] if num_slots else [tf.zeros([tf.size(parts[0]), 0])]))
 
     def load_piece(self, piece: Piece, *, keeps_present: tf.Tensor) -> tf.Operation:
         """Returns the operation that sets rows of this ps.
@@ -188,6 +129,105 @@ class StoreOps:
             loaded = Piece(*(tf.gather(part, wanted) for part in arrived))
             return store.exclusively(list(loaded), body)
 
+
+class StoreOps(RowOps):
+    """Operations on one store, on its ps.
+
+    Attributes:
+      uses_ps_files: whether the ps writes and reads the files itself; otherwise the chief does.
+      counts: int64 [number of COUNTS].
+      counts_unseen: whether the store counts how often ids without a row come.
+    """
+
+    def __init__(self, store: Store, local_device: str = "") -> None:
+        """Adds the operations to the current graph; `local_device` is "" in a graph of one process."""
+        super().__init__(store)
+        self.uses_ps_files = True
+        with store.on_ps():
+            self._begin, self._end, self._number, self._expected = (tf.placeholder(tf.int64, []) for _ in range(4))
+            self._since, self._threshold = tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [])
+            self._prefix, self._seen_name = (tf.placeholder(tf.string, []) for _ in range(2))
+            self._names = tf.placeholder(tf.string, [len(PARTS)])
+            self._keeps_present = tf.placeholder(tf.bool, [])
+            rows = [tf.identity(placeholder) for placeholder in (self._begin, self._end, self._since)]
+            self.counts = index.read_whole(store.counts)
+            self._reset_op = self.reset_op(tf.identity(self._number), tf.identity(self._expected))
+            self._set_op = tf.raw_ops.ResourceScatterUpdate(
+                resource=store.counts.handle, indices=COUNTS.index("updates"), updates=self._number)
+            self._count = tf.size(store.index.changed(*rows), out_type=tf.int64)
+            piece, seen = self.piece(*rows), store.index.read_seen() if store.spec.is_dynamic else None
+            self.counts_unseen = seen is not None
+            self._file_ops = {True: self._make_file_ops(store.device, piece, seen)}
+            if local_device:
+                self._file_ops[False] = self._make_file_ops(local_device, piece, seen)
+            if store.spec.is_dynamic:
+                self._drop_op, self._drop_small_op = self._drop(*rows), self._drop_small(*rows[:2])
+                self._rebuild_op = self._rebuild()
+                self._sample_op = store.index.sample_marks(tf.identity(self._number))
+
+    def _drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tf.Operation:
+        """Returns the operation that drops the rows with numbers from begin to end - 1 whose mark is below `oldest`."""
+        return self._drop_exclusively([begin, end, oldest], lambda: self.store.index.drop(begin, end, oldest))
+
+    def _drop_small(self, begin: tf.Tensor, end: tf.Tensor) -> tf.Operation:
+        """Returns the operation that drops the rows with these numbers whose value has a norm below `_threshold`."""
+        threshold = tf.identity(self._threshold)
+
+        def drop() -> tuple[list[tf.Operation], tf.Tensor]:
+            numbers = tf.range(begin, end)
+            values = tf.slice(self.store.rows_at(numbers), [0, 0], [-1, self.store.spec.dim])
+            return self.store.index.drop_where(numbers, tf.norm(values, axis=1) < threshold)
+
+        return self._drop_exclusively([begin, end, threshold], drop)
+
+    def _drop_exclusively(
+        self, arrived: Sequence[tf.Tensor], drop: Callable[[], tuple[list, tf.Tensor]]
+    ) -> tf.Operation:
+        def body() -> list[tf.Operation]:
+            ops, num_dropped = drop()
+            changes = {"free": num_dropped, "evicted": num_dropped, "removed": num_dropped}
+            with tf.control_dependencies(ops):
+                return [self.store.count(index.changes_of(changes))]
+
+        return self.store.exclusively(arrived, body)
+
+    def _rebuild(self) -> tf.Operation:
+        """Returns the operation that removes the marks of dropped rows from the index of a dynamic table."""
+        def body() -> list[tf.Operation]:
+            removed = index.count_of(index.read_whole(self.store.counts), "removed")
+            with tf.control_dependencies([removed, self.store.index.rebuild()]):
+                return [self.store.count(index.changes_of({"removed": -removed}))]
+
+        return self.store.exclusively([], body)
+
+    def _make_file_ops(self, device: str, piece: Sequence[tf.Tensor], seen: tf.Tensor | None) -> FileOps:
+        """Adds the operations with files that the machine of `device` writes and reads."""
+        with tf.device(device or None):
+            save = tf.raw_ops.SaveV2(prefix=self._prefix, tensor_names=self._names, tensors=piece,
+                                     shape_and_slices=[""] * len(PARTS))
+            loaded = self.of_ps(self._saved_piece())  # here: what belongs to other ps is not transferred
+        load = self.load_piece(loaded, keeps_present=self._keeps_present)
+        if seen is None:
+            return FileOps(save, load, None, None)
+        with tf.device(device or None):
+            slices = {"prefix": self._prefix, "tensor_names": [self._seen_name], "shape_and_slices": [""]}
+            save_seen = tf.raw_ops.SaveV2(**slices, tensors=[seen])
+            (saved,) = tf.raw_ops.RestoreV2(**slices, dtypes=[seen.dtype])
+        arrived = tf.identity(saved)
+        load_seen = self.store.exclusively([arrived], lambda: [self.store.index.raise_seen(arrived)])
+        return FileOps(save, load, save_seen, load_seen)
+
+    def _saved_piece(self) -> Piece:
+        """Returns a piece of a checkpoint; without slots if the table is only read."""
+        num_slots = self.store.width - self.store.spec.dim
+        num_parts = len(PARTS) if num_slots else 3
+        read = tf.raw_ops.RestoreV2(
+            prefix=self._prefix, tensor_names=self._names[:num_parts], shape_and_slices=[""] * num_parts,
+            dtypes=[tf.int64, tf.int32, tf.float32, tf.float32][:num_parts])
+        shapes = [[None], [None], [None, self.store.spec.dim], [None, num_slots]]
+        parts = [tf.ensure_shape(part, shape) for part, shape in zip(read, shapes)]
+        return Piece(*parts, *([] if num_slots else [tf.zeros([tf.size(parts[0]), 0])]))
+
     @property
     def _files(self) -> FileOps:
         return self._file_ops[self.uses_ps_files]
@@ -196,19 +236,6 @@ class StoreOps:
     def rows_per_piece(self) -> int:
         """The rows that are saved together."""
         return max(1, _PIECE_BYTES // (tf.float32.size * self.store.width + _BYTES_PER_ROW))
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes of a row with its slots, its id and its mark in the memory of the ps."""
-        return self.store.format.stored_bytes + _BYTES_PER_ROW
-
-    @property
-    def capacity(self) -> int:
-        """The rows that this ps has room for."""
-        if self.num_saved is not None and self.store.spec.is_dynamic:
-            return max(1, self.num_saved)  # on as many ps as it was trained on, each had the room of a ps
-        rows = self.store.spec.rows_on_each(self.store.num_ps)
-        return _VIRTUAL_BYTES // self.row_bytes if rows is None else rows
 
     def reset(self, session: tf.Session) -> None:
         """Empties the store.
@@ -266,9 +293,15 @@ class StoreOps:
 
     def drop(self, session: tf.Session, oldest: int, num_used: int) -> None:
         """Drops the rows that were last touched before update `oldest`."""
+        self._drop_pieces(session, num_used, self._drop_op, {self._since: oldest})
+
+    def drop_small(self, session: tf.Session, threshold: float, num_used: int) -> None:
+        """Drops the rows whose value has a Euclidean norm below `threshold`."""
+        self._drop_pieces(session, num_used, self._drop_small_op, {self._threshold: threshold})
+
+    def _drop_pieces(self, session: tf.Session, num_used: int, op: tf.Operation, feed: Mapping[Any, Any]) -> None:
         for begin in range(0, num_used, _COUNTED_ROWS):
-            session.run(self._drop_op, {self._begin: begin, self._end: min(begin + _COUNTED_ROWS, num_used),
-                                        self._since: oldest})
+            session.run(op, {self._begin: begin, self._end: min(begin + _COUNTED_ROWS, num_used), **feed})
         counts = dict(zip(COUNTS, session.run(self.counts)))
         # An id that was removed keeps its bucket. TensorFlow makes new buckets when four fifths are taken by ids.
         if counts["removed"] > _REMOVED_PART * max(counts["used"] - counts["free"], FIRST_BUCKETS):

@@ -201,7 +201,7 @@ def _new_table(
     name: Any, rule: Any, counts: dict[str, Any], floats: dict[str, Any], initializer: Any, dtype: Any
 ) -> Table:
     """Checks the arguments of `embedding_table`, and adds the table to those of the graph."""
-    initial = None if initializer is None else _initial_of(initializer)
+    initial = None if initializer is None else initial_of(initializer)
     if problem := (_problem_of_numbers(counts, **floats) or _problem(name, rule, {**counts, **floats})
                    or _problem_of_initial(initializer, initial, floats["initial_limit"]) or _problem_of_dtype(dtype)):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
@@ -325,11 +325,15 @@ def get_embedding_variable(
                            **of_table)
 
 
-def _initial_of(initializer: Any) -> Initial | None:
+_INITIAL_KINDS = ("RandomUniform", "TruncatedNormal", "Zeros", "Ones", "Constant")
+
+
+def initial_of(initializer: Any) -> Initial | None:
     """Returns the first values that an initializer of TensorFlow or Keras stands for; None if a table has no such."""
     try:
         initializer = initializer() if isinstance(initializer, type) else initializer
-        kind, config = type(initializer).__name__, initializer.get_config()
+        names = [kind.__name__ for kind in type(initializer).__mro__]  # `ps_train run` has subclasses
+        kind, config = next((name for name in names if name in _INITIAL_KINDS), ""), initializer.get_config()
         if kind == "RandomUniform":
             low, high = float(config["minval"]), float(config["maxval"])
             found = Initial(UNIFORM, (low + high) / 2, (high - low) / 2)

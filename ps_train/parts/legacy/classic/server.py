@@ -307,8 +307,12 @@ def _written_addresses(server_or_cluster_def: Any) -> Addresses:
 def _launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> Cluster:
     """Returns the cluster, with the launcher's addresses if a launcher has started this task."""
     real = dict(written)
-    for job, hosts in json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}").items():
-        if job in written:
+    launched = json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}")
+    # A script may have them from TF_CONFIG already, and name the chief as the first worker, as DeepRec's do.
+    knows_them = {address for tasks in written.values() for address in tasks.values()} <= {
+        address for hosts in launched.values() for address in hosts}
+    for job, hosts in launched.items():
+        if job in written and not knows_them:
             if len(hosts) != len(written[job]):
                 raise ConfigError(
                     "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "

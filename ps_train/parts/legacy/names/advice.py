@@ -5,22 +5,17 @@ from __future__ import annotations
 _LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
 _COPY = "copy the function of TensorFlow 1.15 into your project"
 
-_TABLES = ("a name of DeepRec and PAI; in a model_fn, ps_train.get_embedding_variable has its arguments: "
-           "docs/embeddings.md")
-
 # Names without a stand-in, or their modules -> what to use instead.
 ADVICE = {
     # DeepRec and PAI-TF
-    **dict.fromkeys(("tf.get_embedding_variable", "tf.EmbeddingVariableOption", "tf.feature_column."
-                     "categorical_column_with_embedding"), _TABLES),
-    "tf.CounterFilter": f"{_TABLES}, min_count=N is the filter",
-    "tf.CBFFilter": f"{_TABLES}, min_count=N is the filter",
-    "tf.GlobalStepEvict": f"{_TABLES}, ttl_steps=N drops old rows",
-    "tf.L2WeightEvict": "a name of DeepRec; the tables of ps_train drop rows by age only: ttl_steps=N",
-    "tf.train.AdamAsyncOptimizer": "a name of DeepRec; use tf.train.AdamOptimizer",
-    "tf.train.AdagradDecayOptimizer": "a name of DeepRec; use tf.train.AdagradOptimizer",
-    "tf.staged": "a name of DeepRec; use dataset.prefetch",
-    "tf.make_prefetch_hook": "a name of DeepRec; use dataset.prefetch",
+    "tf.feature_column.categorical_column_with_adaptive_embedding":
+        "a name of DeepRec; use categorical_column_with_embedding, in which each id has a row",
+    "tf.feature_column.group_embedding_column_scope":
+        "a name of DeepRec, about speed; leave the scope out: lookups of one optimizer are one transfer per ps",
+    "tf.nn.group_embedding_lookup": "a name of DeepRec; use tf.nn.embedding_lookup",
+    "tf.nn.group_embedding_lookup_sparse": "a name of DeepRec; use tf.nn.embedding_lookup_sparse",
+    "tf.get_multihash_variable": "a name of DeepRec; use tf.get_embedding_variable, in which each id has a row",
+    "tf.get_dynamic_dimension_embedding_variable": "a name of DeepRec; use tf.get_embedding_variable",
     "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",
     "tf.models": "put the module, from the examples of TensorFlow 0.x, beside your script",
     "tf.examples": "use tensorflow_datasets, or a reader of your own; the tutorials' MNIST is there",

@@ -19,6 +19,10 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
     def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
         return self._apply_rows(grad, var, indices)
 
+    def powers(self, var: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
+        """Returns the powers of beta1 and beta2 of this step, for a variable."""
+        return self._get_beta_accumulators()
+
     def _apply_rows(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
         """Updates rows of a variable by grad, [rows, ...].
 
@@ -26,7 +30,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
         """
         beta1, beta2, epsilon, rate, beta1_power, beta2_power = (
             tf.cast(value, var.dtype.base_dtype)
-            for value in (self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t, *self._get_beta_accumulators()))
+            for value in (self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t, *self.powers(var)))
         m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
         new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
         new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)

@@ -30,6 +30,19 @@ def _lookups(target: str, module: str, submodules: str) -> dict[str, tuple[str, 
     return {f"{module}.{submodule}": (target,) for submodule in submodules.split()}
 
 
+_DEEPREC = "ps_train.parts.legacy.deeprec."
+
+# Names of DeepRec and PAI.
+_DEEPREC_NAMES = {
+    **_same("tf", _DEEPREC + "options:", "CBFFilter CheckpointOption CounterFilter EmbeddingVariableOption "
+            "GlobalStepEvict InitializerOption L2WeightEvict StorageOption"),
+    "tf.get_embedding_variable": _DEEPREC + "variables:get_embedding_variable",
+    "tf.feature_column.categorical_column_with_embedding": _DEEPREC + "columns:categorical_column_with_embedding",
+    **_same("tf.train", _DEEPREC + "optimizers:",
+            "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer"),
+    **_same("tf", _DEEPREC + "installation:", "make_prefetch_hook staged"),
+}
+
 # Names of `tf` that were renamed, from 0.8 to 1.15, and that compat.v1 does not have either.
 _NAMES = {
     # 1.0: arithmetic and arrays
@@ -288,7 +301,7 @@ _CONTRIB_MODULES = {
 }
 
 TABLES = Tables(
-    names={**_NAMES, **_CONTRIB_NAMES}, modules=_CONTRIB_MODULES, advice=ADVICE).with_parents()
+    names={**_NAMES, **_CONTRIB_NAMES, **_DEEPREC_NAMES}, modules=_CONTRIB_MODULES, advice=ADVICE).with_parents()
 
 # Names that numpy has taken away, from 1.18 to 2.4 -> what they were. They are set in numpy itself.
 NUMPY = {

@@ -1,0 +1,128 @@
+"""DeepRec's input: `WorkQueue`, from which all workers take files, and `ParquetDataset`.
+
+    position on a ps --take: one more--> file --> a queue of this worker --> input_dataset()
+
+The position is a variable: it is initialised, saved and restored as the others are, so a training that goes on takes
+the files that are left. A file that a worker had taken when it died is not taken again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import UserCodeError
+
+# Types of Parquet's columns that TensorFlow calls otherwise.
+_DTYPES = {"float": "float32", "double": "float64", "large_string": "string", "binary": "string"}
+
+
+class WorkQueue:
+    """Works, such as the names of files, each of which one worker takes.
+
+    Attributes:
+      works: in the order in which they were given.
+    """
+
+    def __init__(
+        self, works: Sequence[str], num_epochs: int = 1, shuffle: bool = True, seed: Optional[int] = None,
+        prefix: Optional[str] = None, num_slices: Optional[int] = None, num_clients: int = 1,
+        name: Optional[str] = None, local_work_mgr: Any = None,
+    ) -> None:
+        """Adds the position to the current graph.
+
+        Args:
+          works: those that are given out.
+          num_epochs: how often.
+          shuffle: whether in another order in each epoch.
+          seed: of these orders; all workers need the same one. None for one that follows from the works.
+          prefix: is put before each work.
+          num_slices, num_clients: of DeepRec; files are not cut, and each worker takes one at a time.
+          name: of the queue.
+
+        Raises:
+          UserCodeError: there is no work, or an argument is not supported.
+        """
+        if isinstance(works, (str, bytes)) or not works or num_epochs < 1 or local_work_mgr is not None:
+            raise UserCodeError("bad_work_queue", f"WorkQueue: got works={works!r}, num_epochs={num_epochs}, "
+                                f"local_work_mgr={local_work_mgr!r}; allowed: a list of names, a number from 1, None")
+        del num_slices, num_clients
+        self.works = [work.decode() if isinstance(work, bytes) else str(work) for work in works]
+        self.name = tf.get_default_graph().unique_name(name or "work_queue")
+        draws = random.Random(zlib.crc32(repr(self.works).encode()) if seed is None else seed)
+        epochs = [draws.sample(self.works, len(self.works)) if shuffle else self.works for _ in range(num_epochs)]
+        self._order = [(prefix or "") + work for epoch in epochs for work in epoch]
+        # On a ps, where replica_device_setter puts variables.
+        self._position = tf.get_variable(f"{self.name}/position", [], tf.int64, tf.zeros_initializer(), trainable=False,
+                                         use_resource=True, partitioner=None)
+
+    def __len__(self) -> int:
+        return len(self.works)
+
+    def take(self) -> tf.Tensor:
+        """Returns the next work, a string scalar; OutOfRangeError when all are taken."""
+        number = tf.raw_ops.ResourceCountUpTo(
+            resource=self._position.handle, limit=len(self._order), T=tf.int64)  # one worker at a time
+        return tf.gather(tf.constant(self._order), number)
+
+    def input_producer(self) -> tf.FIFOQueue:
+        """Returns a queue of this worker that a QueueRunner fills with the works that it takes."""
+        work = self.take()
+        queue = tf.FIFOQueue(1, [tf.string], [[]], name=f"{self.name}/taken".replace("/", "_"))
+        tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(work)]))
+        return queue
+
+    def input_dataset(self) -> tf.data.Dataset:
+        """Returns a dataset of the works that this worker takes."""
+        queue = self.input_producer()
+        return tf.data.Dataset.from_tensors(0).repeat().map(lambda _: queue.dequeue())
+
+    def add_summary(self) -> None:
+        """Adds the share of the works that are left, for TensorBoard."""
+        left = 1 - tf.cast(self._position, tf.float32) / len(self._order)
+        tf.summary.scalar(f"{self.name}/fraction_of_{len(self._order)}_full", left)
+
+
+def ParquetDataset(  # noqa: N802 (DeepRec's name)
+    filenames: Any, batch_size: int = 1, fields: Optional[Sequence[str]] = None, partition_count: int = 1,
+    partition_index: int = 0, drop_remainder: bool = False, **others: Any,
+) -> tf.data.Dataset:
+    """Returns a dataset of batches of Parquet files: name of a column -> tensor [batch].
+
+    Args:
+      filenames: a name, or a list of them.
+      batch_size: rows in a batch; batches do not go over the end of a file.
+      fields: names of the columns; None for all.
+      partition_count, partition_index: the share of the batches: those with number % count == index.
+      drop_remainder: whether to leave out a last batch of a file that is smaller.
+
+    Raises:
+      UserCodeError: the names are not known when the graph is made, or another argument is given.
+    """
+    parquet = importlib.import_module("pyarrow.parquet")  # an extra
+    names = [filenames] if isinstance(filenames, (str, bytes)) else filenames
+    if others or not isinstance(names, (list, tuple)) or not names:
+        raise UserCodeError("bad_parquet_dataset", (
+            f"ParquetDataset: got filenames of type {type(filenames).__name__} and {sorted(others)}; allowed: a name "
+            "or a list of names, batch_size, fields, partition_count, partition_index, drop_remainder; for files of a "
+            "WorkQueue use CSV or TFRecord, or --workqueue=False"))
+    names = [name.decode() if isinstance(name, bytes) else name for name in names]
+    schema = parquet.read_schema(names[0])
+    chosen = list(schema.names if fields is None else (getattr(field, "name", field) for field in fields))
+    dtypes = {column: tf.as_dtype(_DTYPES.get(kind := str(schema.field(column).type), kind)) for column in chosen}
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        number = 0
+        for name in names:
+            for batch in parquet.ParquetFile(name).iter_batches(batch_size, columns=chosen):
+                if number % partition_count == partition_index and not (drop_remainder and len(batch) < batch_size):
+                    yield {column: batch.column(column).to_numpy(zero_copy_only=False) for column in chosen}
+                number += 1
+
+    return tf.data.Dataset.from_generator(batches, dtypes, {column: [None] for column in chosen})

@@ -1,0 +1,122 @@
+"""Puts DeepRec's names and behaviour into TensorFlow's place, in this process.
+
+    embedding_lookup, embedding_lookup_sparse      of an embedding variable
+    gradients, Optimizer.apply_gradients           with embedding variables
+    Saver                                          reads a variable by itself, and drops rows before it writes
+    embedding_column                               of `categorical_column_with_embedding`
+    ConfigProto                                    takes the fields that DeepRec added, which are about speed
+
+They behave as before for everything that is not DeepRec's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.python.feature_column import feature_column_v2
+from tensorflow.python.ops import embedding_ops, gradients_impl
+from tensorflow.python.ops import gradients as gradients_module
+from tensorflow.python.training import optimizer as optimizer_module
+from tensorflow.python.training import saver as saver_module
+
+from ps_train.errors import UserCodeError
+from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
+from ps_train.parts.legacy.deeprec import columns, inputs, saving, training, variables
+from ps_train.parts.legacy.deeprec.variables import EmbeddingVariable
+
+# Fields of messages inside ConfigProto that only DeepRec has.
+_FIELDS = ("do_smart_stage", "do_smart_stage_gpu", "do_op_fusion", "micro_batch_num", "stage_subgraph_on_cpu",
+           "stage_multi_stream", "smart_stage", "do_async_embedding", "cpu_placement")
+_log = logging.getLogger(__name__)
+
+
+def install(wrap: Callable[..., None]) -> None:
+    """Wraps TensorFlow's functions; `wrap(name, wrapper, owners...)` replaces a function of the first owner."""
+    wrap("embedding_lookup", _lookup, embedding_ops, tf.nn)
+    wrap("embedding_lookup_sparse", _lookup, embedding_ops, tf.nn)
+    wrap("safe_embedding_lookup_sparse", _lookup, embedding_ops, tf.nn)
+    wrap("gradients", training.gradients, gradients_impl, gradients_module, tf)
+    wrap("_get_processor", training.processor, optimizer_module)
+    for optimizer in (tf.train.Optimizer, SyncReplicasOptimizer):
+        wrap("apply_gradients", training.apply_gradients, optimizer)
+    wrap("bulk_restore", _bulk_restore, saver_module.BulkSaverBuilder)
+    wrap("save", _save, tf.train.Saver)
+    wrap("embedding_column", columns.embedding_column, feature_column_v2, tf.feature_column)
+    for name in ("linear_model", "input_layer", "shared_embedding_columns"):
+        wrap(name, _without_fusion, tf.feature_column)
+    for message in (config_pb2.OptimizerOptions, config_pb2.GraphOptions, config_pb2.ConfigProto):
+        wrap("__setattr__", _set_field, message)
+    for name, module in _modules().items():
+        sys.modules[name] = module
+
+
+def _modules() -> dict[str, types.ModuleType]:
+    """Returns the modules inside `tensorflow.python` that only DeepRec has."""
+    work_queue = types.ModuleType("tensorflow.python.ops.work_queue")
+    work_queue.__dict__["WorkQueue"] = inputs.WorkQueue
+    parquet = types.ModuleType("tensorflow.python.data.experimental.ops.parquet_dataset_ops")
+    parquet.__dict__["ParquetDataset"] = inputs.ParquetDataset
+    return {module.__name__: module for module in (work_queue, parquet)}
+
+
+def _lookup(original: Callable, *args: Any, **kwargs: Any) -> tf.Tensor:
+    """`embedding_lookup`, `embedding_lookup_sparse` or `safe_embedding_lookup_sparse`, also of embedding variables."""
+    bound = inspect.signature(original).bind(*args, **kwargs).arguments
+    params, ids, *_ = bound.values()
+    if isinstance(params, (list, tuple)) and len(params) == 1:
+        params = params[0]
+    if not isinstance(params, EmbeddingVariable):
+        return original(*args, **kwargs)
+    for argument in ("max_norm", "default_id"):
+        if bound.get(argument) is not None:
+            raise UserCodeError("bad_embedding_option", f"embedding variable {params.spec.name}: got {argument}="
+                                f"{bound[argument]}; allowed: None")
+    if isinstance(ids, (tf.SparseTensor, tf.RaggedTensor)):
+        return params.lookup_sparse(ids, bound.get("sp_weights", bound.get("sparse_weights")), bound.get("combiner"))
+    return params.lookup(ids)
+
+
+def _bulk_restore(
+    original: Callable, builder: Any, filename_tensor: tf.Tensor, saveables: Sequence[Any], *args: Any, **kwargs: Any
+) -> list:
+    """Restores other variables as TensorFlow does; an embedding variable gets the path of the checkpoint."""
+    others = [saveable for saveable in saveables if not isinstance(saveable, EmbeddingVariable)]
+    read = iter(original(builder, filename_tensor, others, *args, **kwargs) if others else ())
+    return [filename_tensor if isinstance(saveable, EmbeddingVariable) else next(read)
+            for saveable in saveables for _ in saveable.specs]
+
+
+def _save(original: Callable, saver: tf.train.Saver, sess: tf.Session, *args: Any, **kwargs: Any) -> Any:
+    """Drops the rows that an `evict_option` drops, and saves."""
+    for variable in variables.variables_of_graph(sess.graph):
+        saving.evict(variable, sess)
+    return original(saver, sess, *args, **kwargs)
+
+
+def _without_fusion(original: Callable, *args: Any, do_fusion: Any = None, **kwargs: Any) -> Any:
+    """Leaves out an argument of DeepRec that is about speed only."""
+    return original(*args, **kwargs)
+
+
+def _set_field(original: Callable, message: Any, name: str, value: Any) -> None:
+    if name in _FIELDS:
+        _log.info("ConfigProto: %s=%s of DeepRec, which is about speed, has no effect", name, value)
+    else:
+        original(message, name, value)
+
+
+def staged(features: Any, *_: Any, **__: Any) -> Any:
+    """Returns features as they are: DeepRec computes them ahead, as `dataset.prefetch` does."""
+    return features
+
+
+def make_prefetch_hook(*_: Any, **__: Any) -> tf.train.SessionRunHook:
+    """Returns a hook that does nothing: it would start the threads of `staged`."""
+    return tf.train.SessionRunHook()
