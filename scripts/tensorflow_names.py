@@ -86,8 +86,9 @@ def _uses_of(text: str, file: str) -> Iterator[Use]:
 
 
 def _raw_op(node: ast.expr) -> str:
-    is_raw = (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "raw_ops")
-    return node.attr if is_raw and isinstance(node, ast.Attribute) else ""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "raw_ops":
+        return node.attr
+    return ""
 
 
 def page(found: Iterable[Use]) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 REPO = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENT = REPO / "docs/compatibility.md"
 BEGIN, END = "<!-- names: written by scripts/write_compatibility.py -->", "<!-- end of names -->"
-_OURS = "ps_train.parts.legacy.names."
+_LEGACY = "ps_train.parts.legacy."
+_OURS = _LEGACY + "names."
 
 
 def names_text() -> str:
@@ -48,8 +49,8 @@ def _table(left: str, right: str, rows: Iterable[tuple[str, str]]) -> str:
 
 def _today(target: str) -> str:
     """Returns what an entry names; for a stand-in of ps_train's own the file that it is in."""
-    if target.startswith(_OURS):
-        module, _, name = target.removeprefix(_OURS).partition(":")
+    if target.startswith(_LEGACY):
+        module, _, name = target.removeprefix(_OURS).removeprefix(_LEGACY).partition(":")
         return f"ps_train's own `{name}`, `{module.replace('.', '/')}.py`"
     return f"`{target.removeprefix('builtins:').replace(':', '.')}`"
 

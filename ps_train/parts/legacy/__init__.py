@@ -13,7 +13,8 @@ Start with `run.py`.
     names/      TensorFlow 1's names, on today's TensorFlow
     classic/    TensorFlow 1's classes, with a clean end, named waits, and recovery
     horovod/    Horovod's names, for scripts that know of no cluster
+    deeprec/    DeepRec's embedding variables, as tables on the ps
 
-Documentation: docs/migrate.md, docs/migrate_horovod.md, docs/compatibility.md, docs/decisions/scripts.md.
+Documentation: docs/migrate.md, docs/migrate_horovod.md, docs/migrate_deeprec.md, docs/compatibility.md, docs/decisions/scripts.md.
 Tests: tests/*/parts/legacy/.
 """

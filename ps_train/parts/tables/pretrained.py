@@ -2,12 +2,14 @@
 
     a table of the checkpoint      each id has its row
     a variable [n, dim]            id i has row i                --> pieces of ids and values --> each ps takes its own
+    a variable of DeepRec          NAME-keys, NAME-values, or those of NAME/part_0 and so on
 
 Slots are new. The number of ps may be another one than that of the checkpoint.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,11 +32,13 @@ class Origin(NamedTuple):
       name: of the table or the variable in the checkpoint.
       saved: the table there; None for a variable.
       shape: of the variable; [] for a table.
+      parts: of a variable of DeepRec, the names of its tensors without "-keys"; () for others.
     """
 
     name: str
     saved: SavedTable | None = None
     shape: Sequence[int] = ()
+    parts: Sequence[str] = ()
 
     def problem(self, spec: TableSpec) -> str | None:
         """Returns why these rows do not fit a model's table, or None."""
@@ -43,12 +47,14 @@ class Origin(NamedTuple):
         dim, num_rows = (self.saved.dim, self.saved.num_rows) if self.saved else (self.shape[1], self.shape[0])
         if dim != spec.dim:
             return f"table {spec.name}: dim {spec.dim} here, {dim} there"
-        if not spec.is_dynamic and (num_rows is None or num_rows > spec.num_rows):
+        if not spec.is_dynamic and (num_rows is None or self.parts or num_rows > spec.num_rows):
             return f"table {spec.name}: num_rows {spec.num_rows} here, {num_rows or 'any ids'} there"
         return None
 
     def tensor_names(self) -> list[str]:
         """Returns the names of all tensors that are read."""
+        if self.parts:
+            return [f"{part}{suffix}" for part in self.parts for suffix in ("-keys", "-values")]
         if self.saved is None:
             return [self.name]
         return [f"{piece}/{part}" for ps in range(len(self.saved.pieces)) for piece in self.saved.newest_first(ps)
@@ -58,10 +64,28 @@ class Origin(NamedTuple):
         """Returns an iterator over (ids int64 [n], values float32 [n, dim]); of a variable, which is read whole."""
         if self.saved is not None:
             return contents.read_table(path, self.name)
+        if self.parts:
+            reader = tf.train.load_checkpoint(path)
+            return ((np.asarray(reader.get_tensor(f"{part}-keys"), np.int64), reader.get_tensor(f"{part}-values"))
+                    for part in self.parts)
         values = np.asarray(tf.train.load_checkpoint(path).get_tensor(self.name), np.float32)
         size = max(1, _PIECE_BYTES // (4 * max(1, values.shape[1])))
         return ((np.arange(begin, begin + len(values[begin:begin + size])), values[begin:begin + size])
                 for begin in range(0, len(values), size))
+
+
+def deeprec_variables(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    """Returns name -> parts of the embedding variables that DeepRec has saved, and of the slots of its optimizers.
+
+    Args:
+      shapes: of the tensors of a checkpoint, by name.
+    """
+    found: dict[str, list[str]] = {}
+    for name in sorted(shapes):
+        part = name.removesuffix("-keys")
+        if part != name and f"{part}-values" in shapes:
+            found.setdefault(re.sub(r"/part_\d+$", "", part), []).append(part)
+    return found
 
 
 class PretrainedRows:

@@ -25,7 +25,7 @@ from ps_train.part import Part
 from ps_train.parts import table
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.part import TableParameters
-from ps_train.parts.tables.pretrained import Origin, PretrainedRows
+from ps_train.parts.tables.pretrained import Origin, PretrainedRows, deeprec_variables
 from ps_train.parts.tables.rules import TableSpec
 from ps_train.parts.warm_start.flags import parse_init_map
 from ps_train.runtime.tensorflow_errors import reason
@@ -142,6 +142,9 @@ class WarmStart:
         self._path = path
         self._shapes = self._reader.get_variable_to_shape_map()
         self._saved_tables = contents.read_tables(path)
+        self._deeprec = deeprec_variables(self._shapes)
+        self._shapes.update({name: [sum(self._shapes[f"{part}-keys"][0] for part in parts),
+                                    *self._shapes[f"{parts[0]}-values"][1:]] for name, parts in self._deeprec.items()})
         self._variables = {variable.op.name: variable for variable in variables}
         self._tables = dict(tables or {})
         found = dict(self._mapped(pairs) if pairs else self._same_names())
@@ -189,7 +192,7 @@ class WarmStart:
         """Returns where the rows of a table come from, by the name in the checkpoint."""
         if saved in self._saved_tables:
             return Origin(saved, self._saved_tables[saved])
-        return Origin(saved, shape=self._shapes[saved])
+        return Origin(saved, shape=self._shapes[saved], parts=self._deeprec.get(saved, ()))
 
     def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""

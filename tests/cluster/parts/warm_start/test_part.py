@@ -215,6 +215,24 @@ def test_a_table_begins_with_the_rows_of_a_variable(tmp_path, is_dynamic):
     assert all(np.abs(row).max() < 0.011 for own, row in found.items() if own >= 30)
 
 
+@pytest.mark.parametrize("num_parts", [0, 2])
+def test_a_table_begins_with_the_rows_of_a_variable_of_deeprec(tmp_path, num_parts):
+    """Of one part, or of several; any number is an id."""
+    vectors = np.random.default_rng(0).normal(size=[30, 4]).astype(np.float32)
+    ids = np.arange(30) * 2**40
+    parts = [f"emb/part_{part}" for part in range(num_parts)] or ["emb"]
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = [tf.Variable(value, name=f"{name}-{suffix}") for part, name in enumerate(parts)
+                for suffix, value in (("keys", ids[part::len(parts)]), ("values", vectors[part::len(parts)]))]
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver(made).save(session, str(tmp_path / "deeprec" / "model.ckpt"), 1)
+    testing.run_in_threads(
+        _CLICKS, _CLICKS, train_dir=tmp_path / "train", init_checkpoint=path, init_map="emb:deepfm", num_ps=2,
+        params="is_dynamic=True", **_SLOW)
+    found = rows_in(tmp_path / "train")
+    np.testing.assert_allclose([found[own] for own in ids[1:]], vectors[1:], atol=1e-7)  # id 0 is trained, too
+
+
 @pytest.mark.parametrize(("params", "flags", "code"), [
     ("model_dim=5", {}, "checkpoint_of_another_model"),
     ("num_ids=20", {}, "checkpoint_of_another_model"),

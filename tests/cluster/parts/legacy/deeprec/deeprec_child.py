@@ -201,7 +201,7 @@ def test_a_checkpoint_without_the_variable_is_refused(tmp_path):
     ({}, [1, 2, 3, 4])])
 def test_a_save_drops_rows(tmp_path, option, kept):
     """Those that were not updated for some steps, or those with a small norm."""
-    option = {name: eval(f"tf.{value}") for name, value in option.items()}  # noqa: S307 (an expression of this file)
+    option = {name: eval(f"tf.{value}") for name, value in option.items()}
     variable = tf.get_embedding_variable(
         "v", 1, initializer=tf.zeros_initializer(), ev_option=tf.EmbeddingVariableOption(**option))
     ids, weights = tf.placeholder(tf.int64, [None]), tf.placeholder(tf.float32, [None, 1])
