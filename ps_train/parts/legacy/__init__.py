@@ -15,6 +15,7 @@ Start with `run.py`.
     horovod/    Horovod's names, for scripts that know of no cluster
     deeprec/    DeepRec's embedding variables, as tables on the ps
 
-Documentation: docs/migrate.md, docs/migrate_horovod.md, docs/migrate_deeprec.md, docs/compatibility.md, docs/decisions/scripts.md.
+Documentation: docs/migrate.md, docs/migrate_horovod.md, docs/migrate_deeprec.md, docs/compatibility.md,
+docs/decisions/scripts.md.
 Tests: tests/*/parts/legacy/.
 """

@@ -5,7 +5,7 @@
 Start with `variables.py`.
 
     options      what a script says about an embedding variable: admission, eviction, first values
-    variables    `get_embedding_variable` and its lookups; the table behind it
+    variables    `tf.get_embedding_variable` and its lookups; the table behind it
     training     gradients of embedding variables, and how an optimizer of the script applies them
     optimizers   `AdamAsyncOptimizer`, `AdagradDecayOptimizer`; the rule by which a table follows an optimizer
     layout       an embedding variable as the tensors of a DeepRec checkpoint

@@ -60,7 +60,7 @@ class VariableEmbeddingColumn(columns.EmbeddingColumn):
     def _look_up(self, sparse_tensors: Any, trainable: bool) -> tf.Tensor:
         column = self.categorical_column
         partitioner = tf.fixed_size_partitioner(column.partition_num) if column.partition_num else None
-        variable = variables.get_embedding_variable(
+        variable = variables.embedding_variable(
             _NAME, self.dimension, initializer=self.initializer, trainable=trainable, ev_option=column.option,
             partitioner=partitioner)
         return variable.lookup_sparse(sparse_tensors.id_tensor, sparse_tensors.weight_tensor, self.combiner)
@@ -83,8 +83,9 @@ def categorical_column_with_embedding(
     return column
 
 
-def embedding_column(original: Callable, categorical_column: Any, dimension: int, *args: Any, do_fusion: Any = None,
-                     **kwargs: Any) -> Any:
+def variable_embedding_column(
+    original: Callable, categorical_column: Any, dimension: int, *args: Any, do_fusion: Any = None, **kwargs: Any
+) -> Any:
     """`tf.feature_column.embedding_column`, also of such a feature; `do_fusion`, of DeepRec, is about speed only."""
     column = original(categorical_column, dimension, *args, **kwargs)
     if not isinstance(categorical_column, EmbeddingCategoricalColumn):

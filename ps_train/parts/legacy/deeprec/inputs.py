@@ -50,8 +50,8 @@ class WorkQueue:
           UserCodeError: there is no work, or an argument is not supported.
         """
         if isinstance(works, (str, bytes)) or not works or num_epochs < 1 or local_work_mgr is not None:
-            raise UserCodeError("bad_work_queue", f"WorkQueue: got works={works!r}, num_epochs={num_epochs}, "
-                                f"local_work_mgr={local_work_mgr!r}; allowed: a list of names, a number from 1, None")
+            raise UserCodeError("bad_work_queue", f"WorkQueue: got the works {works!r}, {num_epochs} epochs and the "
+                                f"local manager {local_work_mgr!r}; allowed: a list of names, a number from 1, None")
         del num_slices, num_clients
         self.works = [work.decode() if isinstance(work, bytes) else str(work) for work in works]
         self.name = tf.get_default_graph().unique_name(name or "work_queue")
@@ -109,9 +109,8 @@ def ParquetDataset(  # noqa: N802 (DeepRec's name)
     names = [filenames] if isinstance(filenames, (str, bytes)) else filenames
     if others or not isinstance(names, (list, tuple)) or not names:
         raise UserCodeError("bad_parquet_dataset", (
-            f"ParquetDataset: got filenames of type {type(filenames).__name__} and {sorted(others)}; allowed: a name "
-            "or a list of names, batch_size, fields, partition_count, partition_index, drop_remainder; for files of a "
-            "WorkQueue use CSV or TFRecord, or --workqueue=False"))
+            f"ParquetDataset: got filenames of type {type(filenames).__name__} and the arguments {sorted(others)}; "
+            "allowed: a name or a list of names, and no such argument; for files of a WorkQueue use CSV or TFRecord"))
     names = [name.decode() if isinstance(name, bytes) else name for name in names]
     schema = parquet.read_schema(names[0])
     chosen = list(schema.names if fields is None else (getattr(field, "name", field) for field in fields))

@@ -37,18 +37,18 @@ _FIELDS = ("do_smart_stage", "do_smart_stage_gpu", "do_op_fusion", "micro_batch_
 _log = logging.getLogger(__name__)
 
 
-def install(wrap: Callable[..., None]) -> None:
+def install_deeprec(wrap: Callable[..., None]) -> None:
     """Wraps TensorFlow's functions; `wrap(name, wrapper, owners...)` replaces a function of the first owner."""
     wrap("embedding_lookup", _lookup, embedding_ops, tf.nn)
     wrap("embedding_lookup_sparse", _lookup, embedding_ops, tf.nn)
     wrap("safe_embedding_lookup_sparse", _lookup, embedding_ops, tf.nn)
-    wrap("gradients", training.gradients, gradients_impl, gradients_module, tf)
-    wrap("_get_processor", training.processor, optimizer_module)
+    wrap("gradients", training.gradients_with_rows, gradients_impl, gradients_module, tf)
+    wrap("_get_processor", training.row_processor, optimizer_module)
     for optimizer in (tf.train.Optimizer, SyncReplicasOptimizer):
-        wrap("apply_gradients", training.apply_gradients, optimizer)
+        wrap("apply_gradients", training.apply_with_rows, optimizer)
     wrap("bulk_restore", _bulk_restore, saver_module.BulkSaverBuilder)
     wrap("save", _save, tf.train.Saver)
-    wrap("embedding_column", columns.embedding_column, feature_column_v2, tf.feature_column)
+    wrap("embedding_column", columns.variable_embedding_column, feature_column_v2, tf.feature_column)
     for name in ("linear_model", "input_layer", "shared_embedding_columns"):
         wrap(name, _without_fusion, tf.feature_column)
     for message in (config_pb2.OptimizerOptions, config_pb2.GraphOptions, config_pb2.ConfigProto):

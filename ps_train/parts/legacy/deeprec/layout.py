@@ -51,7 +51,7 @@ class Slot(NamedTuple):
         return dim if self.width is None else self.width
 
 
-class Rows(NamedTuple):
+class SavedRows(NamedTuple):
     """The rows of a variable as a checkpoint has them.
 
     Attributes:
@@ -106,10 +106,10 @@ def part_names(name: str, num_parts: int | None, slot: str = "") -> list[str]:
     return [f"{part}/{slot}" if slot else part for part in parts]
 
 
-def read_rows(path: str, name: str, slots: Sequence[Slot], dim: int) -> Rows:
+def read_rows(path: str, name: str, slots: Sequence[Slot], dim: int) -> SavedRows:
     """Returns the rows of a variable in a checkpoint, on any number of parts; holds all of them in memory.
 
-    A slot that the checkpoint does not have is left out of `Rows.slots`, with all others: [n, 0].
+    A slot that the checkpoint does not have is left out of `SavedRows.slots`, with all others: [n, 0].
 
     Raises:
       CheckpointError: the checkpoint has no such variable, or another width.
@@ -128,7 +128,7 @@ def read_rows(path: str, name: str, slots: Sequence[Slot], dim: int) -> Rows:
     return _joined([_read_part(reader, shapes, part, slots if has_slots else (), dim) for part in parts])
 
 
-def _read_part(reader: Any, shapes: Any, part: str, slots: Sequence[Slot], dim: int) -> Rows:
+def _read_part(reader: Any, shapes: Any, part: str, slots: Sequence[Slot], dim: int) -> SavedRows:
     def read(suffix: str, count: int) -> np.ndarray:
         found = reader.get_tensor(part + suffix) if part + suffix in shapes else np.zeros([0], np.int64)
         return found if len(found) == count else np.zeros([count], np.int64)
@@ -140,14 +140,14 @@ def _read_part(reader: Any, shapes: Any, part: str, slots: Sequence[Slot], dim: 
             raise CheckpointError("checkpoint_unreadable", f"{part}/{slot.name} has other keys than {part}")
         columns.append(np.asarray(reader.get_tensor(f"{part}/{slot.name}-values"), np.float32))
     num_unseen = shapes.get(f"{part}-keys_filtered", [0])[0]
-    return Rows(
+    return SavedRows(
         ids, read("-versions", len(ids)), read("-freqs", len(ids)), reader.get_tensor(f"{part}-values"),
         np.concatenate(columns, 1) if columns else np.zeros([len(ids), 0], np.float32),
         np.asarray(read("-keys_filtered", num_unseen), np.int64), read("-freqs_filtered", num_unseen))
 
 
-def _joined(parts: Sequence[Rows]) -> Rows:
-    return Rows(*(np.concatenate(arrays) for arrays in zip(*parts)))
+def _joined(parts: Sequence[SavedRows]) -> SavedRows:
+    return SavedRows(*(np.concatenate(arrays) for arrays in zip(*parts)))
 
 
 def in_order(ids: tf.Tensor, part: int, num_parts: int | None) -> tuple[tf.Tensor, tf.Tensor]:

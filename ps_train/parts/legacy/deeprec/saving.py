@@ -35,7 +35,7 @@ def own_device() -> str:
     return f"{member.cluster.task.device}/cpu:0" if member else "/cpu:0"
 
 
-def reset(ops: RowOps) -> tf.Operation:
+def reset_rows(ops: RowOps) -> tf.Operation:
     """Returns the operation that empties the rows of a variable on a ps."""
     with ops.store.on_ps():
         return ops.reset_op(tf.constant(ops.capacity, tf.int64), tf.constant(0, tf.int64))
@@ -91,7 +91,7 @@ def _part_specs(
     return [SaveSpec(tensor, "", name + suffix) for suffix, tensor in zip(layout.SUFFIXES, tensors)]
 
 
-def restore(variable: Any, prefix: tf.Tensor) -> tf.Operation:
+def restore_rows(variable: Any, prefix: tf.Tensor) -> tf.Operation:
     """Returns the operation that empties a variable and reads its rows from a checkpoint.
 
     Args:
@@ -109,7 +109,7 @@ def restore(variable: Any, prefix: tf.Tensor) -> tf.Operation:
 
 def _load(ops: RowOps, piece: Piece, unseen: Sequence[tf.Tensor], updates: tf.Tensor) -> tf.Operation:
     own = ops.of_ps(piece)
-    with tf.control_dependencies([reset(ops)]):
+    with tf.control_dependencies([reset_rows(ops)]):
         loaded = ops.load_piece(Piece(*(tf.identity(part) for part in own)), keeps_present=tf.constant(False))
     with tf.control_dependencies([loaded]), ops.store.on_ps():
         last = [tf.raw_ops.ResourceScatterUpdate(

@@ -19,7 +19,7 @@ from ps_train.parts.legacy.deeprec import optimizers, saving, variables
 from ps_train.parts.legacy.deeprec.variables import EmbeddingVariable
 
 
-def gradients(original: Callable, ys: Any, xs: Any, *args: Any, **kwargs: Any) -> list:
+def gradients_with_rows(original: Callable, ys: Any, xs: Any, *args: Any, **kwargs: Any) -> list:
     """`tf.gradients`, also of embedding variables."""
     sources = list(xs) if isinstance(xs, (list, tuple)) else [xs]
     if not any(isinstance(source, EmbeddingVariable) for source in sources):
@@ -54,12 +54,12 @@ class Processor:
         return self._variable
 
 
-def processor(original: Callable, variable: Any) -> Any:
+def row_processor(original: Callable, variable: Any) -> Any:
     """TensorFlow's processor of a variable, also of an embedding variable."""
     return Processor(variable) if isinstance(variable, EmbeddingVariable) else original(variable)
 
 
-def apply_gradients(
+def apply_with_rows(
     original: Callable, optimizer: Any, grads_and_vars: Any, global_step: Any = None, name: str | None = None
 ) -> Any:
     """`tf.train.Optimizer.apply_gradients`, also to embedding variables."""
@@ -87,7 +87,7 @@ def update_rows(
         return []
     row_rule = optimizers.row_rule(optimizer)
     if new := [variable for _, variable in pairs if not variable.is_connected]:
-        variables.connect(new, row_rule.rule, row_rule.slots)
+        variables.connect_variables(new, row_rule.rule, row_rule.slots)
     for _, variable in pairs:
         if variable.rule != variables.variable_rule(variable, row_rule.rule):
             raise UserCodeError("embedding_has_optimizer", (

@@ -43,7 +43,7 @@ class EmbeddingVariable(SaveableObject):
     Attributes:
       spec: the table without its rule.
       lookups: those of the script, in their order.
-      exchange: transfers the rows of `lookups`; None before `connect`, and without lookups.
+      exchange: transfers the rows of `lookups`; None before `connect_variables`, and without lookups.
       num_parts: parts of the variable in a checkpoint, `NAME/part_0` and so on; None for a single one, `NAME`.
       l2_threshold: the norm below which a row is dropped at a save; 0 keeps all.
     """
@@ -51,7 +51,7 @@ class EmbeddingVariable(SaveableObject):
     dtype = tf.float32
 
     def __init__(self, spec: Any, num_parts: Optional[int], l2_threshold: float, trainable: bool) -> None:
-        """Adds it to the current graph; it has no rows on a ps before `connect`."""
+        """Adds it to the current graph; it has no rows on a ps before `connect_variables`."""
         self.spec, self.num_parts, self.l2_threshold, self.trainable = spec, num_parts, l2_threshold, trainable
         self.lookups: list[Lookup] = []
         self.exchange: RowExchange | None = None
@@ -93,14 +93,14 @@ class EmbeddingVariable(SaveableObject):
 
     @property
     def rule(self) -> RowRule:
-        """How its rows are updated; after `connect`."""
+        """How its rows are updated; after `connect_variables`."""
         return self._registry.specs[self.spec.name].rule  # not the current graph's: a Saver's restore has another
 
     @property
     def stores(self) -> list[RowOps]:
         """The rows on each ps; an unconnected variable is only read from now on."""
         if not self.is_connected:
-            connect([self], Frozen(learning_rate=0.0), ())
+            connect_variables([self], Frozen(learning_rate=0.0), ())
         return self._stores
 
     def lookup(self, ids: Any) -> tf.Tensor:
@@ -133,7 +133,7 @@ class EmbeddingVariable(SaveableObject):
         """The operation that empties the table."""
         if self._initializer is None:
             with tf.control_dependencies(None):
-                self._initializer = tf.group(*[saving.reset(store) for store in self.stores])
+                self._initializer = tf.group(*[saving.reset_rows(store) for store in self.stores])
         return self._initializer
 
     def is_initialized(self, name: Optional[str] = None) -> tf.Tensor:
@@ -152,7 +152,7 @@ class EmbeddingVariable(SaveableObject):
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> tf.Operation:
         """Returns the operation that reads the table; `installation.py` passes the path of the checkpoint."""
         del restored_shapes  # a table has none
-        return saving.restore(self, restored_tensors[0])
+        return saving.restore_rows(self, restored_tensors[0])
 
     def to_proto(self, export_scope: Optional[str] = None) -> None:
         """Leaves the table out of a MetaGraphDef, from which a program could not make it again."""
@@ -183,7 +183,7 @@ def variables_of_graph(graph: Optional[tf.Graph] = None) -> list[EmbeddingVariab
     return (graph or tf.get_default_graph()).get_collection(_COLLECTION)
 
 
-def get_embedding_variable(
+def embedding_variable(
     name: str, embedding_dim: int, key_dtype: Any = tf.int64, value_dtype: Any = None, initializer: Any = None,
     regularizer: Any = None, trainable: bool = True, collections: Any = None, caching_device: Any = None,
     partitioner: Any = None, validate_shape: bool = True, custom_getter: Any = None, constraint: Any = None,
@@ -242,7 +242,7 @@ def _new_variable(
     return variable
 
 
-def connect(variables: Sequence[EmbeddingVariable], rule: RowRule, slots: Sequence[layout.Slot]) -> None:
+def connect_variables(variables: Sequence[EmbeddingVariable], rule: RowRule, slots: Sequence[layout.Slot]) -> None:
     """Puts the rows of variables on the ps, and connects their lookups with them."""
     for variable in variables:
         spec = dataclasses.replace(variable.spec, rule=variable_rule(variable, rule))

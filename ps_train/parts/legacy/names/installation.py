@@ -34,7 +34,7 @@ from tensorflow.python.training import training_util
 
 from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic.sessions import note_global_step
-from ps_train.parts.legacy.deeprec import installation as deeprec
+from ps_train.parts.legacy.deeprec.installation import install_deeprec
 from ps_train.parts.legacy.names import tables
 from ps_train.parts.legacy.names.namespace import Namespace
 
@@ -182,7 +182,7 @@ def _repair() -> None:
     # Before 1.5 scripts parsed the flags themselves by this private name.
     _set(flags.FlagValues, "_parse_flags", _parse_flags)
     _repair_functions()
-    deeprec.install(_wrap)
+    install_deeprec(_wrap)
 
 
 def _repair_functions() -> None:

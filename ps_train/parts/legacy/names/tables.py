@@ -36,7 +36,7 @@ _DEEPREC = "ps_train.parts.legacy.deeprec."
 _DEEPREC_NAMES = {
     **_same("tf", _DEEPREC + "options:", "CBFFilter CheckpointOption CounterFilter EmbeddingVariableOption "
             "GlobalStepEvict InitializerOption L2WeightEvict StorageOption"),
-    "tf.get_embedding_variable": _DEEPREC + "variables:get_embedding_variable",
+    "tf.get_embedding_variable": _DEEPREC + "variables:embedding_variable",
     "tf.feature_column.categorical_column_with_embedding": _DEEPREC + "columns:categorical_column_with_embedding",
     **_same("tf.train", _DEEPREC + "optimizers:",
             "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer"),

@@ -16,11 +16,14 @@ import tensorflow.compat.v1 as real
 
 from ps_train.errors import UserCodeError
 from ps_train.parts.legacy.names import installation
+from tests import plain_graphs
 
 real.disable_v2_behavior()
 real.enable_resource_variables()
 real.logging.set_verbosity(real.logging.ERROR)
 installation.install()
+plain_graphs.install()
+plain_graphs.are_wanted = True
 tf = sys.modules["tensorflow"]
 
 DIM = 4
