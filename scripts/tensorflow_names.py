@@ -122,16 +122,25 @@ def _problem(use: Use, absent: set[str]) -> str:
         module, _, name = use.name.partition(":")
         try:
             pkgutil.resolve_name(use.name)
-        except AttributeError:  # a module that nothing has imported yet
-            return "" if importlib.util.find_spec(f"{module}.{name}") else f"no name {name} in {module}"
         except ImportError as error:
             return f"no module {module}: {error}"
+        except AttributeError:
+            return "" if _is_module(f"{module}.{name}") else f"no name {name} in {module}"
         return ""
     op = getattr(importlib.import_module("tensorflow").raw_ops, use.name, None)
     if op is None:
         return f"no operation tf.raw_ops.{use.name}"
     unknown = use.arguments - set(inspect.signature(op).parameters)
     return f"tf.raw_ops.{use.name} has no argument {', '.join(sorted(unknown))}" if unknown else ""
+
+
+def _is_module(name: str) -> bool:
+    """Returns whether this is a module, which nothing may have imported yet."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def _words_of_source() -> set[str]:
