@@ -85,7 +85,7 @@ def update_rows(
     """
     if not pairs:
         return []
-    row_rule = optimizers.row_rule(optimizer)
+    row_rule = optimizers.row_rule(getattr(optimizer, "_opt", optimizer))  # that of a SyncReplicasOptimizer
     if new := [variable for _, variable in pairs if not variable.is_connected]:
         variables.connect_variables(new, row_rule.rule, row_rule.slots)
     for _, variable in pairs:
