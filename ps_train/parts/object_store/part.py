@@ -83,12 +83,18 @@ def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterato
         return
     refuse_missing_packages(url)
     checkpoints.check_writable(located_config.train_dir)
-    with _mirrored(located_config, stop) as uploads:
-        try:
-            yield dataclasses.replace(located_config, uploads=uploads)
-        except (ConfigError, CheckpointError) as error:  # of what was fetched
-            name_url(error, located_config.train_dir, url)
-            raise
+    with _mirrored(located_config, stop) as uploads, _naming_url(located_config):
+        yield dataclasses.replace(located_config, uploads=uploads)
+
+
+@contextlib.contextmanager
+def _naming_url(config: Any) -> Iterator[None]:
+    """Names the URL in place of the folder in errors of its body about what is there."""
+    try:
+        yield
+    except (ConfigError, CheckpointError) as error:
+        name_url(error, config.train_dir, config.train_url)
+        raise
 
 
 @contextlib.contextmanager
@@ -97,7 +103,7 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
     url, folder = config.train_url, config.train_dir
     start_secs = config.start_timeout_secs
     # A training with the same URL in a store at another address has the same folder here.
-    with contextlib.suppress(OSError):  # the lock cannot be read: the chief warns when it takes it
+    with contextlib.suppress(OSError), _naming_url(config):  # OSError: the chief warns when it takes the lock
         folder_lock.make_free(folder, config.beat_timeout_secs, stop.wait)
     place = f"--train_dir={url}"
     store = insist(lambda: open_store(url), place, start_secs, stop)

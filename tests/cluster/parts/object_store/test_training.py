@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 import uuid
 
 import numpy as np
@@ -21,6 +22,7 @@ from ps_train.parts.doctor import store as doctor_store
 from ps_train.parts.object_store import store as stores
 from ps_train.parts.object_store.store import StoreError
 from ps_train.storage import checkpoints, run_record
+from ps_train.storage.folder_lock import FolderLock
 from tests.errors import raises
 
 pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
@@ -59,6 +61,15 @@ def test_a_training_goes_on_from_the_store(url, caplog):
     with raises("other_training_in_folder") as caught:
         train(url, 40, hidden_units=7)
     assert f"{url} belongs to another training" in str(caught.value) and folder not in str(caught.value)
+
+
+def test_a_second_training_on_this_machine_is_refused_with_the_url(url):
+    """Not with the folder in which the first one works, of which the user knows nothing."""
+    folder = local_folder(url)
+    os.makedirs(folder)
+    with FolderLock(folder, 10.0, threading.Event()).holding(), raises("train_dir_in_use") as caught:
+        train(url, 20)
+    assert url in str(caught.value) and folder not in str(caught.value)
 
 
 def test_the_rows_of_tables_come_back(url):
