@@ -18,6 +18,8 @@ from ps_train.parts.legacy.classic.sessions import MonitoredTrainingSession as M
 from ps_train.parts.legacy.classic.sessions import Supervisor as Supervisor
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
 from ps_train.parts.live.model import LiveModel as LiveModel
+from ps_train.parts.live.predict_calls import predict_client as predict_client
+from ps_train.parts.live.predict_calls import predict_server as predict_server
 from ps_train.parts.readers.file_ranges import file_ranges as file_ranges
 from ps_train.parts.readers.range_batches import LineReader as LineReader
 from ps_train.parts.readers.range_batches import ParquetReader as ParquetReader

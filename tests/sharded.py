@@ -21,7 +21,7 @@ class Sharded:
 
     def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05, held=(),
                  num_ps=1, params="", has_own_folders=False, url="", data_flags=(f"--num_epochs={NUM_EPOCHS}",),
-                 files=_FILES):
+                 files=_FILES, files_at=""):
         """Starts it; the workers with an index in `held` take HOLD_BATCH batches, then wait until `release`.
 
         Args:
@@ -30,6 +30,7 @@ class Sharded:
           url: the --train_dir, if it is in a store.
           data_flags: how often the data is trained on.
           files: the name of each, its first line and the one behind its last.
+          files_at: finds them, if not by their path on this machine.
         """
         self.folder, self.group, self.has_own_folders = folder, group, has_own_folders
         self.train_dir = folder / "worker-0" / "train" if has_own_folders else folder / "train"
@@ -45,7 +46,7 @@ class Sharded:
                       "--learning_rate=1", f"--train_dir={url or ('train' if has_own_folders else self.train_dir)}",
                       "--dynamic_sharding", *data_flags, f"--beat_timeout_secs={beat_timeout_secs}",
                       "--log_steps=10",
-                      f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
+                      f"--params=files={files_at or f'{folder}/*.txt'},ledger={folder}/ledger,batch_secs={batch_secs},"
                       f"hold={folder}/hold,hold_batch={HOLD_BATCH}{params}", *flags]
         self.lives = collections.Counter()
         for job, index in self.cluster.tasks():

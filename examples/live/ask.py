@@ -6,15 +6,13 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-import server
 
 import ps_train
-from ps_train.parts.publish import targets
 
 
 def ask(port: int, articles: Sequence[int]) -> np.ndarray:
     """Returns the probability of a click on each article, float32 [n], from the server at a port of this machine."""
-    call = targets.make_call(f"localhost:{port}/news", timeout_secs=30.0)
+    call = ps_train.predict_client(f"localhost:{port}/news")
     return call("serving_default", {"article": np.array(articles, np.int64)})["probability"]
 
 
@@ -23,7 +21,7 @@ def main(place: str, articles: Sequence[int]) -> None:
     if place.isdigit():
         found = ask(int(place), articles)
     else:
-        with ps_train.LiveModel(place) as model, server.serving(model, 0) as port:
+        with ps_train.LiveModel(place) as model, ps_train.predict_server(model, 0) as port:
             found = ask(port, articles)
     for article, probability in zip(articles, found):
         print(f"article {article}: {probability:.2f}")

@@ -100,7 +100,8 @@ TABLE = (
     # Verbs only.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     # After inference, whose verb it replaces by one with more flags.
-    PartRow("live", verbs=("export",), names={"LiveModel": "model"}),
+    PartRow("live", verbs=("export",), names={
+        "LiveModel": "model", "predict_client": "predict_calls", "predict_server": "predict_calls"}),
     PartRow("rows", verbs=("rows",)),
     PartRow("publish", verbs=("publish",)),
     PartRow("plan", verbs=("plan",)),

@@ -23,15 +23,20 @@ NUM_LINES = 1000
 
 
 def input_fn(mode, params, shard):
-    """Yields the numbers of the lines, int64 [batch], twice; each batch takes a while, and worker 1 may be slower.
+    """Yields the numbers of the lines, or of the rows of Parquet files, int64 [batch], twice.
+
+    Each batch takes a while, and worker 1 may be slower.
 
     With `hold`, worker N makes the file HOLD.N.begun with its first batch. From that of the number `hold_batch` on, it
     waits as long as there is a file HOLD.N, and makes HOLD.N.reached.
     """
     batch_secs = (params["batch_secs"] + params["slow_secs"] * shard[0]) * (mode == ps_train.TRAIN)
-    ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=params["range_bytes"])
+    is_text = not params["files"].endswith(".parquet")
+    ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=params["range_bytes"], is_text=is_text)
     errors = file_texts.CarriedErrors()
-    batches = ps_train.range_batches(ranges, lambda part: _read(part, errors), params["batch_size"])
+    read = (lambda part: _read(part, errors)) if is_text else ps_train.ParquetReader(
+        {"number": tf.int64}, lambda columns: columns["number"]).read
+    batches = ps_train.range_batches(ranges, read, params["batch_size"])
 
     gate, num_begun = pathlib.Path(f"{params['hold']}.{shard[0]}"), itertools.count()
 

@@ -58,9 +58,8 @@ def test_live_serves_what_was_learned(carry_out, monkeypatch):
     monkeypatch.syspath_prepend(str(folder))
     import ask  # noqa: PLC0415 it is in the folder
     import news  # noqa: PLC0415 it is in the folder
-    import server  # noqa: PLC0415 it is in the folder
 
-    with ps_train.LiveModel(str(folder / "served")) as model, server.serving(model, 0) as port:
+    with ps_train.LiveModel(str(folder / "served")) as model, ps_train.predict_server(model, 0) as port:
         found = ask.ask(port, range(100))
     assert np.abs(found - news.chances(100)).mean() < 0.1
 

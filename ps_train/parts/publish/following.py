@@ -23,6 +23,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import CheckpointError, ConfigError, PsTrainError, StoppedError
 from ps_train.parts.control.history import PUBLISH_NAME
 from ps_train.parts.live.exporting import make_export
+from ps_train.parts.live.predict_calls import predict_client
 from ps_train.parts.object_store.flags import protocol_of
 from ps_train.parts.object_store.store import open_store
 from ps_train.parts.publish import trained
@@ -30,7 +31,6 @@ from ps_train.parts.publish.flags import PublishConfig, split_targets
 from ps_train.parts.publish.freshness import ServedAges
 from ps_train.parts.publish.publisher import Publisher
 from ps_train.parts.publish.sending import Sender, ServerSender, StoreSender, close_all
-from ps_train.parts.publish.targets import make_call
 from ps_train.parts.tables.contents import Source
 from ps_train.runtime import logs, waits
 from ps_train.runtime.tensorflow_errors import reason
@@ -69,7 +69,7 @@ def publish_until_done(config: PublishConfig, stop: threading.Event) -> None:
 def _make_sender(target: str, config: PublishConfig) -> Sender:
     if protocol_of(target):
         return StoreSender(target, config.publish_dir, open_store(target, "--targets"))
-    return ServerSender(target, config.publish_dir, make_call(target, config.target_timeout_secs))
+    return ServerSender(target, config.publish_dir, predict_client(target, config.target_timeout_secs))
 
 
 def _make_folder(folder: str) -> None:

@@ -21,11 +21,11 @@ from typing import Any, Callable
 import numpy as np
 
 from ps_train.parts.live import pushes
+from ps_train.parts.live.predict_calls import Arrays, TargetError
 from ps_train.parts.live.pushes import Current
 from ps_train.parts.object_store.store import ObjectStore, StoreError
 from ps_train.parts.publish.freshness import ServedAges
 from ps_train.parts.publish.publisher import last_path, published_files
-from ps_train.parts.publish.targets import Arrays, TargetError
 from ps_train.runtime import threads
 
 _ASK_SECS = 2.0  # between two questions to a target: one that was started again is at the number of its model
@@ -120,7 +120,7 @@ class ServerSender(Sender):
         """Sends nothing yet.
 
         Args:
-          call: from `make_call`.
+          call: from `predict_client`.
         """
         super().__init__(target, publish_dir)
         self._call = call

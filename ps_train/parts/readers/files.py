@@ -89,7 +89,7 @@ def find_files(files: Union[str, Sequence[str]]) -> list[str]:
     """
     names: set[str] = set()
     for pattern in [files] if isinstance(files, str) else files:
-        matching = list(_store_files(pattern)) if is_in_store(pattern) else [
+        matching = list(_sizes_in_store(pattern)) if is_in_store(pattern) else [
             name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
         if is_growing():
             matching = [name for name in matching if not is_unfinished(name_behind(pattern, name))]
@@ -104,6 +104,43 @@ def size_of(name: str) -> int:
     if not is_in_store(name):
         return tf.io.gfile.stat(name).length
     return _asked(name, lambda files, path: files.info(path)["size"])
+
+
+def sizes_now(pattern: str) -> dict[str, int]:
+    """Returns name -> bytes of the files that match a pattern; of a store, in one listing.
+
+    Raises:
+      PsTrainError: the store cannot be used.
+      tf.errors.OpError: the folder cannot be read.
+    """
+    if is_in_store(pattern):
+        return _sizes_in_store(pattern)
+    sizes = {}
+    for name in tf.io.gfile.glob(pattern):
+        with contextlib.suppress(tf.errors.NotFoundError):  # it is gone by now
+            stat = tf.io.gfile.stat(name)
+            if not stat.is_directory:
+                sizes[name] = stat.length
+    return sizes
+
+
+def size_now(name: str) -> int | None:
+    """Returns the bytes of a file, None if it is not there; raises as `sizes_now` does."""
+    try:
+        return size_of(name)
+    except tf.errors.NotFoundError:
+        return None
+    except DataError as error:
+        if error.code != "input_file_missing":
+            raise
+        return None
+
+
+def changed_secs(name: str) -> float:
+    """Returns when a file was last written, in seconds since 1970; raises as `size_of` does."""
+    if is_in_store(name):
+        return _asked(name, lambda files, path: files.modified(path)).timestamp()
+    return tf.io.gfile.stat(name).mtime_nsec / 1e9
 
 
 def open_bytes(name: str, size: int | None = None) -> IO[bytes]:
@@ -187,12 +224,10 @@ def _one_line_errors(name: str) -> Iterator[None]:
                         "; make it readable, and start this task again") from None
 
 
-def _store_files(pattern: str) -> Iterator[str]:
+def _sizes_in_store(pattern: str) -> dict[str, int]:
     path, found = _asked(pattern, lambda files, path: (path, files.glob(path, detail=True)))
     protocol = pattern.removesuffix(path)
-    for name, entry in found.items():
-        if entry["type"] == "file":
-            yield protocol + name
+    return {protocol + name: int(entry["size"]) for name, entry in found.items() if entry["type"] == "file"}
 
 
 @functools.lru_cache(maxsize=8)

@@ -18,15 +18,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError, PsTrainError
+from ps_train.errors import PsTrainError
 from ps_train.parts.readers.file_ranges import GROWING_BYTES, FileRange
-from ps_train.parts.readers.files import is_in_store, is_stream, is_unfinished, name_behind
+from ps_train.parts.readers.files import changed_secs, is_stream, is_unfinished, name_behind, size_now, sizes_now
 from ps_train.parts.sharding.range_plan import Extension, MisfitError
 
 _LAST_RANGES = 1000  # of which `freshness` knows how long they took
@@ -71,13 +71,7 @@ class GrowingFiles:
         Args:
           patterns: find the files.
           cut: cuts what is new in a file.
-
-        Raises:
-          ConfigError: a pattern is in a store that is read through fsspec.
         """
-        if stored := next(filter(is_in_store, patterns), None):
-            raise ConfigError("follow_in_store", f"--follow: got {stored}; it follows files on a disk, or of a file "
-                              "system that TensorFlow knows; copy new files there, or leave the flag out")
         self.patterns, self._cut = patterns, cut
         self._warned: set[str] = set()
         self._last_plan: tuple[str, list[FileRange]] | None = None
@@ -117,44 +111,46 @@ class GrowingFiles:
         """
         content, plan = _read(text), self.plan(text)
         ends, pieces, until_secs, number = dict(content.ends), [], content.until_secs, 0
+        sizes = self._sizes()
         for name, seen_secs, cuts in content.pieces:
             ends[name] = max(ends.get(name, 0), cuts[-1])
             for start, stop in zip(cuts, cuts[1:]):
                 number += 1
-                if not done[number] and self._has(plan[number]):
+                if not done[number] and self._has(sizes, plan[number]):
                     pieces.append((name, seen_secs, [start, stop]))
                 else:
                     until_secs = max(until_secs, seen_secs)
         waiting = {name for name, _, _ in pieces}
-        ends = {name: end for name, end in ends.items() if name in waiting or tf.io.gfile.exists(name)}
+        ends = {name: end for name, end in ends.items() if name in waiting or self._size(sizes, name) is not None}
         return _Content(until_secs, ends, pieces).text()
 
     def _new_pieces(self, ends: dict[str, int]) -> list[tuple[str, float, list[int]]]:
         pieces, now_secs = [], time.time()
-        for path in self._paths():
+        for path, size in self._sizes().items():
             try:
-                stat = tf.io.gfile.stat(path)
-                if stat.is_directory or stat.length == ends.get(path, 0):
-                    continue
-                if cuts := self._cuts(path, ends.get(path, 0), stat.length):
-                    changed_secs = now_secs if path in ends else min(now_secs, stat.mtime_nsec / 1e9)
-                    pieces.append((path, changed_secs, list(map(int, cuts))))
+                if size != ends.get(path, 0) and (cuts := self._cuts(path, ends.get(path, 0), size)):
+                    seen_secs = now_secs if path in ends else min(now_secs, changed_secs(path))
+                    pieces.append((path, seen_secs, list(map(int, cuts))))
             except (OSError, tf.errors.OpError, PsTrainError) as error:
                 self._warn(path, f"{path} is not read: {_reason(error)}")
         return pieces
 
-    def _paths(self) -> Iterable[str]:
-        """Returns the files that match, each once, but for those that are being written."""
-        paths: dict[str, None] = {}
+    def _sizes(self) -> dict[str, int]:
+        """Returns path -> bytes of the files that match, but for those that are being written."""
+        sizes: dict[str, int] = {}
         for pattern in self.patterns:
             try:
-                found = tf.io.gfile.glob(pattern)
-            except (OSError, tf.errors.OpError) as error:
+                found = sizes_now(pattern)
+            except (OSError, tf.errors.OpError, PsTrainError) as error:
                 self._warn(pattern, f"{pattern} cannot be looked for now: {_reason(error)}")
                 continue
-            paths.update(dict.fromkeys(path if "://" in path else os.path.abspath(path) for path in found
-                                       if not is_unfinished(name_behind(pattern, path))))
-        return paths
+            sizes.update({path if "://" in path else os.path.abspath(path): size for path, size in found.items()
+                          if not is_unfinished(name_behind(pattern, path))})
+        return sizes
+
+    def _size(self, sizes: Mapping[str, int], path: str) -> int | None:
+        """Returns the bytes of a file, None if it is gone; the patterns may be others than those that found it."""
+        return sizes[path] if path in sizes else size_now(path)
 
     def _cuts(self, path: str, start: int, size: int) -> Sequence[int]:
         if size < start:
@@ -163,12 +159,10 @@ class GrowingFiles:
             return []
         return self._cut(path, start, size)
 
-    def _has(self, part: FileRange) -> bool:
-        try:
-            if is_stream(part.file) or tf.io.gfile.stat(part.file).length >= part.stop:
-                return tf.io.gfile.exists(part.file)
-        except tf.errors.NotFoundError:
-            _log.debug("%s is gone", part.file)
+    def _has(self, sizes: Mapping[str, int], part: FileRange) -> bool:
+        size = self._size(sizes, part.file)
+        if size is not None and (is_stream(part.file) or size >= part.stop):
+            return True
         _log.warning("input: bytes %d to %d of %s are gone before they were trained on; going on without them",
                      part.start, part.stop, part.file)
         return False

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from ps_train.parts.live import pushes
+from ps_train.parts.live.predict_calls import TargetError
 from ps_train.parts.live.pushes import Begin, Current
 from ps_train.parts.object_store.store import StoreError
 from ps_train.parts.publish.sending import ServerSender, StoreSender, close_all
-from ps_train.parts.publish.targets import TargetError
 from tests.live_server import LiveServer
 from tests.unit.parts.object_store.stores import FaultyStore, new_store
 

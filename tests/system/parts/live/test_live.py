@@ -8,7 +8,7 @@ import numpy as np
 
 from ps_train.parts.inference import predictor
 from ps_train.parts.live.model import LiveModel
-from tests.predict_server import serving
+from ps_train.parts.live.predict_calls import serving_calls
 from tests.push_reader import PushReader
 
 _FLAGS = ["launch", "--num_ps=2", "--num_workers=1", "--model=tests.plugins.row_values",
@@ -40,7 +40,7 @@ def test_live_models_predict_as_the_newest_checkpoint(tmp_path, start_process):
     publish = ["publish", str(tmp_path / "train"), f"--publish_dir={served}", "--once"]
     _run(start_process, "publish-first", *publish)
     [model_dir] = glob.glob(f"{served}/model-*")
-    with LiveModel(str(served)) as following, LiveModel(model_dir) as target, serving(target.call) as port:
+    with LiveModel(str(served)) as following, LiveModel(model_dir) as target, serving_calls(target.call) as port:
         _run(start_process, "second", *_FLAGS, train_dir, "--train_steps=90")
         _run(start_process, "publish-second", *publish, f"--targets=localhost:{port}/m")
         assert following.update() == target.status()["number"] == 2

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 
+import numpy as np
 import pytest
 
 from tests.sharded import NUM_LINES, Sharded
 
-_AGAIN = re.compile(r"reassigning .*?(\d+) bytes: number")
+_AGAIN = re.compile(r"reassigning .*?(\d+) bytes: number ([\d, ]+)")
 _FIRST = 50  # lines that are there at the start
 
 
@@ -40,12 +41,35 @@ class Writer:
             file.write(self._rest)
 
 
-@pytest.mark.parametrize("mode", [[], ["--sync_replicas"]], ids=["async", "sync"])
-def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_process, mode):
+class ParquetWriter(Writer):
+    """Writes all lines as rows of Parquet files, each of which is one range."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self._next = 0
+        self.write(_FIRST)
+
+    def write(self, num_lines):
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        for first in range(self._next, self._next + num_lines, 10):
+            part = self._folder / f".part-{first}.parquet"
+            parquet.write_table(pyarrow.table({"number": np.arange(first, first + 10)}), part)
+            os.rename(part, self._folder / part.name[1:])
+        self._next += num_lines
+
+    def end(self):
+        """Does nothing: a row is whole."""
+
+
+@pytest.mark.parametrize("files, mode", [("", []), ("", ["--sync_replicas"]), ("local://{}/*.txt", []),
+                                         ("{}/*.parquet", [])], ids=["async", "sync", "in a store", "parquet"])
+def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_process, files, mode):
     """A worker and the chief are killed in between, then all tasks: training goes on from the last checkpoint."""
+    is_parquet = files.endswith(".parquet")
+    writer = (ParquetWriter if is_parquet else Writer)(tmp_path)
     training = Sharded(tmp_path, start_process, [*mode, "--save_model_steps=5"], batch_secs=0.02, files=[
-        ("a", 0, _FIRST)], data_flags=("--follow", "--follow_idle_secs=8"))
-    writer = Writer(tmp_path)
+        ("a", 0, _FIRST)], data_flags=("--follow", "--follow_idle_secs=8"), files_at=files.format(tmp_path))
     for task in ("worker-1", "worker-0"):
         writer.write(200)
         training.wait_until_seen(100)
@@ -65,7 +89,9 @@ def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_pr
     assert set(codes.values()) == {0}, f"{codes}\n{start_process.logs()}"
     counts = training.saved_counts()
     logs = "".join(start_process.log(name) for name in start_process.names)
-    again = sum(map(int, _AGAIN.findall(logs)))
+    again = sum(10 * len(numbers.split(",")) if is_parquet else int(num_bytes)
+                for num_bytes, numbers in _AGAIN.findall(logs))
     missing = [line for line in range(NUM_LINES) if counts[line] < 1]
     assert not missing, start_process.logs()
-    assert sum((count - 1) * len(f"{line}\n") for line, count in counts.items()) <= again, start_process.logs()
+    size_of = (lambda _: 1) if is_parquet else (lambda line: len(f"{line}\n"))
+    assert sum((count - 1) * size_of(line) for line, count in counts.items()) <= again, start_process.logs()

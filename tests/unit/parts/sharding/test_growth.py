@@ -16,10 +16,10 @@ from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 
-@pytest.fixture
-def growing(tmp_path):
-    """The files in a folder."""
-    return GrowingFiles([f"{tmp_path}/*"], functools.partial(
+@pytest.fixture(params=["", "local://"], ids=["on a disk", "in a store"])
+def growing(tmp_path, request):
+    """The files in a folder; a store is one of fsspec, which has the same files."""
+    return GrowingFiles([f"{request.param}{tmp_path}/*"], functools.partial(
         cuts_of_growth, is_text=True, has_header=False, range_bytes=40))
 
 
@@ -27,7 +27,7 @@ def read(plan):
     """Returns the lines of ranges, in their order."""
     lines = []
     for part in plan[1:]:
-        with open(part.file, "rb") as file:
+        with open(part.file.removeprefix("local://"), "rb") as file:
             file.seek(part.start)
             lines += file.read(part.stop - part.start).splitlines(keepends=True)
     return lines
@@ -152,9 +152,3 @@ def test_a_position_of_other_data_is_refused(growing):
     """That of a training without the flag."""
     with raises("input_files_differ"):
         growing.plan("3 ranges of 1 file, abc\n[]")
-
-
-def test_a_store_is_refused():
-    """Its listing is not read again and again."""
-    with raises("follow_in_store"):
-        GrowingFiles(["s3://bucket/*"], lambda *_: [])

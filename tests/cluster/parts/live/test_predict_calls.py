@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.publish.targets import PredictRequest, PredictResponse, TargetError, make_call, set_arrays
-from tests.predict_server import serving
+from ps_train.parts.live.predict_calls import (
+    PredictRequest,
+    PredictResponse,
+    TargetError,
+    predict_client,
+    predict_server,
+    serving_calls,
+    set_arrays,
+)
+from tests.errors import raises
 from tests.processes import free_ports
 
 
@@ -32,8 +40,8 @@ def test_arrays_arrive_as_they_were_and_come_back():
     inputs = {"number": np.int64(2**62), "rows": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32),
               "none": np.zeros([0, 3], np.float32), "dense": np.arange(5, dtype=np.uint8),
               "text": np.array(b"x", object)}
-    with serving(lambda signature, arrays: {**arrays, "signature": np.array(signature.encode(), object)}) as port:
-        outputs = make_call(f"localhost:{port}/m", 10)("live_rows/t", inputs)
+    with serving_calls(lambda signature, arrays: {**arrays, "signature": np.array(signature.encode(), object)}) as port:
+        outputs = predict_client(f"localhost:{port}/m", 10)("live_rows/t", inputs)
     assert outputs.pop("signature").item() == b"live_rows/t"
     for name, array in inputs.items():
         assert (outputs[name].dtype, outputs[name].shape) == (array.dtype, array.shape)
@@ -45,7 +53,28 @@ def test_a_call_that_fails_says_why():
     def refuse(signature, arrays):
         raise ValueError("the number is 7\nmore")
 
-    with serving(refuse) as port, pytest.raises(TargetError, match=r"live_commit: INVALID_ARGUMENT: the number is 7$"):
-        make_call(f"localhost:{port}/m", 10)("live_commit", {"number": np.int64(1)})
+    message = r"live_commit: INVALID_ARGUMENT: the number is 7$"
+    with serving_calls(refuse) as port, pytest.raises(TargetError, match=message):
+        predict_client(f"localhost:{port}/m", 10)("live_commit", {"number": np.int64(1)})
     with pytest.raises(TargetError, match="live_status: UNAVAILABLE"):
-        make_call(f"localhost:{free_ports(1)[0]}/m", 10)("live_status", {})
+        predict_client(f"localhost:{free_ports(1)[0]}/m", 10)("live_status", {})
+
+
+class _Model:
+    """Answers with the signature that it is asked for."""
+
+    def call(self, signature, inputs):
+        return {signature: inputs["x"]}
+
+
+def test_a_server_of_a_model_takes_pushes_only_if_it_is_told_to():
+    """Without a signature it is the default one that a call asks for; a port that is taken is one line."""
+    x = {"x": np.int64(1)}
+    with predict_server(_Model(), 0) as port, predict_server(_Model(), 0, takes_pushes=True) as target:
+        predict = predict_client(f"localhost:{port}/m")
+        assert {*predict("", x), *predict("serving_default", x)} == {"serving_default"}
+        with pytest.raises(TargetError, match="live_commit: INVALID_ARGUMENT: .*: this server takes no pushes"):
+            predict("live_commit", x)
+        assert predict_client(f"localhost:{target}/m")("live_commit", x) == {"live_commit": 1}
+        with raises("port_taken"), predict_server(_Model(), port):
+            pass
