@@ -3,7 +3,7 @@
     sys.modules  `import tensorflow` is a Namespace; by `Finder`, import statements find what its attributes find
     TensorFlow   functions that stayed, but no longer do what TF1 code expects, for compat.v1 as well
     numpy        functions and values that were removed, and arguments that it refuses now
-    pandas       columns of its own types, and methods that were removed; nothing here imports it
+    pandas       methods that were removed; nothing here imports it (both in arrays.py)
     absl         `tf.app.flags` began empty, and took any default
 """
 
@@ -13,7 +13,6 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
-import math
 import operator
 import pathlib
 import pkgutil
@@ -36,11 +35,11 @@ from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
 from ps_train.parts.legacy.names import tables
+from ps_train.parts.legacy.names.arrays import print_all, ragged_array, restore_pandas, set_missing, wrap
 from ps_train.parts.legacy.names.namespace import Namespace
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
-NINF, PZERO, NZERO = -math.inf, 0.0, -0.0
 
 
 def install() -> None:
@@ -57,7 +56,7 @@ def install() -> None:
             root.__dict__[name] = getattr(tf2, name)
     sys.modules["tensorflow"] = root
     if "pandas" in sys.modules:  # tf_keras imports it
-        _restore_pandas(sys.modules["pandas"])
+        restore_pandas(sys.modules["pandas"])
     sys.meta_path.insert(0, Finder())
     _take_over_loaded(root)
 
@@ -142,7 +141,7 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
         def exec_module(module: types.ModuleType) -> None:
             load(module)
-            _restore_pandas(module)
+            restore_pandas(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec
@@ -180,48 +179,31 @@ def _repair() -> None:
     for name in flags.FLAGS:
         flags.FLAGS[name].allow_override = True
     # Before 1.5 scripts parsed the flags themselves by this private name.
-    _set(flags.FlagValues, "_parse_flags", _parse_flags)
+    set_missing(flags.FlagValues, "_parse_flags", _parse_flags)
     _repair_functions()
-    install_deeprec(_wrap)
+    install_deeprec(wrap)
 
 
 def _repair_functions() -> None:
     for name in ("set_printoptions", "printoptions", "array2string"):
-        _wrap(name, _print_all, np)
+        wrap(name, print_all, np)
     for name in ("array", "asarray"):
-        _wrap(name, _ragged_array, np)
-    _wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
+        wrap(name, ragged_array, np)
+    wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
-    _wrap("_set_default", _set_default, flags.Flag)
-    _wrap("__getattr__", _read_flag, platform_flags._FlagValuesWrapper)  # noqa: SLF001 (it has no public name)
+    wrap("_set_default", _set_default, flags.Flag)
+    wrap("__getattr__", _read_flag, platform_flags._FlagValuesWrapper)  # noqa: SLF001 (it has no public name)
     if _refuses_float(np.ones(1)):
-        _wrap("_do_run", _with_numbers, session.BaseSession)
-    _wrap("string_input_producer", _string_input_producer, tf1.train)
-    _wrap("get_global_step", _get_global_step, training_util, tf1.train)
-    _wrap("get_collection", _get_collection, tf1.Graph)
-    _wrap("constant", _constant, tf1)
-    _wrap("map", _map_dataset, tf1.data.Dataset)
+        wrap("_do_run", _with_numbers, session.BaseSession)
+    wrap("string_input_producer", _string_input_producer, tf1.train)
+    wrap("get_global_step", _get_global_step, training_util, tf1.train)
+    wrap("get_collection", _get_collection, tf1.Graph)
+    wrap("constant", _constant, tf1)
+    wrap("map", _map_dataset, tf1.data.Dataset)
 
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
     return operation(variable, other)
-
-
-def _set(owner: Any, name: str, value: Any) -> None:
-    """Sets a name that its owner no longer has."""
-    if not hasattr(owner, name):
-        setattr(owner, name, value)
-
-
-def _wrap(name: str, wrapper: Callable, *owners: Any) -> None:
-    """Replaces a function of the first owner, everywhere, by a wrapper that takes it as the first argument."""
-    original = getattr(owners[0], name)
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return wrapper(original, *args, **kwargs)
-    for owner in owners:
-        setattr(owner, name, call)
 
 
 def _refuses_float(array: np.ndarray) -> bool:
@@ -291,77 +273,6 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
         if issubclass(type_value.type, np.generic):
             return original(np.dtype(type_value.type))
     return original(type_value)
-
-
-def _ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-    """Makes an array of objects of rows that differ in length, as numpy did before 1.24."""
-    try:
-        return original(value, *args, **kwargs)
-    except ValueError as error:
-        if args or kwargs.get("dtype") is not None or "inhomogeneous" not in str(error):
-            raise
-        return original(value, dtype=object)
-
-
-def _print_all(original: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Takes threshold=np.nan for an array of any size, as numpy did before 1.14."""
-    if _is_nan(kwargs.get("threshold")):
-        kwargs["threshold"] = sys.maxsize
-    if original.__name__ != "array2string" and len(args) > 1 and _is_nan(args[1]):
-        args = (args[0], sys.maxsize, *args[2:])
-    return original(*args, **kwargs)
-
-
-def _is_nan(value: Any) -> bool:
-    # Scripts also write threshold="nan": Python 2 found every text greater than a number.
-    return isinstance(value, str) or (isinstance(value, float) and math.isnan(value))
-
-
-def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> np.ndarray:
-    """`np.isin`, on flat arrays."""
-    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
-
-
-def asfarray(a: Any, dtype: Any = np.float64) -> np.ndarray:
-    """Returns an array of floats."""
-    return np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64)
-
-
-def msort(a: Any) -> np.ndarray:
-    """Returns a copy that is sorted along the first axis."""
-    return np.sort(a, axis=0)
-
-
-def _restore_pandas(pandas: types.ModuleType) -> None:
-    """Sets the methods and names that pandas has removed since 0.23."""
-    frame, series = pandas.DataFrame, pandas.Series
-    for kind in (frame, series):
-        _set(kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
-        _set(kind, "iteritems", lambda self: self.items())
-        _set(kind, "append", lambda self, other, ignore_index=False, **_: _append(pandas, self, other, ignore_index))
-    _set(frame, "get_value", lambda self, index, column: self.at[index, column])
-    _set(series, "get_value", lambda self, label: self.at[label])
-    _set(pandas, "np", np)
-    _wrap("read_csv", _read_csv, pandas)
-
-
-def _append(pandas: types.ModuleType, first: Any, other: Any, ignore_index: bool) -> Any:
-    others = list(other) if isinstance(other, (list, tuple)) else [other]
-    if isinstance(first, pandas.DataFrame):  # a Series or a dictionary is one more row
-        others = [item if isinstance(item, pandas.DataFrame) else pandas.DataFrame([item]) for item in others]
-    return pandas.concat([first, *others], ignore_index=ignore_index)
-
-
-def _read_csv(original: Callable, *args: Any, **kwargs: Any) -> Any:
-    is_error, is_warning = kwargs.pop("error_bad_lines", None), kwargs.pop("warn_bad_lines", True)
-    if is_error is not None and "on_bad_lines" not in kwargs:
-        kwargs["on_bad_lines"] = "error" if is_error else "warn" if is_warning else "skip"
-    if kwargs.pop("delim_whitespace", False):
-        kwargs["sep"] = r"\s+"
-    for name in ("squeeze", "mangle_dupe_cols", "tupleize_cols"):
-        if not kwargs.get(name):
-            kwargs.pop(name, None)
-    return original(*args, **kwargs)
 
 
 def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:

@@ -316,7 +316,7 @@ NUMPY = {
     "str0": "numpy:str_", "bytes0": "numpy:bytes_", "void0": "numpy:void", "singlecomplex": "numpy:complex64",
     "cfloat": "numpy:complex128", "longfloat": "numpy:longdouble", "clongfloat": "numpy:clongdouble",
     "longcomplex": "numpy:clongdouble",
-    **{name: _OURS + "installation:" + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
+    **{name: _OURS + "arrays:" + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
     **{name: "numpy.exceptions:" + name for name in (
         "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
 }
