@@ -46,7 +46,7 @@ _OTHER_UNITS = {
     "models": (("models", "data", "ps_train/parts/readers", "ps_train/parts/tables"),
                ("tests/cluster/models", "tests/cluster/data")),
     "soak": ([f"tests/{name}.py" for name in (
-        "soak", "soak_machines", "soak_ranges", "history", "history_files", "plugins/recorded")],
+        "soak", "soak_machines", "soak_publish", "soak_ranges", "history", "history_files", "plugins/recorded")],
         ("tests/system/test_soak.py", "tests/cluster/test_history.py")),
 }
 

@@ -33,7 +33,8 @@ def names_text() -> str:
         "### Without a stand-in", "Other names of `tf.contrib` have none either.",
         _table("name", "what to do", ((f"`{name}`", hint) for name, hint in sorted(tables.TABLES.advice.items())
                                       if name != "tf.contrib")),
-        "### Inside TensorFlow", _table("name", "today", _rows({**moved, **tables.PACKAGES})),
+        "### Inside TensorFlow", _table("name", "today", _rows(
+            {**moved, **{name: today for name, today in tables.PACKAGES.items() if not name.startswith("tf_keras")}})),
         "### numpy", _table("name", "today", _rows({f"np.{name}": today for name, today in tables.NUMPY.items()})),
     ]
     return "\n\n".join(parts)

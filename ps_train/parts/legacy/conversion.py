@@ -56,17 +56,22 @@ class Conversion:
         """Returns whether anything changes."""
         return self.is_python2 or bool(self.mapped)
 
-    def compile(self, path: str) -> types.CodeType:
+    def compile(self, path: str, *, is_in_package: bool = False) -> types.CodeType:
         """Returns the code of a file.
+
+        Args:
+          is_in_package: whether it is a module of a package, so that Python 2 looked for its imports there first.
 
         Raises:
           SyntaxError: the code is wrong, in Python 3 and in Python 2.
           ConfigError: the conversion needs a package.
         """
         text = decode_source(pathlib.Path(path).read_bytes())
-        tree = ast.parse(as_python3(text, path) if self.is_python2 else text, path)
-        if self.is_python2 and not _TRUE_DIVISION.search(text):
-            tree = ast.fix_missing_locations(_Divisions().visit(tree))
+        tree = ast.parse(as_python3(text, path, is_in_package=is_in_package) if self.is_python2 else text, path)
+        if self.is_python2:
+            tree = _OpenModes().visit(tree)
+            if not _TRUE_DIVISION.search(text):
+                tree = ast.fix_missing_locations(_Divisions().visit(tree))
         if self.mapped:
             tree = _Paths(self.mapped).visit(tree)
         return compile(tree, path, "exec", dont_inherit=True)
@@ -121,7 +126,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> types.CodeType:
         """Returns the changed code; neither reads nor writes the .pyc file, which has the code of the original."""
-        return self._conversion.compile(self.path)
+        is_in_package = "." in fullname or self.is_package(fullname)
+        return self._conversion.compile(self.path, is_in_package=is_in_package)
 
 
 _TAB = 8  # columns between Python 2's tab stops
@@ -141,8 +147,11 @@ def decode_source(source: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def as_python3(text: str, path: str) -> str:
+def as_python3(text: str, path: str, *, is_in_package: bool = False) -> str:
     """Returns the text of a Python 2 file in Python 3, line by line.
+
+    Args:
+      is_in_package: see `Conversion.compile`.
 
     Raises:
       ConfigError: fissix is needed, and not installed.
@@ -155,7 +164,8 @@ def as_python3(text: str, path: str) -> str:
             return expanded
         raise ConfigError("package_missing", f"--python2: {path} needs fissix, which is not installed: "
                           "pip install 'ps_train[python2]'")
-    return _refactored(expanded, path) or expanded
+    # fissix takes a file for a part of a package if there is an __init__.py beside it; there is none below a file.
+    return _refactored(expanded, path if is_in_package else f"{path}/{pathlib.Path(path).name}") or expanded
 
 
 def expand_tabs(text: str) -> str:
@@ -193,6 +203,19 @@ def _tool(has_print_function: bool) -> Any:
     logging.getLogger("RefactoringTool").setLevel(logging.ERROR)
     fixers = refactor.get_fixers_from_package("fissix.fixes")
     return refactor.RefactoringTool(fixers, {"print_function": has_print_function})
+
+
+class _OpenModes(ast.NodeTransformer):
+    """Leaves the "U" out of open(path, "rU"): Python 3 reads all kinds of line ends in any case, and refuses it."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            modes = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+            for mode in modes:
+                if isinstance(mode, ast.Constant) and isinstance(mode.value, str):
+                    mode.value = mode.value.replace("U", "") or "r"
+        return node
 
 
 _TRUE_DIVISION = re.compile(r"^\s*from\s+__future__\s+import\b[^#\n]*(\([^)]*)?\bdivision\b", re.MULTILINE)

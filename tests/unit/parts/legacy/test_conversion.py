@@ -122,6 +122,34 @@ def test_local_modules_are_converted_too_and_no_code_of_theirs_is_kept(tmp_path,
     assert list(tmp_path.rglob("*.pyc")) == []
 
 
+@needs_fissix
+def test_an_init_file_beside_a_script_makes_no_package_of_it(tmp_path, monkeypatch):
+    """Its imports, and those of modules beside it, stay absolute; those of a module in a package are Python 2's."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text in (("__init__.py", ""), ("beside_1.py", "import beside_2\nz = beside_2.z\n"),
+                       ("beside_2.py", "z = 5\n"), ("inner/__init__.py", ""), ("inner/first.py", "import second\n"),
+                       ("inner/second.py", "")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    finders, modules = list(sys.meta_path), set(sys.modules)
+    Conversion(True, ()).install()
+    try:
+        assert values_of("import beside_1\nfrom inner import first\nz = beside_1.z\n", tmp_path)["z"] == 5
+        assert sys.modules["inner.first"].second is sys.modules["inner.second"]
+    finally:
+        sys.meta_path[:] = finders
+        for name in set(sys.modules) - modules:
+            del sys.modules[name]
+
+
+def test_universal_newlines_are_those_of_python_3(tmp_path):
+    """open(path, "rU") raises in Python 3.11."""
+    (tmp_path / "lines").write_bytes(b"a\r\nb\r")
+    text = f"path = {str(tmp_path / 'lines')!r}\na = open(path, 'rU').read()\nb = open(path, mode='U').read()\n"
+    values = values_of(text, tmp_path)
+    assert values["a"] == values["b"] == "a\nb\n"
+
+
 def test_what_pip_has_put_into_a_folder_is_left_alone(tmp_path, monkeypatch):
     """`pip install --target` writes a .dist-info beside the modules; so are ps_train's own packages in a checkout."""
     monkeypatch.syspath_prepend(str(tmp_path))
