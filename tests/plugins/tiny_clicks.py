@@ -7,7 +7,8 @@ import ps_train
 from models import deepfm
 
 DEFAULT_PARAMS = {"num_examples": 2000, "num_eval": 997, "num_ids": 40, "fields": 4, "model_dim": 3, "extra": "",
-                  "eval_batch": 50, "kind": "sum", "is_dynamic": False, "weight": "", "group_field": -1}
+                  "eval_batch": 50, "kind": "sum", "is_dynamic": False, "dtype": "float32", "weight": "",
+                  "group_field": -1}
 
 
 def examples(num, num_ids, fields, seed, kind="sum"):

@@ -5,7 +5,7 @@
 Start with `tables.py`, which has what a model_fn calls.
 
     tables       `embedding_table` and its lookups; `get_embedding_variable`, the same with DeepRec's arguments
-    rules        what a model says about a table; how a row is updated
+    rules        what a model says about a table; how a row is stored and updated
     registry     the tables and lookups of a graph, and the names of their ids in messages
     connection   one transfer each way per ps for all lookups of a step; stops it at ids that cannot be in their table
     copies       a worker's copies of rows in a round of local steps
@@ -13,7 +13,6 @@ Start with `tables.py`, which has what a model_fn calls.
 
 The rows of a table on one ps:
 
-    row_format   the value of a row in float32 or bfloat16, and its slots, side by side
     store        finds, reads, updates, drops, saves and loads rows
     index        finds the row number of an id, makes new rows; operations on single rows
     hashing      which ps has the row of an id, keys of hash tables, first values

@@ -1,7 +1,7 @@
 """The rows of one table on one ps, and the operations by which a step reads and updates them.
 
     variable      shape               contents
-    rows          [capacity, ...]     value and slots of a row, side by side (row_format.py); uninitialised memory
+    rows          [capacity, ...]     value and slots of a row, side by side (rules.RowFormat); uninitialised memory
                                       until a row is made
     marks         [capacity] int32    the number of the update that last touched a row; in a fixed table 0 for none
     counts        [10] int64          see index.COUNTS

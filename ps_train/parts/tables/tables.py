@@ -24,8 +24,7 @@ from ps_train.errors import UserCodeError
 from ps_train.parts.tables import connection, part
 from ps_train.parts.tables.hashing import CONSTANT, TRUNCATED_NORMAL, UNIFORM, Initial
 from ps_train.parts.tables.registry import Registry
-from ps_train.parts.tables.row_format import BFLOAT16, FLOAT32
-from ps_train.parts.tables.rules import RULES, RowRule, TableSpec
+from ps_train.parts.tables.rules import BFLOAT16, FLOAT32, RULES, RowRule, TableSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-/]*")
 _COMBINERS = ("sum", "mean", "sqrtn")

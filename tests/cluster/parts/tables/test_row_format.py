@@ -9,7 +9,7 @@ import pytest
 
 import ps_train
 from ps_train.parts.tables import contents, hashing, rules
-from ps_train.parts.tables.row_format import BFLOAT16, RowFormat
+from ps_train.parts.tables.rules import BFLOAT16, RowFormat
 from ps_train.updates.update import Period
 from tests.cluster.parts.tables import test_update_modes
 from tests.cluster.parts.tables.sharded import ShardedTable
