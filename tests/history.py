@@ -264,7 +264,9 @@ def _lost(history: History, segments: Sequence[_Segment], promise: Promise) -> I
         due = {number: taken.step for number, taken in history.taken.items() if taken.step is not None
                and generations.get(number) in segment.generations and (number in on_all or not promise.may_drop)}
         for name in segment.saved:
-            saved, step = history.saved[name], _step_of(name)
+            # A gradient that is dropped may reach the rows during a save of the step at which its run ends; `_behind`
+            # finds one that is not dropped.
+            saved, step = history.saved[name], _step_of(name) - int(promise.has_async_rows)
             yield from (f"{name} has lost {number}, whose run ended at step {due[number]}"
                         for number in due if due[number] <= step and not has(saved, number))
             if segment.origin:

@@ -181,6 +181,15 @@ def test_async_rows_have_each_gradient_of_a_run_that_succeeded():
     assert "c-9 has 3 in a variable, and not in dynamic" in find_violations(behind, promise)
 
 
+def test_async_rows_of_a_dropped_gradient_may_come_during_the_save_of_their_step():
+    """A run that has ended at an earlier step is in it."""
+    promise = Promise(num_workers=2, has_shares=True, may_drop=True, has_async_rows=True)
+    history = _synchronous(1)._replace(saved={"c-9": _saved(range(3), 0.5)})
+    lost = [history._replace(taken={**history.taken, 3: history.taken[3]._replace(step=step)}) for step in (9, 8)]
+    texts = [[text for text in find_violations(each, promise) if "has lost" in text] for each in lost]
+    assert texts == [[], ["c-9 has lost 3, whose run ended at step 8"]]
+
+
 def test_without_a_fault_all_ps_apply_the_same_together():
     """Of an update that one ps applies in two parts, both parts are found."""
     apart = _synchronous(1)
