@@ -23,7 +23,7 @@ NAMES = tuple(_PLACES)
 
 # The flags that `ps_train --help` names: those that nearly every training gives.
 _COMMON = ("job_name", "task_index", "ps_hosts", "worker_hosts", "train_dir", "model", "dataset", "data_dir",
-           "train_steps", "batch_size")
+           "train_steps")
 _WIDTH = 80  # of a terminal
 _TITLE = "Parameter-server training for TensorFlow 1 graph code, one process per task."
 _SCREEN = """\
