@@ -123,7 +123,10 @@ def add_input(make_input: Callable[[], ServingInput], path: str | None) -> Servi
     Args:
       path: of the checkpoint, which has the names of the variables; None only checks the model.
     """
-    taken = set() if path is None else _names_and_scopes(_variable_names(path))
+    taken: set[str] = set()
+    if path is not None:
+        with checkpoints.reading(path):
+            taken = _names_and_scopes(tf.train.load_checkpoint(path).get_variable_to_shape_map())
     with tf.Graph().as_default() as scratch:
         make_input()
     names = _names_and_scopes(operation.name for operation in scratch.get_operations())
@@ -137,11 +140,6 @@ def add_input(make_input: Callable[[], ServingInput], path: str | None) -> Servi
         with tf.name_scope(INPUT_SCOPE):
             pass
     return serving_input
-
-
-def _variable_names(path: str) -> Iterable[str]:
-    with checkpoints.reading(path):
-        return tf.train.load_checkpoint(path).get_variable_to_shape_map()
 
 
 def _names_and_scopes(names: Iterable[str]) -> set[str]:
@@ -310,8 +308,7 @@ def export_model(
 
 
 def check_exportable(
-    model: Model, model_params: Mapping[str, Any], make_input: MakeInput,
-    make_graph: Callable[..., ServedGraph] = ServedGraph,
+    model: Model, model_params: Mapping[str, Any], make_input: MakeInput, make_graph: Callable = ServedGraph,
 ) -> None:
     """Builds the graph of an export, to find the faults of a plug-in before training.
 

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.parts.legacy.deeprec.layout import Slot
-from ps_train.parts.legacy.names.optimizers import LazyAdamOptimizer
+from ps_train.parts.legacy.names.optimizers import LazyAdamOptimizer, apply_adam
 from ps_train.parts.tables.rules import Adagrad, Adam, Ftrl, Momentum, RowRule, Sgd
 
 
@@ -47,17 +47,7 @@ class AdamAsyncOptimizer(LazyAdamOptimizer):
         return self._resource_apply_dense(grad, var)
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
-        settings = (tf.cast(value, var.dtype.base_dtype) for value in (
-            *self.powers(var), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t))
-        arguments = dict(zip(("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"), settings), grad=grad,
-                         use_locking=self._use_locking)
-        if hasattr(var, "handle"):
-            update = tf.raw_ops.ResourceApplyAdam(var=var.handle, m=m.handle, v=v.handle, **arguments)
-        else:
-            update = tf.raw_ops.ApplyAdam(
-                var=var._ref(), m=m._ref(), v=v._ref(), **arguments).op  # noqa: SLF001 (as tf.train's)
-        return self._then_raise_powers(update, var)
+        return self._then_raise_powers(apply_adam(self, grad, var, powers=self.powers(var)), var)
 
     def _apply_rows(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
         return self._then_raise_powers(super()._apply_rows(grad, var, indices), var)

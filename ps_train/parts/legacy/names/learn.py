@@ -107,12 +107,14 @@ def _with_labels(model_fn: Callable) -> Callable:
     It returned (predictions, loss, train_op), or ModelFnOps.
     """
     names = list(inspect.signature(model_fn).parameters)
-    others = [name for name in names if name not in ("features", "labels")] if "labels" in names else names[2:]
+    others = ["mode", *(name for name in ("params", "config") if name in names)]
 
-    def call(features: Any, labels: Any, mode: str, params: Any = None, config: Any = None) -> Any:
-        known = {"mode": mode, "params": params, "config": config}
-        result = model_fn(features, labels, **{name: known[name] for name in others if name in known})
+    def call(features: Any, labels: Any, mode: str, **known: Any) -> Any:
+        result = model_fn(features, labels, **({"mode": mode} if "mode" in names else {}), **known)
         return model_fn_ops(mode, *result) if type(result) is tuple else result
+    # By it the Estimator knows what to pass; without params, it would warn of that argument.
+    call.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("features", "labels", *others)])
     return call
 
 

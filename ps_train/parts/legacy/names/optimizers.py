@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -41,6 +42,22 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
             tf.scatter_sub(var, indices, rate * new_m / (tf.sqrt(new_v) + epsilon), use_locking=self._use_locking))
 
 
+def apply_adam(
+    optimizer: tf.train.AdamOptimizer, grad: tf.Tensor, var: tf.Variable, *, powers: Sequence[Any],
+    use_nesterov: bool = False,
+) -> tf.Operation:
+    """Returns the operation that updates a variable by a dense gradient, with these powers of beta1 and beta2."""
+    m, v = optimizer.get_slot(var, "m"), optimizer.get_slot(var, "v")
+    settings = (tf.cast(value, var.dtype.base_dtype) for value in (
+        *powers, optimizer._lr_t, optimizer._beta1_t, optimizer._beta2_t, optimizer._epsilon_t))  # noqa: SLF001
+    arguments = dict(zip(("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"), settings), grad=grad,
+                     use_locking=optimizer._use_locking, use_nesterov=use_nesterov)  # noqa: SLF001
+    if hasattr(var, "handle"):
+        return tf.raw_ops.ResourceApplyAdam(var=var.handle, m=m.handle, v=v.handle, **arguments)
+    return tf.raw_ops.ApplyAdam(
+        var=var._ref(), m=m._ref(), v=v._ref(), **arguments).op  # noqa: SLF001 (as the optimizers of tf.train)
+
+
 class NadamOptimizer(tf.train.AdamOptimizer):
     """Adam with Nesterov's momentum, for dense gradients (http://cs229.stanford.edu/proj2015/054_report.pdf)."""
 
@@ -48,15 +65,7 @@ class NadamOptimizer(tf.train.AdamOptimizer):
         return self._resource_apply_dense(grad, var)
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
-        settings = (tf.cast(value, var.dtype.base_dtype) for value in (
-            *self._get_beta_accumulators(), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t))
-        arguments = dict(zip(("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"), settings), grad=grad,
-                         use_locking=self._use_locking, use_nesterov=True)
-        if hasattr(var, "handle"):
-            return tf.raw_ops.ResourceApplyAdam(var=var.handle, m=m.handle, v=v.handle, **arguments)
-        return tf.raw_ops.ApplyAdam(
-            var=var._ref(), m=m._ref(), v=v._ref(), **arguments).op  # noqa: SLF001 (as the optimizers of tf.train)
+        return apply_adam(self, grad, var, powers=self._get_beta_accumulators(), use_nesterov=True)
 
 
 class _WeightDecay:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import inspect
 import json
 import math
 import os
@@ -549,8 +550,8 @@ def test_models_of_one_layer():
 
 
 def test_an_estimator_of_contrib_learn_takes_a_tuple_of_its_model(tmp_path):
-    """Its model_fn returned (predictions, loss, train_op), and called the labels as it liked."""
-    def model_fn(features, targets, mode):
+    """Its model_fn returned (predictions, loss, train_op), called the labels as it liked, and needed no mode."""
+    def model_fn(features, targets):
         weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer)
         loss = tf.reduce_mean(tf.square(features * weight - targets))
         return {"value": features * weight}, loss, tf.contrib.layers.optimize_loss(
@@ -559,6 +560,8 @@ def test_an_estimator_of_contrib_learn_takes_a_tuple_of_its_model(tmp_path):
     estimator = tf.contrib.learn.Estimator(model_fn, str(tmp_path))
     estimator.fit(input_fn=lambda: (tf.constant([1.0, 2.0]), tf.constant([3.0, 6.0])), steps=30)
     assert estimator.get_variable_value("weight") == pytest.approx(3.0, abs=1e-3)
+    # With params among them, the Estimator would warn that it has none to pass.
+    assert list(inspect.signature(estimator._model_fn).parameters) == ["features", "labels", "mode"]
 
 
 def test_the_static_shape_of_a_transposed_convolution_is_its_output_shape(graph):
