@@ -19,7 +19,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import agreement, variables
 from ps_train.coordination.sessions import Connection, run_on_ps
-from ps_train.coordination.state import AdmissionView, Snapshot, State, new_claim
+from ps_train.coordination.state import AdmissionView, Finished, Snapshot, State, new_claim
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import clock, waits
 from ps_train.runtime.waits import Timeouts
@@ -126,8 +126,7 @@ class Blackboard:
         claim = variables.read("claims")[self._worker]
         is_own = tf.equal(self._claim, variables.ANY_CLAIM) | tf.equal(claim, self._claim)
         is_free = is_own | tf.equal(claim, 0)  # ps 0 has restarted, and this process has not claimed again
-        self._mark_finished = _write_if(is_free, lambda: variables.write_element("finished", self._worker, 1))
-        self._mark_unfinished = _write_if(is_free, lambda: variables.write_element("finished", self._worker, 0))
+        self._report = _write_if(is_free, lambda: variables.write_element("finished", self._worker, self._value))
         self._admit = _write_if(
             is_own, lambda: variables.write_element("admissions", self._worker, tf.identity(claim)))
         self._withdraw = _write_if(is_own, lambda: variables.write_element("admissions", self._worker, 0))
@@ -204,7 +203,7 @@ class Blackboard:
         state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness = self._run(self._read_snapshot)
         return Snapshot(
             state=State(int(state)), now_secs=float(now_secs), claims=claims, heartbeats=heartbeats, steps=steps,
-            local_steps=local_steps, finished=finished.astype(bool), staleness=staleness,
+            local_steps=local_steps, finished=finished, staleness=staleness,
             heartbeat_timeout_secs=self._heartbeat_timeout_secs)
 
     def is_prepared(self) -> bool:
@@ -339,7 +338,7 @@ class Blackboard:
 
     def claim(self, worker: int, claim: int) -> None:
         """Gives a worker's number to the process with this claim, even if another process had it before."""
-        self._run(self._mark_unfinished, {self._worker: worker, self._claim: variables.ANY_CLAIM})
+        self._run(self._report, {self._worker: worker, self._claim: variables.ANY_CLAIM, self._value: Finished.NO})
         self._run(self._write_claim, {self._worker: worker, self._claim: claim})
 
     def admit(self, worker: int) -> bool:
@@ -360,9 +359,9 @@ class Blackboard:
                   self._staleness: staleness}
         return bool(self._run(self._heartbeat, values))
 
-    def report_finished(self, worker: int, *, is_finished: bool = True) -> None:
-        """Records that a worker takes no more steps or, with is_finished=False, that it takes further ones."""
-        self._run(self._mark_finished if is_finished else self._mark_unfinished, self._of(worker))
+    def report_finished(self, worker: int, finished: Finished = Finished.ENDED) -> None:
+        """Records whether a worker takes steps."""
+        self._run(self._report, {**self._of(worker), self._value: finished})
 
     def _of(self, worker: int) -> dict[tf.Tensor, int]:
         return {self._worker: worker, self._claim: self.own_claim}

@@ -36,6 +36,14 @@ class State(enum.IntEnum):
     FAILED = 4  # the chief's own code failed: training cannot continue
 
 
+class Finished(enum.IntEnum):
+    """Whether a worker has finished: no other worker waits for the steps of one that has."""
+
+    NO = 0
+    ENDED = 1  # it takes no more steps
+    PAUSES = 2  # it takes none until there is new data
+
+
 class Snapshot(NamedTuple):
     """The values on ps 0 at one moment.
 
@@ -46,7 +54,7 @@ class Snapshot(NamedTuple):
       heartbeats: float64 [MAX_WORKERS], ps 0's clock at each worker's last heartbeat.
       steps: int64 [MAX_WORKERS], the global step that each worker has seen.
       local_steps: int64 [MAX_WORKERS], the steps that each worker has taken in this training, restarts included.
-      finished: bool [MAX_WORKERS], whether the worker will take no more steps.
+      finished: int64 [MAX_WORKERS], a `Finished` of each worker.
       heartbeat_timeout_secs: a worker without a heartbeat for this long is dead.
       staleness: float64 [MAX_WORKERS], of the updates of each worker's process, in the mean; None if it was not read.
     """

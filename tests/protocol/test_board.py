@@ -14,7 +14,7 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, sessions, variables
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.state import State
+from ps_train.coordination.state import Finished, State
 from ps_train.errors import BlackboardError
 from tests import clusters
 from tests.errors import raises
@@ -205,7 +205,7 @@ def test_who_has_finished_and_left_is_not_waited_for_again(boards):
         boards.chief.claim(worker, 7)
         boards.chief.report_finished(worker)
     boards.chief.leave(1)
-    boards.chief.report_finished(last, is_finished=False)
+    boards.chief.report_finished(last, Finished.NO)
     assert list(np.flatnonzero(boards.client.snapshot().finished)) == [0, 1]
     boards.chief.start_run()
     assert list(np.flatnonzero(boards.client.snapshot().finished)) == [1]

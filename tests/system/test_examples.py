@@ -99,7 +99,7 @@ FEATURES = {  # script -> what its last line says; GOOD is an accuracy
     "best_and_early_stop": r"step \d+, accuracy GOOD: early stopping: accuracy was best with .*",
     "export": r"step 100, probabilities of eight points: \[(0\.\d+,? ?){8}\]",
     "warm_start": r"step 1, accuracy GOOD: the global step reached train_steps",
-    "callbacks": r"step \d+, accuracy GOOD: the loss was 0\.4\d at step \d+",
+    "callbacks": r"step \d+, accuracy GOOD: the loss was 0\.(4\d|50) at step \d+",
     "restart": r"step 100, accuracy GOOD: the global step reached train_steps",
 }
 

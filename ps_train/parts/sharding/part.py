@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
-from ps_train.coordination.state import State
+from ps_train.coordination.state import Finished, State
 from ps_train.errors import BlackboardError, ChiefFailedError, StoppedError
 from ps_train.graph import batches
 from ps_train.part import Part
@@ -209,14 +209,14 @@ class RangeTrainer:
         if decision := self._decide():
             return decision.end
         # While it waits, no other worker waits for it: in an update, or because of the staleness bound.
-        self._board.report_finished(self._cluster.worker_number)
+        self._board.report_finished(self._cluster.worker_number, Finished.PAUSES)
         try:
             while (decision := self._decide()) is None:
                 self._wait_for_change()
         except StoppedError:
             return End.SIGNAL
         if decision.end is None:
-            self._board.report_finished(self._cluster.worker_number, is_finished=False)
+            self._board.report_finished(self._cluster.worker_number, Finished.NO)
         return decision.end
 
     def _decide(self) -> _Decision | None:

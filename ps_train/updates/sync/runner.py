@@ -20,7 +20,7 @@ from typing import Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
-from ps_train.coordination.state import NO_DATA, Snapshot, State
+from ps_train.coordination.state import NO_DATA, Finished, Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import clock, threads
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
@@ -37,7 +37,7 @@ class QuorumStatus(NamedTuple):
       missing: the workers that are dead or have not arrived, but may still come.
       finished: the workers that take no more steps.
       required: the number of gradients.
-      short_secs: for how long the workers that are here have been too few for the floor, 0 if they are enough.
+      short_secs: for how long the workers that are here have been too few for the floor, 0 if enough or all pause.
       is_hopeless: whether they will always be too few, because too many have finished.
     """
 
@@ -83,14 +83,15 @@ class Quorum:
         here = self._all & {chief_number, *snapshot.alive()}
         self._expected = self._expected - here if now_secs < self._expected_until_secs else frozenset()
         finished = frozenset(worker for worker in self._all if snapshot.finished[worker])
+        pausing = {worker for worker in finished if snapshot.finished[worker] == Finished.PAUSES}
         self._members = members = (here | self._expected) - finished
-        if self._enough_secs is None or self._num_gradients(here - finished) >= floor:
+        if self._enough_secs is None or self._num_gradients(here - finished or pausing) >= floor:
             self._enough_secs = now_secs
         return QuorumStatus(
             members=members, missing=self._all - members - finished, finished=finished,
             required=max(floor, self._num_gradients(members)),
             short_secs=now_secs - self._enough_secs,
-            is_hopeless=self._num_gradients(self._all - finished) < floor)
+            is_hopeless=self._num_gradients(self._all - finished or pausing) < floor)
 
     def _num_gradients(self, workers: Iterable[int]) -> int:
         """Returns how many gradients of an update these workers compute."""

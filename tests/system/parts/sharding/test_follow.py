@@ -89,6 +89,7 @@ def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_pr
     assert set(codes.values()) == {0}, f"{codes}\n{start_process.logs()}"
     counts = training.saved_counts()
     logs = "".join(start_process.log(name) for name in start_process.names)
+    assert "too few workers" not in logs, logs  # in 8 s without data, the workers only pause
     again = sum(10 * len(numbers.split(",")) if is_parquet else int(num_bytes)
                 for num_bytes, numbers in _AGAIN.findall(logs))
     missing = [line for line in range(NUM_LINES) if counts[line] < 1]

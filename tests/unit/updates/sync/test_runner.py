@@ -21,12 +21,12 @@ class Clock:
         return self.secs
 
 
-def _snapshot(heartbeats, claims=None, finished=()):
+def _snapshot(heartbeats, claims=None, finished=(), pausing=()):
     """Returns what ps 0 knows at second 100 by its clock."""
     claims = np.ones(len(heartbeats), np.int64) if claims is None else np.array(claims)
     zeros = np.zeros(len(heartbeats), np.int64)
     return Snapshot(State.RUNNING, 100.0, claims, np.array(heartbeats), zeros, zeros,
-                    np.array([number in finished for number in range(len(heartbeats))]), BEAT_TIMEOUT_SECS)
+                    np.array([number in finished or 2 * (number in pausing) for number in range(len(heartbeats))]), BEAT_TIMEOUT_SECS)
 
 
 def _quorum(replicas, floor, num_workers, **options):
@@ -103,3 +103,14 @@ def test_too_few_for_the_floor_is_timed_and_hopeless_only_where_they_are_finishe
         assert (status.short_secs, status.is_hopeless) == (short_secs, False)
     assert not _check(quorum, _snapshot([99, 0, 99], finished=[2])).is_hopeless
     assert _check(quorum, _snapshot([99, 99, 99], finished=[1, 2])).is_hopeless
+
+
+def test_workers_that_all_pause_may_do_so_for_ever():
+    """None of them waits for an update; new data may come. It is over once too few are left that may go on."""
+    clock = Clock()
+    quorum = _quorum(2, 1, 2, now=clock)
+    for clock.secs in (0, 1000):
+        for pausing, finished, is_hopeless in ([0, 1], [], False), ([0], [1], False), ([], [0, 1], True):
+            status = _check(quorum, _snapshot([99, 99], finished=finished, pausing=pausing))
+            assert status.is_hopeless == is_hopeless and (is_hopeless or not status.short_secs)
+    assert not _check(quorum, _snapshot([99, 0], pausing=[0])).is_hopeless  # the other is dead, and may come back
