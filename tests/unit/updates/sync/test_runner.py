@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.coordination.state import Snapshot, State
+from ps_train.coordination.state import Finished, Snapshot, State
 from ps_train.updates.sync.runner import Quorum
 from ps_train.updates.update import SyncSettings
 
@@ -25,8 +25,10 @@ def _snapshot(heartbeats, claims=None, finished=(), pausing=()):
     """Returns what ps 0 knows at second 100 by its clock."""
     claims = np.ones(len(heartbeats), np.int64) if claims is None else np.array(claims)
     zeros = np.zeros(len(heartbeats), np.int64)
-    return Snapshot(State.RUNNING, 100.0, claims, np.array(heartbeats), zeros, zeros,
-                    np.array([number in finished or 2 * (number in pausing) for number in range(len(heartbeats))]), BEAT_TIMEOUT_SECS)
+    reports = [Finished.ENDED if number in finished else Finished.PAUSES if number in pausing else Finished.NO
+               for number in range(len(heartbeats))]
+    return Snapshot(State.RUNNING, 100.0, claims, np.array(heartbeats), zeros, zeros, np.array(reports),
+                    BEAT_TIMEOUT_SECS)
 
 
 def _quorum(replicas, floor, num_workers, **options):
