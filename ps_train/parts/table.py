@@ -88,6 +88,7 @@ TABLE = (
     # A part whose `before_server` may refuse stands before this one, which notes the start in the journal.
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),
+    PartRow("compare", verbs=("compare",)),
     # After control, whose note of the start it need not count; around profile, as a profiled step is a step.
     PartRow("health", flags="HealthFlags", part="HealthPart", is_in_ps=True),
     # Innermost: what the others do around a step is not part of the step.
@@ -108,11 +109,10 @@ TABLE = (
     PartRow("doctor", verbs=("doctor",)),
     PartRow("tune", verbs=("tune",)),
     PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),
-    PartRow(
-        "legacy", has_board=True, for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",), names={
-            "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server",
-            "Supervisor": "classic.sessions", "SyncReplicasOptimizer": "classic.sync_replicas",
-            "replica_device_setter": "classic.server"}),
+    PartRow("legacy", has_board=True, for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",),
+            names={"MonitoredTrainingSession": "classic.sessions", "Server": "classic.server",
+                   "Supervisor": "classic.sessions", "SyncReplicasOptimizer": "classic.sync_replicas",
+                   "replica_device_setter": "classic.server"}),
 )
 
 

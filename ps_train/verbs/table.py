@@ -30,7 +30,6 @@ _SCREEN = """\
 {title}
 Usage: ps_train [VERB] [--flag=value ...]     (the default verb is train)
 {verbs}
-
 Common flags:
 {flags}
 

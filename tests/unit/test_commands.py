@@ -11,6 +11,8 @@ import pytest
 from ps_train import __main__ as command_line
 from ps_train.config import fields, launch, task
 from ps_train.parts import table
+from ps_train.parts.compare import verb as compare_verb
+from ps_train.parts.compare.flags import parse_compare
 from ps_train.parts.config_file.verb import effective_lines
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.doctor import verb as doctor_flags
@@ -75,6 +77,7 @@ PARSERS = {
     **{verb: lambda argv, verb=verb: control_flags.parse_control(name_train_dir(argv, control_flags.ControlConfig),
                                                                  verb)
        for verb in ("save", "stop", "resume")},
+    "compare": lambda argv: parse_compare(compare_verb.split_places(argv)[2]),
     "rows": lambda argv: rows_flags.parse_rows(rows_flags.split_words(argv).flags),
     "publish": lambda argv: publish_flags.parse_publish(name_train_dir(argv, publish_flags.PublishConfig)),
     "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor, "tune": tune_flags.parse_tune,

@@ -33,7 +33,9 @@ class Point(NamedTuple):
     value: float
 
 
-def read_series(folder: str, run_at: Callable[[float], int] = lambda time: 0) -> Mapping[str, list[Point]]:
+def read_series(
+    folder: str, run_at: Callable[[float], int] = lambda time: 0, max_points: int | None = _MOST_POINTS
+) -> Mapping[str, list[Point]]:
     """Returns tag -> points, in the order of steps within each run; of a histogram, the mean.
 
     Steps that were repeated after a restored checkpoint count once, as they were taken last. A file without an end,
@@ -41,6 +43,7 @@ def read_series(folder: str, run_at: Callable[[float], int] = lambda time: 0) ->
 
     Args:
       run_at: returns the number of the run that had begun at a time.
+      max_points: about the most points of a tag; None for all.
     """
     series: dict[str, list[Point]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key=_begin):
@@ -52,12 +55,12 @@ def read_series(folder: str, run_at: Callable[[float], int] = lambda time: 0) ->
             for value in event.summary.value:
                 if (number := _number(value)) is not None:
                     series.setdefault(value.tag, []).append(Point(event.wall_time, event.step, number))
-    return {tag: thinned(points) for tag, points in series.items() if points}
+    return {tag: thinned(points, max_points or len(points)) for tag, points in series.items() if points}
 
 
-def thinned(points: list) -> list:
-    """Returns about _MOST_POINTS of the points at most, with the first and the last one."""
-    stride = -(-len(points) // _MOST_POINTS)
+def thinned(points: list, max_points: int = _MOST_POINTS) -> list:
+    """Returns about `max_points` of the points at most, with the first and the last one."""
+    stride = -(-len(points) // max_points)
     return points if stride <= 1 else [*points[:-1:stride], points[-1]]
 
 

@@ -262,10 +262,15 @@ def _map_dataset(original: Callable, dataset: tf1.data.Dataset, map_func: Any, n
     return mapped.prefetch(output_buffer_size) if output_buffer_size else mapped
 
 
+@functools.cache  # TensorFlow asks for the dtype of every tensor
+def _is_of_pandas(kind: type) -> bool:
+    return any(base.__name__ == "ExtensionDtype" for base in kind.__mro__)
+
+
 def _as_dtype(original: Callable, type_value: Any) -> Any:
     """Takes the dtype of a pandas column of strings or categories, or of numbers with gaps, too."""
     # pandas_input_fn and numpy_input_fn ask for the dtype of each array that they will feed.
-    if any(base.__name__ == "ExtensionDtype" for base in type(type_value).__mro__):
+    if _is_of_pandas(type(type_value)):
         if hasattr(type_value, "categories"):
             return _as_dtype(original, type_value.categories.dtype)
         if type_value.type is str:

@@ -1,0 +1,94 @@
+"""The loss of each step of a training.
+
+    a folder with event files    the scalar with the tag
+    a file that ends with .csv   a column `step` and one with the tag, or `value`, as TensorBoard's download has it
+    any other file               a log: each line with a step and a loss
+
+A step that occurs several times, as in the log of several workers, counts with the mean of its losses.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import statistics
+from collections.abc import Iterable, Iterator
+
+from ps_train.errors import DataError
+from ps_train.parts.compare.flags import CompareConfig, parse_pattern
+
+_NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))"""
+# Each may come first: "loss = 0.49, step = 171", "step 100 of 200  loss 0.457", {"step": 100, "loss": 0.457}.
+_STEP = re.compile(r"\b(?:global[_ ]?)?steps?" + _NUMBER.format(name="step"), re.IGNORECASE)
+_LOSS = re.compile(r"\bloss" + _NUMBER.format(name="loss"), re.IGNORECASE)
+
+
+def read_losses(place: str, config: CompareConfig) -> dict[int, float]:
+    """Returns step -> loss, in the order of steps.
+
+    Raises:
+      DataError: the place cannot be read, or has no losses.
+    """
+    try:
+        if os.path.isdir(place):
+            found = _of_event_files(place, config.tag)
+        elif place.lower().endswith(".csv"):
+            found = _of_csv(place, config.tag)
+        else:
+            found = _of_log(place, config.pattern)
+        by_step: dict[int, list[float]] = {}
+        for step, loss in found:
+            by_step.setdefault(step, []).append(loss)
+    except OSError as error:
+        raise DataError("input_file_unreadable", f"cannot read {place}: {error.strerror}") from None
+    if not by_step:
+        raise DataError("no_losses", f"{place}: no line has a step and a loss; give --pattern, such as "
+                        r"--pattern='After (?P<step>\d+) steps, cost (?P<loss>\S+)'")
+    return {step: statistics.fmean(losses) for step, losses in sorted(by_step.items())}
+
+
+def _of_event_files(folder: str, tag: str) -> Iterator[tuple[int, float]]:
+    from ps_train.parts.report import curves  # noqa: PLC0415 (TensorFlow, which a log does not need)
+
+    series = curves.read_series(folder, max_points=None)
+    if not series:
+        raise DataError("no_losses", f"{folder}: no event file with values, events.out.tfevents.*; give the folder "
+                        "that TensorBoard would read")
+    for point in series[_chosen(tag, series, folder)]:
+        yield point.step, point.value
+
+
+def _chosen(tag: str, names: Iterable[str], place: str) -> str:
+    """Returns the tag, or the one that is the loss if none is given."""
+    losses = [name for name in names if name.lower().endswith("loss")]
+    found = [name for name in names if name == (tag or "loss")] or ([] if tag else losses)
+    if len(found) != 1:
+        got = f"no {tag!r}" if tag else f"{len(losses)} tags that end with 'loss'"
+        raise DataError("no_losses", f"{place}: got {got}; allowed for --tag: {', '.join(sorted(names))}")
+    return found[0]
+
+
+def _of_csv(path: str, tag: str) -> Iterator[tuple[int, float]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file)
+        columns = {name.strip().lower(): name for name in rows.fieldnames or ()}
+        if "step" not in columns:
+            raise DataError("csv_header_missing", f"{path}, line 1: got {', '.join(columns) or 'nothing'}; it must "
+                            "name the columns, one of them `step`")
+        column = columns["value"] if "value" in columns and not tag else _chosen(tag, columns.values(), path)
+        for row in rows:
+            try:
+                yield int(row[columns["step"]]), float(row[column])
+            except (TypeError, ValueError):
+                raise DataError("bad_line", f"{path}, line {rows.line_num}: got {row[columns['step']]!r} and "
+                                f"{row[column]!r}; expected a step and a number") from None
+
+
+def _of_log(path: str, pattern: str) -> Iterator[tuple[int, float]]:
+    searches = [compiled] * 2 if (compiled := parse_pattern("--pattern", pattern)) else [_STEP, _LOSS]
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            step, loss = (search.search(line) for search in searches)
+            if step and loss:
+                yield int(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))

@@ -1,0 +1,75 @@
+"""The loss of each step, from event files, CSV files and logs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_train.parts.compare.flags import CompareConfig
+from ps_train.parts.compare.losses import read_losses
+from tests.errors import raises
+from tests.unit.parts.report.test_curves import scalar, write
+
+
+@pytest.mark.parametrize(("line", "step", "loss"), [
+    ("INFO:tensorflow:loss = 0.48924983, step = 171 (72.525 sec)", 171, 0.48924983),
+    ("worker:0 | INFO:tensorflow:loss = 15.13, steps = 1", 1, 15.13),
+    ("12:00:01 step 1,200 of 9,000  loss 4.57e-1  42.0 steps/s", 1200, 0.457),
+    ('{"step": 300, "message": "step 300 of 400", "loss": 0.5}', 300, 0.5),
+    ("Step: 7, Training loss: -.5", 7, -0.5),
+    ("global_step=9 loss=inf", 9, float("inf")),
+])
+def test_a_line_of_a_log_has_a_step_and_a_loss(tmp_path, line, step, loss):
+    """As Estimators, hooks, ps_train and most scripts print them; all other lines are left out."""
+    path = tmp_path / "log"
+    path.write_text(f"INFO:tensorflow:global_step/sec: 5.8\nLoss for final step: 0.3\n{line}\n")
+    assert read_losses(str(path), CompareConfig()) == {step: loss}
+
+
+def test_a_pattern_reads_any_other_line(tmp_path):
+    """It replaces the search for both words; a step that comes twice has the mean."""
+    path = tmp_path / "log"
+    path.write_text("After 20 updates: cost 2.0\nAfter 10 updates: cost 4.0\nAfter 20 updates: cost 3.0\n")
+    config = CompareConfig(pattern=r"After (?P<step>\d+) updates: cost (?P<loss>\S+)")
+    assert list(read_losses(str(path), config).items()) == [(10, 4.0), (20, 2.5)]
+    with raises("no_losses"):
+        read_losses(str(path), CompareConfig())
+
+
+@pytest.mark.parametrize(("text", "tag", "losses"), [
+    ("Wall time,Step,Value\n1.5,0,0.75\n2.5,10,0.5\n", "", {0: 0.75, 10: 0.5}),
+    ("step,auc,Train_loss\n5,0.9,0.25\n", "", {5: 0.25}),
+    ("step,auc,loss\n5,0.9,0.25\n", "auc", {5: 0.9}),
+])
+def test_a_csv_file_has_columns(tmp_path, text, tag, losses):
+    """The download of TensorBoard, or a file with a column for the loss."""
+    path = tmp_path / "losses.csv"
+    path.write_text(text)
+    assert read_losses(str(path), CompareConfig(tag=tag)) == losses
+
+
+@pytest.mark.parametrize(("text", "code"), [
+    ("", "csv_header_missing"), ("time,loss\n1,2\n", "csv_header_missing"), ("step,auc\n1,2\n", "no_losses"),
+    ("step,a_loss,b_loss\n1,2,3\n", "no_losses"), ("step,loss\n", "no_losses"), ("step,loss\n1,2\n2,x\n", "bad_line"),
+    ("step,loss\n1\n", "bad_line"),
+])
+def test_a_csv_file_of_another_form_is_refused(tmp_path, text, code):
+    """Nothing is guessed from a column that may be another one."""
+    path = tmp_path / "losses.csv"
+    path.write_text(text)
+    with raises(code):
+        read_losses(str(path), CompareConfig())
+
+
+def test_every_point_of_event_files_counts(tmp_path):
+    """A report would thin them; the tag may have a name scope."""
+    write(tmp_path, 1, [scalar(step, step / 2, "head/loss") for step in range(2500)])
+    losses = read_losses(str(tmp_path), CompareConfig())
+    assert len(losses) == 2500 and losses[1001] == 500.5
+    with raises("no_losses"):
+        read_losses(str(tmp_path), CompareConfig(tag="accuracy"))
+
+
+def test_a_folder_without_event_files_is_refused(tmp_path):
+    """Rather than taken for a training without losses."""
+    with raises("no_losses"):
+        read_losses(str(tmp_path), CompareConfig())
