@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import sys
 import threading
@@ -19,7 +20,16 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
 from ps_train.parts.control import history
-from ps_train.parts.control.looking import Look, TrainingPlace, ask_one, ask_training, find_place, in_parallel, look
+from ps_train.parts.control.looking import (
+    Look,
+    TrainingPlace,
+    ask_one,
+    ask_training,
+    find_place,
+    in_parallel,
+    look,
+    look_at_folder,
+)
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import logs, waits
 from ps_train.storage import run_record
@@ -36,9 +46,10 @@ def print_status(config: Any, stop: threading.Event) -> None:
       PsTrainError: the training has not ended as it should; with the exit code of its end.
       ClusterLostError: ps 0 does not answer, and the journal does not say that the training has ended.
     """
-    place = find_place(config.train_dir, config.ps_hosts)
     while True:
-        current = look(place)
+        current = None if config.ps_hosts else look_at_folder(config.train_dir)
+        if current is None:
+            current = look(find_place(config.train_dir, config.ps_hosts))
         status = as_json(current)
         output = json.dumps(status) if config.json else as_text(status)
         try:
@@ -47,8 +58,9 @@ def print_status(config: Any, stop: threading.Event) -> None:
             return
         if not config.watch or stop.wait(config.watch_secs):
             break
+    place = current.place
     if current.ending:
-        current.ending.raise_if_failed(place.train_dir)
+        current.ending.raise_if_failed(place.train_dir, has_command=bool(place.run))
     elif current.snapshot is None:
         problem = current.problems[place.ps[0]]
         raise ClusterLostError(problem.code, f"the training does not answer: {problem}")
@@ -172,12 +184,17 @@ def print_resume(config: Any) -> None:
     """
     if not config.train_dir:
         raise ConfigError("flag_missing", "--train_dir: not given; it is the folder of the training to continue")
-    run = run_record.read_run(config.train_dir)
-    record = run_record.read_launch(config.train_dir) if run["is_launched"] else run
+    train_dir = config.train_dir
+    folder = look_at_folder(train_dir)
+    if folder and not os.path.exists(os.path.join(train_dir, run_record.LAUNCH_NAME)):
+        raise ConfigError("command_unknown", f"--train_dir: {train_dir} does not have the command of its training, "
+                          f"as `ps_train launch` did not start it: {folder.ending}")
+    is_launched = folder is not None or run_record.read_run(train_dir)["is_launched"]
+    record = run_record.read_launch(train_dir) if is_launched else run_record.read_run(train_dir)
     logs.show(f"cd {shlex.quote(record['folder'])}\n{shlex.join(['ps_train', *record['command']])}")
-    if ending := history.read_ending(config.train_dir):
+    if ending := folder.ending if folder else history.read_ending(train_dir):
         logs.show(f"# {ending}")
-    if not run["is_launched"]:
+    if not is_launched:
         logs.show("# This is the chief's command; start the other tasks, too.")
 
 

@@ -36,7 +36,8 @@ from ps_train.storage import journal
 from ps_train.storage.journal import Journal
 
 FINISHED, STOPPED_EARLY, STOPPED, FAILED, LOST = "finished", "stopped early", "stopped", "failed", "lost"
-_EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138}
+RUNNING, ENDED, UNKNOWN = "running", "ended", "unknown"  # of a training without a blackboard
+_EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138, RUNNING: 0, ENDED: 0, UNKNOWN: 0}
 _LOST_ERRORS = ("ClusterLostError", "BlackboardError", "FolderLostError")
 _STOP_ERRORS = ("StoppedError", "StopRequestedError")
 _NO_END = "its journal has no end: its chief was killed, or it cannot be reached from here"
@@ -136,10 +137,10 @@ def keeping_diary(notes: Journal, board: Any, cluster: Cluster, global_step: Cal
 
 
 class Ending(NamedTuple):
-    """How a training has ended that does not answer any longer.
+    """How a training has ended that does not answer any longer, or what its folder says if it never answers.
 
     Attributes:
-      state: FINISHED, STOPPED_EARLY, STOPPED, FAILED or LOST.
+      state: FINISHED, STOPPED_EARLY, STOPPED, FAILED or LOST; without a blackboard RUNNING, ENDED, UNKNOWN or LOST.
       why: the reason, in a line.
       step: the last global step in the journal, or None.
       metrics: name -> value in the evaluation of the last checkpoint; {} without an evaluation.
@@ -156,12 +157,17 @@ class Ending(NamedTuple):
         metrics = "".join(f"; {name} {value:.4g}" for name, value in sorted(self.metrics.items()))
         return f"{self.state}{at_step}: {self.why}{metrics}"
 
-    def raise_if_failed(self, train_dir: str) -> None:
-        """Raises an error with the exit code of the training, unless it has finished or was stopped early."""
+    def raise_if_failed(self, train_dir: str, has_command: bool = True) -> None:
+        """Raises an error with the exit code of the training, unless it has finished or was stopped early.
+
+        Args:
+          has_command: whether the folder has the command that continues it.
+        """
         if exit_code := _EXIT_CODES[self.state]:
-            raise TrainingEndedError(
-                "training_ended", f"the training in {train_dir} does not run: {self}; `ps_train resume "
-                f"--train_dir={train_dir}` prints the command that continues it", exit_code)
+            advice = (f"`ps_train resume --train_dir={train_dir}` prints the command that continues it"
+                      if has_command else "the same command continues it")
+            raise TrainingEndedError("training_ended", f"the training in {train_dir} does not run: {self}; {advice}",
+                                     exit_code)
 
 
 def read_ending(train_dir: str) -> Ending | None:

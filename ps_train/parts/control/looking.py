@@ -3,12 +3,15 @@
     --train_dir --> cluster.json --> the ps --> ps 0: snapshot, the chief's description
                                             --> each ps: does it answer?
                 --> the newest checkpoint
+                --> without cluster.json, as of `ps_train keras`: training.json, training.lock
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -19,12 +22,14 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import ClusterLostError, ConfigError, Problem
-from ps_train.parts.control.history import LOST, Ending, read_ending, read_published
+from ps_train.parts.control.history import ENDED, LOST, RUNNING, UNKNOWN, Ending, read_ending, read_published
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import clock, waits
-from ps_train.storage import run_record
+from ps_train.storage import folder_lock, folder_record, run_record
 
 ANSWER_SECS = 2.5  # of one ps, including the creation of a session
+# A checkpoint of `ps_train keras`; of one in a store only the manifest was fetched.
+_KERAS_CHECKPOINT = re.compile(r"ckpt-(\d{8,})\.(?:keras|manifest\.json)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +58,11 @@ def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
     if ps_hosts:
         tasks = [Task("ps", index, address) for index, address in enumerate(ps_hosts.split(","))]
         return TrainingPlace(tasks, train_dir, False, {})
+    if folder := look_at_folder(train_dir):
+        advice = "" if folder.ending.state in (ENDED, LOST) else "; it saves and ends at SIGTERM"
+        raise ConfigError("training_takes_no_requests", f"--train_dir: the training in {train_dir} has no "
+                          f"{run_record.RUN_NAME}, which `ps_train keras` does not write, so it takes no requests: "
+                          f"{folder.ending.why}{advice}")
     run = run_record.read_run(train_dir)
     tasks = [Task("ps", int(index), address) for index, address in run["ps"].items()]
     return TrainingPlace(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
@@ -120,6 +130,30 @@ class Look:
     checkpoint: str
     ending: Ending | None = None
     published: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def look_at_folder(train_dir: str) -> Look | None:
+    """Returns what a folder without cluster.json says of its training; None if it has one, or says nothing."""
+    record = folder_record.read_record(train_dir)
+    lock = folder_lock.read_lock(os.path.join(train_dir, folder_lock.LOCK_NAME))
+    if os.path.exists(os.path.join(train_dir, run_record.RUN_NAME)) or (not record and lock is None):
+        return None
+    steps = [int(match[1]) for match in map(_KERAS_CHECKPOINT.fullmatch, os.listdir(train_dir)) if match]
+    checkpoint = os.path.join(train_dir, f"ckpt-{max(steps):08d}.keras") if steps else ""
+    state, why = _lock_state(lock)
+    about = {"model": record.get("model"), "dataset": record.get("dataset")}
+    return Look(place=TrainingPlace([], train_dir, False, {}), snapshot=None, about=about, num_unused_gradients=0,
+                problems={}, checkpoint=checkpoint, ending=Ending(state, why, max(steps, default=None), {}))
+
+
+def _lock_state(content: bytes | None) -> tuple[str, str]:
+    """Returns the state of a training, and the reason, by its lock."""
+    if content is None:
+        return ENDED, "no process trains in the folder"
+    holder, has_ended = folder_lock.describe_holder(content), folder_lock.has_ended_here(content)
+    if has_ended is None:
+        return UNKNOWN, f"{holder} trains in the folder, unless it was killed: it is on another machine"
+    return (LOST, f"{holder} was killed") if has_ended else (RUNNING, f"{holder} trains in the folder")
 
 
 def look(place: TrainingPlace) -> Look:

@@ -24,6 +24,7 @@ from ps_train.parts.object_store.fetching import Fetcher, is_event_file, is_smal
 from ps_train.parts.object_store.flags import check_location, protocol_of
 from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, PatientStore, insist, open_store
 from ps_train.runtime import logs
+from ps_train.storage.folder_lock import LOCK_NAME
 
 _FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for each listing and file: small ones, and those of a checkpoint and events
 _PREFIX, _NEW_PREFIX, _LOCK = "ps_train-fetched-", "ps_train-new-", ".lock"
@@ -131,8 +132,8 @@ def _fetch(store: ObjectStore, folder: str, needs: str, checkpoint: str) -> None
     fetcher.fetch_files([name for name in names if is_small(name) or (needs == "curves" and is_event_file(name))])
     units = fetcher.units(names)
     if needs != "checkpoint":
-        fetcher.fetch_files([name for name in (manifests.RECORD, *(f"{unit.name}.index" for unit in units))
-                             if name in names])
+        heads = [unit.manifest if unit.is_keras else unit.head for unit in units]
+        fetcher.fetch_files([name for name in (manifests.RECORD, LOCK_NAME, *heads) if name in names])
     elif checkpoint == BEST:
         fetcher.below(BEST).fetch_newest_of_all()
     else:

@@ -10,10 +10,12 @@ import threading
 
 import pytest
 
+from ps_train.errors import TrainingEndedError
 from ps_train.parts.control import asking
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.control.requests import ClientService, ControlBoard
 from ps_train.runtime.threads import Call
+from ps_train.storage import folder_lock
 from tests.children import wait_until
 from tests.errors import raises
 
@@ -58,6 +60,41 @@ def test_an_ended_training_is_reported_while_another_has_its_addresses(tmp_path,
     output = capsys.readouterr().out
     does_not_run = f"the training in {tmp_path} does not run: finished at step 9"
     assert output.startswith("finished: step 9" if verb == "status" else does_not_run)
+
+
+@pytest.mark.parametrize(("state", "changed"), [
+    ("running", {}), ("lost", {"start": "1"}), ("unknown", {"machine": "another"}), ("ended", None)])
+@pytest.mark.parametrize("name", ["ckpt-00000050.keras", "ckpt-00000050.manifest.json"], ids=["here", "in a store"])
+def test_status_of_a_keras_training_is_what_its_folder_says(tmp_path, capsys, name, state, changed):
+    """Of a store, the verb fetches the manifest in place of the checkpoint. `save` and `stop` are refused."""
+    (tmp_path / "training.json").write_text(json.dumps({"model": "net", "dataset": "digits"}))
+    for checkpoint in (name, name.replace("50", "09")):
+        (tmp_path / checkpoint).touch()
+    if changed is not None:
+        holder = {**json.loads(folder_lock.lock_text("noon", "token", 0)), **changed}
+        (tmp_path / "training.lock").write_text(json.dumps(holder))
+    flags = [f"--train_dir={tmp_path}", "--json"]
+    with contextlib.ExitStack() as stack:
+        if state == "lost":
+            error = stack.enter_context(raises("training_ended", kind=TrainingEndedError))
+        asking.print_status(control_flags.parse_control(flags, "status", control_flags.StatusConfig), threading.Event())
+    status = json.loads(capsys.readouterr().out)
+    assert (status["state"], status["step"], status["model"], status["dataset"]) == (state, 50, "net", "digits")
+    assert status["checkpoint"] == f"{tmp_path}/ckpt-00000050.keras"
+    assert state != "lost" or error.value.exit_code == 138
+    for verb in ("save", "stop"):
+        with raises("training_takes_no_requests"):
+            _ASK[verb][1](control_flags.parse_control(flags[:1], verb), threading.Event())
+    with raises("command_unknown"):
+        asking.print_resume(control_flags.parse_control(flags[:1], "resume"))
+
+
+def test_status_of_a_training_of_which_only_the_lock_is_there(tmp_path, capsys):
+    """Nothing else is in a store until the first upload."""
+    (tmp_path / "training.lock").write_bytes(folder_lock.lock_text("noon", "token", 0))
+    asking.print_status(control_flags.parse_control([f"--train_dir={tmp_path}"], "status", control_flags.StatusConfig),
+                        threading.Event())
+    assert capsys.readouterr().out.startswith("running: step unknown\n")
 
 
 def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):

@@ -73,6 +73,18 @@ def test_a_verb_that_is_stopped_leaves_nothing(store, monkeypatch, place):
     assert not folders() and signal.getsignal(signal.SIGTERM) == handler
 
 
+def test_the_lock_and_the_manifest_of_a_keras_checkpoint_are_fetched_for_status(store, tmp_path):
+    """Not the checkpoint itself, which may be large."""
+    (tmp_path / "keras").mkdir()
+    (tmp_path / "keras/ckpt-00000007.keras").touch()
+    mirror(store, tmp_path / "keras").upload()
+    store.write("training.lock", b"{}")
+    with reading.fetched_words([f"--train_dir={store.url}"], "") as words:
+        names = set(os.listdir(words[0].removeprefix("--train_dir=")))
+    assert {"ckpt-00000007.manifest.json", "training.lock", "model.ckpt-5.index"} <= names
+    assert not {"ckpt-00000007.keras", "model.ckpt-5.meta"} & names
+
+
 def test_what_a_killed_verb_has_left_is_removed_by_the_next_one(store):
     """What a living one has is not."""
     code = ("import os, sys, time; from ps_train.parts.object_store import reading\n"
