@@ -48,8 +48,8 @@ def print_comparison(before: str, after: str, config: CompareConfig) -> None:
     """
     rows = common_rows(read_losses(before, config), read_losses(after, config), config.window_steps)
     if not rows:
-        raise DataError("no_common_steps", f"{before} and {after} have a loss at no common step; give "
-                        "--window_steps=N, so that means over N steps are compared")
+        raise DataError("no_common_steps", f"{before} and {after} have a loss at no common step; "
+                        "compare means over N steps with --window_steps=N")
     for line in lines_of(rows, config):
         logs.show(line)
     if far := [row for row in rows if not row.is_close(config)]:
