@@ -30,6 +30,8 @@ HORIZON_SECS = 900.0
 # Trainings with the range queue, clients, and an evaluator, which here ends the training early, too.
 PART_SETTINGS = {
     "ranges": Setting(num_ranges=6, num_epochs=2), "ranges_sync": Setting(num_ps=2, is_sync=True, num_ranges=6),
+    "follow": Setting(num_ranges=5, arrival_secs=1.2),
+    "follow_sync": Setting(is_sync=True, num_ranges=5, arrival_secs=1.2),
     "client": Setting(train_steps=24, client=("save", "status", "save", "save")),
     "evaluator": Setting(num_ps=2, train_steps=12, evaluations=ONLY_EVALUATES),
     "early_stop": Setting(train_steps=60, evaluations=2),

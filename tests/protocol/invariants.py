@@ -67,7 +67,9 @@ class Watcher:
             self.fail(f"{client.name} sets live parameters back from step {old} to {new}")
 
     def _ranges_done(self, ps: Process, request: Request, old: Any, new: Any) -> None:
-        self._is_last_step_taken = bool(np.min(new) >= self._training.setting.num_epochs)
+        setting = self._training.setting
+        has_all = self._world.now_secs > setting.num_ranges * setting.arrival_secs  # that arrive
+        self._is_last_step_taken = has_all and bool(np.min(new) >= setting.num_epochs)
 
     def _are_prepared(self, first: Process) -> bool:
         """Returns whether the parameters on all ps are those that a chief has prepared, and no ps has restarted."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import tempfile
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from ps_train.graph.extensions import RowParameters
 from ps_train.graph.plugin_calls import Hooks, Queues
 from ps_train.part import NO_PARTS
 from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.sharding.growth import GrowingFiles
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.part import ShardingPart
 from ps_train.tasks import setup
@@ -29,9 +31,12 @@ from ps_train.updates import build
 from ps_train.updates.update import InitOps, Update
 from tests.tensorflow_mode import tf
 
+DATA = "/data"
 TRAIN_DIR = tempfile.gettempdir()  # exists; nothing is written there
 _SAVED, _RANGES = "saved variables", "ranges"
 _NO_LIMIT = 10**6
+_IDLE_ARRIVALS = 4.0  # the clock of a chief may go twice as fast
+RANGE_BYTES = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Setting:
       save_secs: the time between two checkpoints.
       num_ranges: of the input, with --dynamic_sharding; 0 without. Each has two batches.
       num_epochs: how often each range is trained on.
+      arrival_secs: the time after which one more range is there, with --follow; 0 if all are there from the start.
       evaluations: after which an evaluator ends the training; 0 without an evaluator, `ONLY_EVALUATES` for one that
         does not.
       client: what a client asks of the training, in this order: "save", "status".
@@ -60,6 +66,7 @@ class Setting:
     save_secs: int = 2
     num_ranges: int = 0
     num_epochs: int = 1
+    arrival_secs: float = 0.0
     evaluations: int = 0
     client: tuple[str, ...] = ()
 
@@ -83,6 +90,8 @@ class Setting:
     @functools.cache  # noqa: B019 (there are few)
     def config(self, learning_rate: float = 0.5) -> Config:
         of_ranges = {"dynamic_sharding": True, "num_epochs": self.num_epochs} if self.num_ranges else {}
+        if self.arrival_secs:
+            of_ranges = {"dynamic_sharding": True, "follow": True, "follow_idle_secs": _IDLE_ARRIVALS * self.arrival_secs}
         return Config(**{
             "num_gpus": 0, "train_steps": _NO_LIMIT if self.num_ranges else self.train_steps,
             "sync_replicas": self.is_sync, "train_dir": TRAIN_DIR, "log_steps": 0, "save_summaries_steps": 0,
@@ -98,12 +107,12 @@ class RangeOps(NamedTuple):
 
     Attributes:
       part: the part that has built it.
-      next_range: the number of the next range, -1 at the end of the data.
+      next_range: the number of the next range, -1 at the end of the data, and its first byte.
       mark, note_op: notes that a step takes a batch of a range, and whether that is the last one.
     """
 
     part: ShardingPart
-    next_range: tf.Tensor
+    next_range: tuple[tf.Tensor, tf.Tensor]
     mark: tf.Tensor
     note_op: tf.Operation
 
@@ -132,6 +141,25 @@ class SavedVariables:
         self.own_op = tf.group(*owned)
         self.fence = Fence([self.own_op, self.restore_op, init.new_run, init.live_run,
                             *tf.get_collection(PREPARING)])
+
+
+class Arriving(GrowingFiles):
+    """A file that grows by a range after the other, by the time of the world."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__([DATA], lambda path, start, size: range(start, size + 1, RANGE_BYTES))
+        self._setting = setting
+        self.now: Callable[[], float] = lambda: 0.0  # each run has a world of its own
+
+    def _num_ranges(self) -> int:
+        return min(self._setting.num_ranges, 1 + int(self.now() / self._setting.arrival_secs))
+
+    def _sizes(self) -> dict[str, int]:
+        return {DATA: RANGE_BYTES * self._num_ranges()}
+
+    def _new_pieces(self, ends: dict[str, int]) -> list[tuple[str, float, list[int]]]:
+        [size], end = self._sizes().values(), ends.get(DATA, 0)
+        return [(DATA, 0.0, [*self._cut(DATA, end, size)])] if size > end else []
 
 
 def saved_variables(graph: tf.Graph) -> SavedVariables:
@@ -197,9 +225,11 @@ class _Summed(RowParameters):
 
 def _add_ranges(setting: Setting, view: Cluster, update: Update) -> Update:
     part = ShardingPart(setting.config(), view)
-    plan = [FileRange(number, f"/data/{number}", 0, 10, 10) for number in range(setting.num_ranges)]
-    part._source.local = local = LocalRanges(plan, ["/data/*"], part._source.settings, is_text=False)
+    plan = [FileRange(number, DATA, RANGE_BYTES * number, RANGE_BYTES * (number + 1), RANGE_BYTES)
+            for number in range(setting.num_ranges)]
+    part._source.local = local = LocalRanges(plan, [DATA], part._source.settings, is_text=False, growing=Arriving(
+        setting) if setting.arrival_secs else None)
     mark = tf.placeholder(tf.int64, [2])
-    tf.add_to_collection(_RANGES, RangeOps(
-        part, local._waiting.dequeue()[0], mark, local.note(mark[0], mark[1])))
+    number, _, start, *_ = local._waiting.dequeue()
+    tf.add_to_collection(_RANGES, RangeOps(part, (number, start), mark, local.note(mark[0], mark[1])))
     return part.update(update)

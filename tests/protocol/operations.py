@@ -61,12 +61,18 @@ def _draw(node: Node, shape: Any, key: Any, counter: Any, algorithm: Any) -> Any
     return np.random.default_rng(np.asarray(key).ravel()).random(tuple(shape), np.float32)
 
 
+def _select(condition: Any, then: Any, otherwise: Any) -> Any:
+    if isinstance(then, bytes):  # a scalar string is bytes in the twin
+        return then if condition else otherwise
+    return np.where(condition, then, otherwise)
+
+
 _NUMPY = {
     "Add": np.add, "AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply,
     "Maximum": np.maximum, "Minimum": np.minimum,
     "Neg": np.negative, "Equal": np.equal, "NotEqual": np.not_equal, "Less": np.less, "LessEqual": np.less_equal,
     "Greater": np.greater, "GreaterEqual": np.greater_equal, "LogicalAnd": np.logical_and, "LogicalOr": np.logical_or,
-    "LogicalNot": np.logical_not, "SelectV2": np.where, "Select": np.where,
+    "LogicalNot": np.logical_not, "SelectV2": _select, "Select": _select,
 }
 STATELESS: dict[str, Callable] = {
     "Const": lambda node: node.attrs["value"],
@@ -94,6 +100,7 @@ STATELESS: dict[str, Callable] = {
     "Min": lambda node, value, axis: np.min(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Any": lambda node, value, axis: np.any(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "ArgMin": lambda node, value, axis: np.int64(np.argmin(value)),
+    "ArgMax": lambda node, value, axis: np.int64(np.argmax(value)),
     "Reshape": lambda node, value, shape: np.reshape(value, tuple(int(size) for size in shape)),
     "Where": lambda node, value: np.argwhere(value).astype(np.int64),
     "GatherV2": _gather,

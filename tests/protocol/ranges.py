@@ -13,7 +13,7 @@ import collections
 from typing import Any
 
 from tests.protocol.history import History
-from tests.protocol.model import RangeOps, Setting
+from tests.protocol.model import RANGE_BYTES, RangeOps, Setting
 from tests.protocol.processes import Process
 from tests.protocol.sessions import Request
 from tests.protocol.simulation import World
@@ -26,7 +26,8 @@ class RangeHistory:
     """Which step has taken which batch, and who has begun which range.
 
     Attributes:
-      batch_of: step -> its range, and the number of its batch there; a step is known as in `history.py`.
+      batch_of: step -> its range, by its place in the data, and the number of its batch there; a step is known as in
+        `history.py`.
     """
 
     def __init__(self, world: World, setting: Setting, history: History) -> None:
@@ -84,7 +85,7 @@ class Batches:
     def __init__(self, worker: int, session: Any, ops: RangeOps, ranges: RangeHistory, session_number: int) -> None:
         self._worker, self._session, self._ops, self._ranges = worker, session, ops, ranges
         self._session_number = session_number
-        self._range, self._batch = -1, BATCHES
+        self._range, self._place, self._batch = -1, -1, BATCHES
 
     def take(self, options: Any) -> tuple[int, int]:
         """Returns the range and the number of the next batch, and notes that a step takes it.
@@ -93,12 +94,12 @@ class Batches:
           tf.errors.OutOfRangeError: the data end, for now.
         """
         if self._batch == BATCHES:
-            number = int(self._session.run(self._ops.next_range, options=options))
+            number, start = map(int, self._session.run(self._ops.next_range, options=options))
             if number < 0:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence")
             self._ranges.begins(self._worker, self._session_number, number)
-            self._range, self._batch = number, 0
+            self._range, self._place, self._batch = number, start // RANGE_BYTES, 0
         batch, self._batch = self._batch, self._batch + 1
         mark = [self._range, int(batch == BATCHES - 1)]
         self._session.run(self._ops.note_op, {self._ops.mark: mark}, options=options)
-        return self._range, batch
+        return self._place, batch

@@ -302,8 +302,8 @@ class RangeFeeder:
         """Forgets ranges whose gradients were lost: ps 0 then assigns them again."""
         if lost := [assignment.number for assignment in self._accounts.take_lost()]:
             self._lost.update(lost)
-            _log.warning("a task was lost, or training has ended, before an update had all gradients of this worker; "
-                         "reassigning %s", self._local.describe(lost))
+            _log.warning("gradients of this worker are in no update: a task was lost, they came too late, or training "
+                         "has ended; reassigning %s", self._local.describe(lost))
 
     def _exchange(self, session: tf.Session, done: Sequence[Assignment], *, wants_another: bool) -> bool:
         held = [assignment for assignment in self._accounts.held if assignment not in done]
