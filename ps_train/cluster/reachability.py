@@ -45,8 +45,7 @@ def wait_for_tasks(
 
     def are_all_ready() -> bool:
         # Each unreachable host costs two seconds. After a signal, do not try the remaining ones.
-        missing[:] = [task for task in missing
-                      if stop.is_set() or not accepts_connections(task) or not is_ready(task)]
+        missing[:] = [task for task in missing if stop.is_set() or not accepts_connections(task) or not is_ready(task)]
         return not missing
 
     def names() -> str:

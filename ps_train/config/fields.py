@@ -69,8 +69,7 @@ class Rule:
             return "one of " + ", ".join(self.choices)
         if self.minimum is not None and self.maximum is not None:
             return f"{_KINDS[kind]} from {self.minimum:g} to {self.maximum:g}"
-        bounds = [("of at least", self.minimum), ("above", self.above), ("up to", self.maximum),
-                  ("below", self.below)]
+        bounds = [("of at least", self.minimum), ("above", self.above), ("up to", self.maximum), ("below", self.below)]
         return " ".join([_KINDS[kind], *(f"{words} {bound:g}" for words, bound in bounds if bound is not None)])
 
     def permits(self, value: Any) -> bool:

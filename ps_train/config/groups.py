@@ -72,8 +72,7 @@ class ClusterFlags:
       tf_config: the text of the TF_CONFIG environment variable, "" if it is not set.
     """
 
-    job_name: Optional[str] = _field(
-        None, CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
+    job_name: Optional[str] = _field(None, CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
     task_index: Optional[int] = _field(
         None, CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0,
         unset="from TF_CONFIG, or 0 if the job has one task")

@@ -127,8 +127,9 @@ class Blackboard:
         is_own = tf.equal(self._claim, variables.ANY_CLAIM) | tf.equal(claim, self._claim)
         is_free = is_own | tf.equal(claim, 0)  # ps 0 has restarted, and this process has not claimed again
         self._report = _write_if(is_free, lambda: variables.write_element("finished", self._worker, self._value))
-        self._admit = _write_if(
-            is_own, lambda: variables.write_element("admissions", self._worker, tf.identity(claim)))
+        is_returning = tf.equal(variables.read("finished")[self._worker], Finished.RETURNS)
+        self._await = _write_if(is_returning, lambda: variables.write_element("finished", self._worker, Finished.NO))
+        self._admit = _write_if(is_own, lambda: variables.write_element("admissions", self._worker, tf.identity(claim)))
         self._withdraw = _write_if(is_own, lambda: variables.write_element("admissions", self._worker, 0))
         self._read_admission_view = self._build_admission_view()
         self._local_steps, self._staleness = tf.placeholder(tf.int64, []), tf.placeholder(tf.float64, [])
@@ -362,6 +363,10 @@ class Blackboard:
     def report_finished(self, worker: int, finished: Finished = Finished.ENDED) -> None:
         """Records whether a worker takes steps."""
         self._run(self._report, {**self._of(worker), self._value: finished})
+
+    def await_again(self, worker: int) -> None:
+        """Records that updates wait for a worker that returns."""
+        self._run(self._await, {self._worker: worker})
 
     def _of(self, worker: int) -> dict[tf.Tensor, int]:
         return {self._worker: worker, self._claim: self.own_claim}

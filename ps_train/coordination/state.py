@@ -42,6 +42,7 @@ class Finished(enum.IntEnum):
     NO = 0
     ENDED = 1  # it takes no more steps
     PAUSES = 2  # it takes none until there is new data
+    RETURNS = 3  # it takes some once synchronous updates wait for it again
 
 
 class Snapshot(NamedTuple):

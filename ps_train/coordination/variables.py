@@ -110,14 +110,12 @@ def write_element(name: str, index: Any, value: Any) -> tf.Operation:
 
 def add_element(name: str, index: Any, value: Any) -> tf.Operation:
     """Adds to one element of a variable."""
-    return tf.raw_ops.ResourceScatterAdd(
-        resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
+    return tf.raw_ops.ResourceScatterAdd(resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
 
 
 def raise_element(name: str, index: Any, value: Any) -> tf.Operation:
     """Sets one element of a variable to a value, if that is higher."""
-    return tf.raw_ops.ResourceScatterMax(
-        resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
+    return tf.raw_ops.ResourceScatterMax(resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
 
 
 def clear(name: str) -> tf.Operation:

@@ -143,8 +143,7 @@ def _evaluate_until_done(
     model_evaluator = evaluation.Evaluator(*plugins)
     with parts.around_evaluations(plugins, model_evaluator, stop), \
             contextlib.closing(blackboard.for_client(cluster)) as board:
-        evaluator.evaluate_until_done(
-            model_evaluator, config.train_dir, board, config.timeouts, stop, report, parts)
+        evaluator.evaluate_until_done(model_evaluator, config.train_dir, board, config.timeouts, stop, report, parts)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

@@ -286,8 +286,7 @@ class WorkerTask:
 
     def _train_and_finish(self, task: PreparedWorker, final: FinalEvaluation) -> WorkerResult:
         settings, cluster = self._settings, self._cluster
-        target = (f"grpc://{cluster.task.address}" if settings.has_server
-                  else setup.start(cluster, settings.num_gpus))
+        target = f"grpc://{cluster.task.address}" if settings.has_server else setup.start(cluster, settings.num_gpus)
         with contextlib.closing(ConnectedWorker(task, target, self._lock)) as connected:
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board), \

@@ -170,8 +170,7 @@ class Evaluator:
             loss_sum, num_examples = self._model.run_through(session)
             refuse_empty(self._dataset, num_examples, self._data.mode)
             global_step, metrics = session.run([self._global_step, self._model.values])
-        return Evaluation(int(global_step), num_examples, self._model.spec.loss_name, loss_sum,
-                          scalars(metrics))
+        return Evaluation(int(global_step), num_examples, self._model.spec.loss_name, loss_sum, scalars(metrics))
 
 
 def refuse_empty(dataset: Dataset, num_examples: int, mode: str = EVAL) -> None:

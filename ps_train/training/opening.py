@@ -217,8 +217,7 @@ class SessionOpener:
     def _preparing_ops(self, init_op: tf.Operation) -> list[tf.Operation]:
         restore_op = self._graph.graph.get_operation_by_name(self._graph.savers.saver.saver_def.restore_op_name)
         init = self._graph.update.init
-        return [init_op, restore_op, init.new_run, init.live_run,
-                *self._graph.graph.get_collection(PREPARING)]
+        return [init_op, restore_op, init.new_run, init.live_run, *self._graph.graph.get_collection(PREPARING)]
 
     def term_feed(self) -> dict[tf.Tensor, int]:
         """Returns the feed with which the chief prepares parameters: its writes fail after a later chief has begun."""

@@ -229,9 +229,8 @@ def _build(
     num_local_steps = settings.updates.period.steps
     if num_local_steps > 1:
         variable_copies.refuse_single_batches(batches)
-    update = _with_local_init(build.build_model_update(
-        trained, global_step, settings.updates, batches, compute, settings.steps_per_execution), trained.spec)
-    update = parts.update(update)
+    update = _with_local_init(parts.update(build.build_model_update(
+        trained, global_step, settings.updates, batches, compute, settings.steps_per_execution)), trained.spec)
     savers = _make_savers(update, parts)
     steps = _make_steps(cluster, global_step, update, settings.bound)
     with tf.device(settings.device):

@@ -75,8 +75,7 @@ def help_screen() -> str:
     known = fields.rules(Config)
     helps = {name: known[name][0].help.partition(". ")[0].partition(";")[0].rstrip(".") for name in _COMMON}
     flags = [_in_a_line(f"  --{name:<20} {text}") for name, text in helps.items()]
-    return _SCREEN.format(title=_TITLE, verbs="\n".join(verbs), flags="\n".join(flags),
-                          notes=_NOTES + _EXIT_CODES)
+    return _SCREEN.format(title=_TITLE, verbs="\n".join(verbs), flags="\n".join(flags), notes=_NOTES + _EXIT_CODES)
 
 
 def _in_a_line(text: str) -> str:

@@ -35,8 +35,7 @@ def _serve(argv: Sequence[str]) -> None:
     task_config = config.parse_serve(argv)
     cluster = _resolve(task_config)
     if cluster.job == "evaluator":
-        raise ConfigError("evaluator_without_server",
-                          f"{cluster.task.name} has no server; start it without `serve`")
+        raise ConfigError("evaluator_without_server", f"{cluster.task.name} has no server; start it without `serve`")
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=cluster.job != "ps")
         signals.run_until_stopped(lambda: task.serve(task_config, cluster, stop), stop, task_config.stop_timeout_secs)

@@ -26,14 +26,13 @@ class History:
 
     Attributes:
       had_fault: whether the schedule of this run has faults.
-      may_be_late: whether updates do without a worker for a while that had no data until now.
       issued: worker -> the steps that it has begun.
       in_loop_since: worker -> since when it takes steps in a session, None if it does not.
       saved: step -> for each ps the steps in the checkpoint.
     """
 
     def __init__(self, world: World, num_ps: int, num_workers: int) -> None:
-        self._world, self.had_fault, self.may_be_late = world, False, False
+        self._world, self.had_fault = world, False
         self._ps = [f"ps:{index}" for index in range(num_ps)]
         self.issued = [0] * num_workers
         self.in_loop_since: list[float | None] = [None] * num_workers
@@ -73,7 +72,7 @@ class History:
 
     def learns_lost(self, worker: int) -> None:
         """A worker learns that steps may be in no update."""
-        if not (self.had_fault or self.may_be_late):
+        if not self.had_fault:
             self.fail(f"without a fault worker:{worker} takes a step for lost")
 
     def saves(self, global_step: int, request: Request) -> None:

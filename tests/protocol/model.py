@@ -91,7 +91,8 @@ class Setting:
     def config(self, learning_rate: float = 0.5) -> Config:
         of_ranges = {"dynamic_sharding": True, "num_epochs": self.num_epochs} if self.num_ranges else {}
         if self.arrival_secs:
-            of_ranges = {"dynamic_sharding": True, "follow": True, "follow_idle_secs": _IDLE_ARRIVALS * self.arrival_secs}
+            del of_ranges["num_epochs"]
+            of_ranges.update(follow=True, follow_idle_secs=_IDLE_ARRIVALS * self.arrival_secs)
         return Config(**{
             "num_gpus": 0, "train_steps": _NO_LIMIT if self.num_ranges else self.train_steps,
             "sync_replicas": self.is_sync, "train_dir": TRAIN_DIR, "log_steps": 0, "save_summaries_steps": 0,

@@ -114,7 +114,6 @@ class Training:
         self.had_fault = self.is_done = False
         self.another_secs = 0.0
         self.history = History(world, setting.num_ps, setting.num_workers)
-        self.history.may_be_late = setting.arrival_secs > 0
         self.ranges = RangeHistory(world, setting, self.history)
         self.positions: dict[int, Any] = {}
         self.evaluated: list[int] = []
@@ -175,6 +174,7 @@ class Training:
         if ops := range_ops(graph):
             part = ShardingPart(self.setting.config(), view)
             part._source, part._position = ops.part._source, ops.part._position
+            part._rejoin_op = ops.part._rejoin_op
             if growing := part._source.local.growing:
                 growing.now = lambda: self.world.now_secs
             yield part

@@ -196,7 +196,7 @@ def test_parameters_are_prepared_until_a_ps_restarts(boards):
     assert not boards.chief.is_prepared()
 
 
-@contract("start_run", "report_finished", "leave")
+@contract("start_run", "report_finished", "await_again", "leave")
 def test_who_has_finished_and_left_is_not_waited_for_again(boards):
     """After the loss of a ps, workers that are still there train on; a new run begins with all workers."""
     boards.chief.start_run()
@@ -205,7 +205,9 @@ def test_who_has_finished_and_left_is_not_waited_for_again(boards):
         boards.chief.claim(worker, 7)
         boards.chief.report_finished(worker)
     boards.chief.leave(1)
-    boards.chief.report_finished(last, Finished.NO)
+    boards.chief.report_finished(last, Finished.RETURNS)
+    for worker in (1, last):  # one that does not return stays as it is
+        boards.chief.await_again(worker)
     assert list(np.flatnonzero(boards.client.snapshot().finished)) == [0, 1]
     boards.chief.start_run()
     assert list(np.flatnonzero(boards.client.snapshot().finished)) == [1]

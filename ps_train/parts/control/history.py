@@ -29,7 +29,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination.state import Snapshot, State
+from ps_train.coordination.state import Finished, Snapshot
 from ps_train.errors import BlackboardError, TrainingEndedError
 from ps_train.runtime import threads
 from ps_train.storage import journal
@@ -62,14 +62,14 @@ _CHANGES = {
 def worker_changes(previous: Snapshot | None, current: Snapshot) -> list[tuple[int, str]]:
     """Returns (number, change) of the workers that changed between two snapshots, the first of which may be missing."""
     numbers = np.flatnonzero(current.claims) if previous is None else np.flatnonzero(
-        (current.claims != 0) | (previous.claims != 0) | current.finished)
+        (current.claims != 0) | (previous.claims != 0) | (current.finished != Finished.NO))
     changes = [(int(number), _change(previous, current, int(number))) for number in numbers]
     return [(number, change) for number, change in changes if change]
 
 
 def has_finished(snapshot: Snapshot, number: int) -> bool:
     """Returns whether a worker takes no more steps, and does not merely wait for more data (--dynamic_sharding)."""
-    return bool(snapshot.finished[number]) and (snapshot.state >= State.STOPPING or not snapshot.claims[number])
+    return bool(snapshot.finished[number] == Finished.ENDED)
 
 
 def _change(previous: Snapshot | None, current: Snapshot, number: int) -> str:
@@ -78,7 +78,7 @@ def _change(previous: Snapshot | None, current: Snapshot, number: int) -> str:
     if has_finished(current, number) and (previous is None or not has_finished(previous, number)):
         return "finished"
     if not new:
-        return "left" if old and not current.finished[number] else ""
+        return "left" if old and not has_finished(current, number) else ""
     if previous is None or not old:
         return "joined"
     if old != new:

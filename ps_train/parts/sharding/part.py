@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
 from ps_train.coordination.state import Finished, State
-from ps_train.errors import BlackboardError, ChiefFailedError, StoppedError
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.graph import batches
 from ps_train.part import Part
 from ps_train.parts.readers import files
@@ -34,6 +34,7 @@ from ps_train.training.loop import Loop
 from ps_train.training.reporting import End, Outcome
 from ps_train.updates.update import Update
 
+_CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +54,7 @@ class ShardingPart(Part):
             config.num_epochs, config.seed or 0))
         self._idle_secs = config.follow_idle_secs or math.inf
         self._position: PositionOps | None = None  # of the graph
+        self._rejoin_op: tf.Operation | None = None  # as well
         self._trainer: RangeTrainer | None = None
 
     def adjust(self, settings: WorkerSettings) -> WorkerSettings:
@@ -78,6 +80,7 @@ class ShardingPart(Part):
         self._position = PositionOps(self._source.local, tf.train.get_global_step().device)
         if not update.verdict:
             return update
+        self._rejoin_op = update.init.every_worker
         return update._replace(train_op=self._source.local.judge(update.train_op, *update.verdict))
 
     def saved_part(self) -> SavedPart:
@@ -97,7 +100,8 @@ class ShardingPart(Part):
                                            seed=settings.seed, heartbeat_timeout_secs=heartbeat_secs)) as queue:
             feeder = RangeFeeder(self._source.local, queue, self._cluster, connected.progress, heartbeat_secs)
             self._trainer = RangeTrainer(
-                feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs, self._followed())
+                feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs,
+                rejoin_op=self._rejoin_op, followed=self._followed())
             yield
 
     def _followed(self) -> Followed | None:
@@ -141,17 +145,19 @@ class RangeTrainer:
 
     def __init__(
         self, feeder: RangeFeeder, queue: RangeQueue, cluster: Any, connected: Any, timeouts: waits.Timeouts,
-        num_epochs: int | None, followed: Followed | None = None,
+        num_epochs: int | None, *, rejoin_op: tf.Operation | None, followed: Followed | None,
     ) -> None:
         """Prepares it; nothing is sent yet.
 
         Args:
           connected: the `tasks.worker.ConnectedWorker`.
+          rejoin_op: begins this worker's next step after others have made updates without it; None in async.
           followed: the files, if they grow.
         """
         self._feeder, self._queue, self._cluster = feeder, queue, cluster
         self._board, self._stop, self._graph = connected.board, connected.stop, connected.graph
-        self._timeouts, self._num_epochs, self._followed = timeouts, num_epochs, followed
+        self._timeouts, self._num_epochs = timeouts, num_epochs
+        self._rejoin_op, self._followed = rejoin_op, followed
 
     @property
     def freshness(self) -> Mapping[str, Any]:
@@ -196,7 +202,7 @@ class RangeTrainer:
             self._feeder.settle(session, is_data_end=end is End.DATA)
             if end in (End.SIGNAL, End.HOOK):
                 self._feeder.give_back()
-            return self._wait_for_more() if end is End.DATA else end
+            return self._wait_for_more(session) if end is End.DATA else end
 
     def _restart_input(self, session: tf.Session) -> None:
         """Lets the input go on with further ranges, after the data has ended for now."""
@@ -204,20 +210,37 @@ class RangeTrainer:
         sessions.run_bounded(session, self._graph.input.init_op, self._graph.input.feed, options=options)
         self._start(session)
 
-    def _wait_for_more(self) -> End | None:
+    def _wait_for_more(self, session: tf.Session) -> End | None:
         """Waits until a range is free; returns None then, or why training is over."""
         if decision := self._decide():
             return decision.end
         # While it waits, no other worker waits for it: in an update, or because of the staleness bound.
-        self._board.report_finished(self._cluster.worker_number, Finished.PAUSES)
+        self._report(Finished.PAUSES)
         try:
             while (decision := self._decide()) is None:
                 self._wait_for_change()
+            if decision.end is None:
+                self._return(session)
         except StoppedError:
             return End.SIGNAL
-        if decision.end is None:
-            self._board.report_finished(self._cluster.worker_number, Finished.NO)
         return decision.end
+
+    def _return(self, session: tf.Session) -> None:
+        """Lets others wait for this worker again; synchronous updates would drop its gradients before they do."""
+        if self._rejoin_op is None:
+            self._report(Finished.NO)
+            return
+        self._report(Finished.RETURNS)
+        waits.until(lambda: not self._is_returning(), self._timeouts.step_secs,
+                    lambda: f"{self._cluster.chief} to let updates wait for this worker again", self._stop)
+        sessions.run_bounded(session, self._rejoin_op, options=_CALL)
+
+    def _is_returning(self) -> bool:
+        snapshot = self._board.snapshot()
+        return snapshot.finished[self._cluster.worker_number] == Finished.RETURNS and snapshot.state < State.STOPPING
+
+    def _report(self, finished: Finished) -> None:
+        self._board.report_finished(self._cluster.worker_number, finished)
 
     def _decide(self) -> _Decision | None:
         """Returns None while this worker has to wait."""
@@ -249,8 +272,14 @@ class RangeTrainer:
             return (self._followed is not None and clock.now() - start_secs > self._timeouts.step_secs / 2
                     and not self._queue.state().holders())
 
-        waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
-                    "alive, but without a step; see the logs")
+        try:
+            waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
+                        "alive, but without a step; see the logs")
+        except ClusterLostError as error:
+            if not self._cluster.is_chief or self._rejoin_op is None:
+                raise
+            # The answer to its last update may be lost; a new session begins the updates again.
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
 
     def _activity(self) -> tuple:
         """Returns a value that changes with each step, and each range that is assigned or done."""

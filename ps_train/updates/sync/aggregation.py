@@ -372,8 +372,7 @@ class SyncEngine:
                 step = self._read_step()
                 done = [accumulator.set_step(step) for accumulator in self._all_accumulators]
         with tf.device(self._ps), tf.control_dependencies(done):
-            return tf.group(
-                self._notify_workers(), variables.add("unused", -num_taken), variables.write("updating", 0))
+            return tf.group(self._notify_workers(), variables.add("unused", -num_taken), variables.write("updating", 0))
 
     def _begin(self, num_steps: int) -> tf.Operation:
         """Raises the global step by `num_steps`, empties all accumulators and releases all workers."""

@@ -35,7 +35,8 @@ class QuorumStatus(NamedTuple):
     Attributes:
       members: the workers that it waits for.
       missing: the workers that are dead or have not arrived, but may still come.
-      finished: the workers that take no more steps.
+      finished: the workers that take no more steps, or none for now.
+      returning: the members that take none until they know that updates wait for them.
       required: the number of gradients.
       short_secs: for how long the workers that are here have been too few for the floor, 0 if enough or all pause.
       is_hopeless: whether they will always be too few, because too many have finished.
@@ -44,6 +45,7 @@ class QuorumStatus(NamedTuple):
     members: frozenset[int]
     missing: frozenset[int]
     finished: frozenset[int]
+    returning: frozenset[int]
     required: int
     short_secs: float
     is_hopeless: bool
@@ -82,14 +84,15 @@ class Quorum:
         now_secs, floor = self._now(), self._settings.min_replicas_to_aggregate
         here = self._all & {chief_number, *snapshot.alive()}
         self._expected = self._expected - here if now_secs < self._expected_until_secs else frozenset()
-        finished = frozenset(worker for worker in self._all if snapshot.finished[worker])
-        pausing = {worker for worker in finished if snapshot.finished[worker] == Finished.PAUSES}
+        ended, pausing, returning = (frozenset(worker for worker in self._all if snapshot.finished[worker] == report)
+                                     for report in (Finished.ENDED, Finished.PAUSES, Finished.RETURNS))
+        finished = ended | pausing
         self._members = members = (here | self._expected) - finished
         if self._enough_secs is None or self._num_gradients(here - finished or pausing) >= floor:
             self._enough_secs = now_secs
         return QuorumStatus(
             members=members, missing=self._all - members - finished, finished=finished,
-            required=max(floor, self._num_gradients(members)),
+            returning=returning, required=max(floor, self._num_gradients(members)),
             short_secs=now_secs - self._enough_secs,
             is_hopeless=self._num_gradients(self._all - finished or pausing) < floor)
 
@@ -174,6 +177,8 @@ class UpdateRunner(ChiefService):
         _, status = sessions.run_bounded(
             session, [self._operations.require_op, self._operations.status],
             {self._operations.required: quorum.required}, options=RUN_OPTIONS)
+        for worker in quorum.returning:
+            context.board.await_again(worker)
         if self._is_stuck(quorum, status):
             _log.warning("step %d: every worker waits, and gradients were lost; going on with the next step",
                          status.step)

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from ps_train.coordination.state import Snapshot, State
+from ps_train.coordination.state import Finished, Snapshot, State
 from ps_train.errors import BlackboardError
 from ps_train.parts.control import history
 from ps_train.parts.control.history import Diary, run_histories, run_history, worker_changes
@@ -25,7 +25,7 @@ def snapshot(claims, *, ages=None, finished=None, now_secs=100.0, steps=None, st
     count = len(claims)
     return Snapshot(
         state, now_secs, np.array(claims), now_secs - np.array(ages or [0.0] * count), np.zeros(count, int),
-        np.array(steps or [0] * count), np.array(finished or [False] * count), 10.0, np.full(count, 0.5))
+        np.array(steps or [0] * count), np.array(finished or [Finished.NO] * count), 10.0, np.full(count, 0.5))
 
 
 def changes(previous, current):
@@ -43,13 +43,12 @@ def test_each_change_of_a_worker_is_noted():
     assert changes(joined, snapshot([7, 0, 0], ages=[11, 0, 0])) == ["0 silent"]
     assert changes(snapshot([7, 0, 0], ages=[11, 0, 0]), joined) == ["0 back"]
     assert changes(joined, snapshot([0, 0, 0])) == ["0 left"]
-    waits, finished = (snapshot([7, 0, 0], finished=[True, False, False], state=state)
-                       for state in (State.RUNNING, State.STOPPING))
+    waits, finished = (snapshot([7, 0, 0], finished=[report, Finished.NO, Finished.NO])
+                       for report in (Finished.PAUSES, Finished.ENDED))
     assert changes(joined, waits) == changes(waits, joined) == []
     assert changes(joined, finished) == changes(waits, finished) == ["0 finished"]
-    left = snapshot([0, 0, 0], finished=[True, False, False])
-    assert changes(waits, left) == ["0 finished"]
-    assert changes(finished, left) == []
+    assert changes(finished, snapshot([0, 0, 0], finished=[Finished.ENDED, Finished.NO, Finished.NO])) == []
+    assert changes(waits, snapshot([0, 0, 0], finished=[Finished.PAUSES, Finished.NO, Finished.NO])) == ["0 left"]
 
 
 class Board:
