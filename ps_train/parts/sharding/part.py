@@ -98,6 +98,7 @@ class ShardingPart(Part):
         settings, heartbeat_secs = self._source.settings, self._timeouts.heartbeat_secs
         with contextlib.closing(RangeQueue(connected.target, self._cluster, num_epochs=settings.num_epochs,
                                            seed=settings.seed, heartbeat_timeout_secs=heartbeat_secs)) as queue:
+            queue.own_claim = connected.board.own_claim
             feeder = RangeFeeder(self._source.local, queue, self._cluster, connected.progress, heartbeat_secs)
             self._trainer = RangeTrainer(
                 feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs,
@@ -268,9 +269,9 @@ class RangeTrainer:
             self._feeder.look_around()
             return self._activity() != previous or self._decide() is not None or is_quiet()
 
-        def is_quiet() -> bool:  # no worker is to take a step before there is new data
+        def is_quiet() -> bool:  # no worker is to take a step before there is new data, for which the chief looks
             return (self._followed is not None and clock.now() - start_secs > self._timeouts.step_secs / 2
-                    and not self._queue.state().holders())
+                    and not self._queue.state().holders() and self._is_chief_alive())
 
         try:
             waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
@@ -280,6 +281,9 @@ class RangeTrainer:
                 raise
             # The answer to its last update may be lost; a new session begins the updates again.
             raise tf.errors.UnavailableError(None, None, str(error)) from error
+
+    def _is_chief_alive(self) -> bool:
+        return self._cluster.is_chief or self._board.snapshot().is_alive(self._cluster.number_of(self._cluster.chief))
 
     def _activity(self) -> tuple:
         """Returns a value that changes with each step, and each range that is assigned or done."""
@@ -291,9 +295,10 @@ class RangeTrainer:
             holders = self._queue.state().holders()
         except BlackboardError:
             return f"{self._board.first_ps}"
-        return ", ".join(f"{self._cluster.worker_name(worker)}, which holds {count} of the last ranges"
-                         for worker, count in holders.items()) or (
-                             f"new data in {self._followed.patterns}" if self._followed else "a range that is free")
+        if holders or not self._followed:
+            return ", ".join(f"{self._cluster.worker_name(worker)}, which holds {count} of the last ranges"
+                             for worker, count in holders.items()) or "a range that is free"
+        return f"new data in {self._followed.patterns}, for which {self._cluster.chief} looks"
 
     def _log_progress(self, queue: QueueState) -> None:
         if self._followed:

@@ -151,7 +151,8 @@ def exchange(request: Request, num_epochs: int | None, seed: int | None) -> Answ
         accepted = is_known & tf.equal(tf.gather(owners, finished[:, 0]), worker + 1) & tf.equal(
             tf.gather(done, finished[:, 0]), tf.cast(finished[:, 1], tf.int32))
         counts = _count(finished[:, 0], tf.cast(accepted, tf.int32), owners)
-        done, owners = done + counts, tf.where(counts > 0, tf.zeros_like(owners), owners)
+        # At most once: a worker that was silent may have got a range again that it had in hand.
+        done, owners = done + tf.minimum(counts, 1), tf.where(counts > 0, tf.zeros_like(owners), owners)
         unknown = tf.equal(owners, worker + 1) & tf.equal(_count(held, tf.ones_like(held, tf.int32), owners), 0)
         is_again = tf.reduce_any(unknown)
         is_free = tf.equal(owners, 0) & (done < (_LAST if num_epochs is None else num_epochs))
@@ -185,13 +186,18 @@ def release_silent(timeout_secs: float) -> tf.Tensor:
     return _one_at_a_time([], build)[0]
 
 
-def give_back(worker: tf.Tensor) -> tf.Tensor:
-    """Returns all ranges of this worker to the queue; returns the same as `release_silent`."""
-    def build(worker: tf.Tensor) -> list[tf.Tensor]:
-        owners = read_queue("owners")
-        return [_release(tf.equal(owners, worker + 1), owners)]
+def give_back(worker: tf.Tensor, claim: tf.Tensor) -> tf.Tensor:
+    """Returns all ranges of this worker to the queue, unless another process has its number.
 
-    return _one_at_a_time([worker], build)[0]
+    Returns:
+      As `release_silent`.
+    """
+    def build(worker: tf.Tensor, claim: tf.Tensor) -> list[tf.Tensor]:
+        owners, last_claim = read_queue("owners"), variables.read("claims")[worker]
+        is_own = tf.equal(claim, variables.ANY_CLAIM) | tf.equal(last_claim, claim) | tf.equal(last_claim, 0)
+        return [_release(tf.equal(owners, worker + 1) & is_own, owners)]
+
+    return _one_at_a_time([worker, claim], build)[0]
 
 
 def _release(is_released: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
@@ -266,7 +272,11 @@ class QueueState(NamedTuple):
 
 
 class RangeQueue:
-    """The queue, as one worker uses it. Every method raises BlackboardError if ps 0 does not answer."""
+    """The queue, as one worker uses it. Every method raises BlackboardError if ps 0 does not answer.
+
+    Attributes:
+      own_claim: that of this process for the worker's number.
+    """
 
     def __init__(
         self, target: str, cluster: Cluster, *, num_epochs: int | None, seed: int | None,
@@ -279,7 +289,7 @@ class RangeQueue:
           num_epochs, seed: see `exchange`.
           heartbeat_timeout_secs: a worker without a sign of life for so long loses its ranges.
         """
-        self._worker = cluster.worker_number
+        self._worker, self.own_claim = cluster.worker_number, variables.ANY_CLAIM
         with tf.Graph().as_default() as graph:
             self._request = Request(
                 tf.placeholder(tf.int32, []), tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [None, 2]),
@@ -287,7 +297,8 @@ class RangeQueue:
             with tf.device(cluster.ps[0].device + "/cpu:0"):
                 self._exchange = exchange(self._request, num_epochs, seed)
                 self._release_silent = release_silent(heartbeat_timeout_secs)
-                self._give_back = give_back(self._request.worker)
+                self._claim = tf.placeholder(tf.int64, [])
+                self._give_back = give_back(self._request.worker, self._claim)
                 self._state = read_together("done", "owners")
                 self._plan = read_queue("plan")
                 self._extension = [tf.placeholder(dtype, []) for dtype in (tf.int64, tf.int32, tf.int32, tf.string)]
@@ -321,7 +332,8 @@ class RangeQueue:
 
     def give_back(self) -> list[int]:
         """Returns the ranges of this worker to the queue; returns their numbers."""
-        return self._connection.run(self._give_back, {self._request.worker: self._worker})[:, 0].tolist()
+        feed = {self._request.worker: self._worker, self._claim: self.own_claim}
+        return self._connection.run(self._give_back, feed)[:, 0].tolist()
 
     def state(self) -> QueueState:
         """Returns how far the queue is."""

@@ -105,6 +105,29 @@ def test_a_range_that_another_worker_has_by_now_is_not_counted(queues):
     assert other.state().done.tolist() == [1]
 
 
+def test_a_range_that_a_worker_has_twice_counts_once(queues):
+    """It was silent, lost the range, and got it again behind the one that it had in hand."""
+    queues.begin([0])
+    queue = queues.of(0)
+    held = take(queue)
+    assert queue.give_back() == [0]
+    assert queue.exchange(GENERATION, [], [held], wants_another=True).taken == 0
+    queue.exchange(GENERATION, [held, held], [], wants_another=False)
+    assert queue.state().done.tolist() == [1]
+
+
+def test_a_process_that_was_replaced_gives_back_nothing(queues):
+    """The ranges of its number belong to the process in its place."""
+    queues.begin([0])
+    old, new = queues.of(0), queues.of(0)
+    view = queues.cluster.view("worker", 0)
+    with contextlib.closing(blackboard.for_worker(queues.cluster.target("worker", 0), view)) as board:
+        board.claim(0, 7)
+    take(new)
+    old.own_claim, new.own_claim = 6, 7
+    assert (old.give_back(), new.give_back()) == ([], [0])
+
+
 def test_ranges_are_added_once_behind_the_others(queues):
     """Not when the call is repeated, nor for an earlier start of the queue; they are given in their order."""
     queues.begin([1])
