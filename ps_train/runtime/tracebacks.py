@@ -35,6 +35,7 @@ _FRAME_IN_TEXT = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULT
 _PYTHON_IN_TEXT = re.compile(r"^(Traceback \(most recent call last\):|.*in user code:)$", re.MULTILINE)
 _FUNCTION_OF_DATASET = re.compile(r"Error in user-defined function passed to (\S+) .*?with iterator: \S+: ")
 _CONVERT = "convert it, for example with fissix: pip install fissix, then python -m fissix -w FILE"
+_NO_FAULT = re.compile(r"^raise\b|\boriginal\b")  # a wrapper calls the function of a library `original`
 _MAX_LINE = 300  # an error may list all labels of a mini-batch
 
 
@@ -58,6 +59,8 @@ def report(error: BaseException, python2_advice: str = _CONVERT) -> tuple[list[s
     frames = _frames(error)
     if fault := _fault_in_a_line(error, frames, python2_advice):
         return [], fault
+    if frames and (fault := _fault_in_ps_train(error, frames[-1])):
+        return whole(error), fault
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
     if not frames and not dataset_function:
         return whole(error), None
@@ -87,6 +90,16 @@ def _fault_in_a_line(
     if advice := advise(error, path):
         return UserCodeError("module_missing", f"{path}, line {line}: {error.msg}: {advice}")
     return None
+
+
+def _fault_in_ps_train(error: BaseException, caller: Frame) -> UserCodeError | None:
+    """Returns the error about a line of ps_train that failed, None if the line refuses or passes on the user's call."""
+    raised = traceback.extract_tb(error.__traceback__)
+    if not raised or not raised[-1].filename.startswith(_PACKAGES) or _NO_FAULT.search(raised[-1].line or ""):
+        return None
+    return UserCodeError("ps_train_failed", f"line {raised[-1].lineno} of {raised[-1].filename}, which is ps_train's, "
+                         f"failed, called from line {caller.line} of {caller.path}: if that call is right, please "
+                         "report this traceback")
 
 
 def whole(error: BaseException) -> list[str]:

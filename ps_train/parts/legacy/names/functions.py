@@ -223,16 +223,6 @@ def optimize_loss(*args: Any, clip_gradients: Any = None, **kwargs: Any) -> tf.T
     return optimizers.optimize_loss(*args, clip_gradients=norm, **kwargs)
 
 
-def batch_and_drop_remainder(batch_size: Any) -> Callable:
-    """For `Dataset.apply`: `batch` without the last, smaller batch."""
-    return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
-
-
-def padded_batch_and_drop_remainder(batch_size: Any, padded_shapes: Any, padding_values: Any = None) -> Callable:
-    """For `Dataset.apply`: `padded_batch` without the last, smaller batch."""
-    return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values, drop_remainder=True)
-
-
 def mirrored_strategy(devices: Sequence[str] | None = None, num_gpus: int | None = None,
                       num_gpus_per_worker: int | None = None, cross_device_ops: Any = None,
                       cross_tower_ops: Any = None, **ignored: Any) -> Any:

@@ -53,7 +53,7 @@ def install() -> None:
     root = Namespace("tf", tables.TABLES, modules=(tf1, tf2))
     for name in ("__path__", "__file__", "__spec__", "__version__", "__git_version__", "__compiler_version__"):
         if hasattr(tf2, name):
-            root.__dict__[name] = getattr(tf2, name)
+            setattr(root, name, getattr(tf2, name))
     sys.modules["tensorflow"] = root
     if "pandas" in sys.modules:  # tf_keras imports it
         restore_pandas(sys.modules["pandas"])
@@ -70,7 +70,7 @@ def _take_over_loaded(root: Namespace) -> None:
         namespace = getattr(root, leaf, None)
         if isinstance(namespace, types.ModuleType):
             # The files in TensorFlow's folder of that name can still be imported.
-            namespace.__dict__["__path__"] = list(getattr(module, "__path__", []))
+            namespace.__path__ = list(getattr(module, "__path__", []))
             sys.modules[fullname] = namespace
 
 

@@ -12,7 +12,7 @@ import pathlib
 import pkgutil
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import MissingNameError
@@ -63,11 +63,13 @@ class Namespace(types.ModuleType):
           root: the Namespace of `tf`; this one by default.
         """
         super().__init__("tensorflow" + public.removeprefix("tf"))
-        for module in reversed(modules):  # scripts write tf.logging.__dict__["INFO"]
-            self.__dict__.update({leaf: value for leaf, value in vars(module).items() if not leaf.startswith("_")
-                                  and type(value) in (int, str) and f"{public}.{leaf}" not in tables.names})
-        self.__dict__.update(
+        super().__dict__.update(
             __path__=[], _public=public, _tables=tables, _modules=modules, _root=root or self, _children={})
+
+    @property
+    def __dict__(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """All names, also those that are looked up: scripts write `tf.logging.__dict__["INFO"]`."""
+        return _Names(self, super().__dict__)
 
     def __getattr__(self, leaf: str) -> Any:
         if leaf == "__all__":
@@ -99,7 +101,7 @@ class Namespace(types.ModuleType):
     def __dir__(self) -> list[str]:
         tables = (*self._tables.names, *self._tables.modules)
         leaves = {full.rpartition(".")[2] for full in tables if full.rpartition(".")[0] == self._public}
-        return sorted(leaves.union(self.__dict__, *(dir(module) for module in self._sources())))
+        return sorted(leaves.union(super().__dict__, *(dir(module) for module in self._sources())))
 
     def _sources(self) -> list[Any]:
         """Returns the modules in which names are looked up; those that are not installed are left out."""
@@ -134,6 +136,25 @@ class Namespace(types.ModuleType):
         for leaf in target.split(".")[1:]:
             value = getattr(value, leaf)
         return value
+
+
+class _Names(Mapping[str, Any]):
+    """The names of a Namespace with their values, each looked up when it is asked for: absl asks for all `__dict__`."""
+
+    def __init__(self, namespace: Namespace, own: Mapping[str, Any]) -> None:
+        self._namespace, self._own = namespace, own
+
+    def __getitem__(self, leaf: str) -> Any:
+        try:
+            return self._own[leaf] if leaf in self._own else getattr(self._namespace, leaf)
+        except AttributeError:
+            raise KeyError(leaf) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._own, *(leaf for leaf in self._namespace.__all__ if leaf not in self._own)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def _is_public_module(value: Any) -> bool:

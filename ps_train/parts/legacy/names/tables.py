@@ -102,8 +102,10 @@ _NAMES = {
 
 _CONTRIB_NAMES = {
     # data, distribute
-    **_same("tf.contrib.data", _FUNCTIONS, "batch_and_drop_remainder padded_batch_and_drop_remainder"),
+    **_same("tf.contrib.data", _OURS + "datasets:", "batch_and_drop_remainder padded_batch_and_drop_remainder"),
     "tf.contrib.data.AUTOTUNE": "tf.data.experimental.AUTOTUNE",
+    "tf.contrib.data.python.ops.threadpool.PrivateThreadPool": _OURS + "datasets:private_thread_pool",
+    "tf.contrib.data.python.ops.threadpool.override_threadpool": _OURS + "datasets:override_threadpool",
     "tf.contrib.distribute.MirroredStrategy": _FUNCTIONS + "mirrored_strategy",
     "tf.contrib.distribute.CollectiveAllReduceStrategy": _FUNCTIONS + "collective_all_reduce_strategy",
     "tf.contrib.distribute.ParameterServerStrategy": _FUNCTIONS + "parameter_server_strategy",
@@ -249,6 +251,11 @@ _CONTRIB_MODULES = {
     "tf.contrib.checkpoint": ("tf.train", "tf.train.experimental"),
     "tf.contrib.cluster_resolver": ("tf.distribute.cluster_resolver",),
     "tf.contrib.data": ("tf.data.experimental", "tf.data"),
+    **_lookups("tf.contrib.data", "tf.contrib.data.python.ops", "batching dataset_ops error_ops grouping "
+               "interleave_ops iterator_ops prefetching_ops random_ops readers resampling scan_ops shuffle_ops "
+               "threadpool unique"),
+    # For tensorflow-estimator, which asks whether the optimizer of a compiled model is a new one.
+    "tf.keras.optimizers.experimental": ("tf_keras.api._v2.keras.optimizers.experimental",),
     "tf.contrib.distribute": ("tf.distribute", "tf.distribute.experimental"),
     "tf.contrib.distributions": ("tf.distributions",),
     "tf.contrib.estimator": ("tf.estimator.experimental", "tf.estimator"),

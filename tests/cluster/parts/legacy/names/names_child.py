@@ -115,6 +115,8 @@ def test_tensorflow_itself_stays_reachable():
     assert tf.logging.__dict__["INFO"] == real.logging.INFO
     assert "tf_keras" in tf.keras.layers.Dense.__module__
     assert {"mul", "Session", "contrib"} <= set(dir(tf))
+    assert vars(tf.contrib.rnn)["LSTMCell"] is tf.nn.rnn_cell.LSTMCell and "no_such_cell" not in vars(tf.contrib.rnn)
+    assert tf.nn.rnn_cell.GRUCell in vars(tf.contrib.rnn).values()
     spec = device.DeviceSpec.from_string("/job:ps")
     spec.merge_from(device.DeviceSpec.from_string("/task:1"))
     assert spec.to_string() == "/job:ps/task:1"
@@ -320,7 +322,19 @@ def test_a_dataset_takes_the_arguments_of_contrib_data(session):
     """num_threads and output_buffer_size of map, batch_and_drop_remainder."""
     dataset = tf.contrib.data.Dataset.range(4).map(lambda x: x * 2, num_threads=2, output_buffer_size=3)
     dataset = dataset.apply(tf.contrib.data.batch_and_drop_remainder(3))
+    ops = tf.contrib.data.python.ops
+    dataset = ops.threadpool.override_threadpool(dataset, ops.threadpool.PrivateThreadPool(2, display_name="input"))
+    assert dataset.options().threading.private_threadpool_size == 2
+    assert ops.prefetching_ops.prefetch_to_device is tf.data.experimental.prefetch_to_device
     assert session.run(dataset.make_one_shot_iterator().get_next()).tolist() == [0, 2, 4]
+
+
+def test_a_compiled_keras_model_becomes_an_estimator(tmp_path):
+    """The Estimator looks for names that tf.keras of TensorFlow 1 does not have."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+    model.compile("sgd", "mse")
+    estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
+    assert isinstance(estimator, tf.estimator.Estimator)
 
 
 def test_a_global_step_made_by_hand_is_found(graph):
