@@ -10,7 +10,7 @@ from typing import Callable
 
 from ps_train.cluster import reachability
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.state import Snapshot, State
+from ps_train.coordination.state import Finished, Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.runtime import clock, threads, waits
 from ps_train.runtime.waits import Reminder, Timeouts
@@ -18,6 +18,7 @@ from ps_train.runtime.waits import Reminder, Timeouts
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
 _LATE_SECS = 12.0  # longer than a call to a blackboard that hangs; see coordination/blackboard.py
+_RECENT_SECS = _LATE_SECS + 3.0  # a worker that sent no heartbeat for longer is not waited for at the end
 _LINGER_SECS = 1.0  # the chief must get the answer to its announcement before the server ends
 _FAILURE_SECS = 3.0  # each worker learns of it with one of its heartbeats
 _CHECK_PERIOD_SECS = 2.0
@@ -169,17 +170,17 @@ class PsTask:
     def _is_awaited(self) -> bool:
         """Returns whether a worker with a recent heartbeat has neither finished nor left, and may still do so."""
         snapshot = self._snapshot_of_first()
-        return snapshot is not None and any(not snapshot.finished[worker] and self._may_come(worker, snapshot)
-                                            for worker in snapshot.alive(_LATE_SECS))
+        return snapshot is not None and any(self._may_come(worker, snapshot) for worker in snapshot.alive(_RECENT_SECS))
 
     def _may_come(self, worker: int, snapshot: Snapshot) -> bool:
-        """Returns whether a worker is alive, or at least still answers at its address.
+        """Returns whether a worker has not ended, and is alive, or at least still answers at its address.
 
         A killed worker leaves its claim behind, but nothing answers at its address. A worker that only lost its
         connection to ps 0 still answers.
         """
         address = self._worker_addresses.get(worker)
-        return snapshot.is_alive(worker) or address is None or reachability.accepts(address)
+        return snapshot.finished[worker] != Finished.ENDED and (
+            snapshot.is_alive(worker) or address is None or reachability.accepts(address))
 
     def _serve_the_last_save(self) -> None:
         """Waits until no worker is there, or the grace period is nearly over.

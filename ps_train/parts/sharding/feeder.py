@@ -162,6 +162,7 @@ class RangeFeeder:
         self._local.adopt(self._queue.plan())
         session.run(self._local.reset_op, options=_CALL)
         self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
+        self._grown_secs = clock.now()  # the time in which no session was open is not one without new data
         self._stop = stop = clock.event()
         self._thread = threads.start_thread(lambda: self._feed(session, stop), "ranges")
 
@@ -247,7 +248,7 @@ class RangeFeeder:
 
     @property
     def idle_secs(self) -> float:
-        """For how long the chief has found no new data, at its last look."""
+        """For how long the chief has found no new data in this session, at its last look."""
         return self._looked_secs - self._grown_secs
 
     def _know(self, number: int) -> None:

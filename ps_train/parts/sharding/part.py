@@ -271,19 +271,22 @@ class RangeTrainer:
 
         def is_quiet() -> bool:  # no worker is to take a step before there is new data, for which the chief looks
             return (self._followed is not None and clock.now() - start_secs > self._timeouts.step_secs / 2
-                    and not self._queue.state().holders() and self._is_chief_alive())
+                    and not self._queue.state().holders() and self._is_chief_here())
 
         try:
             waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
                         "alive, but without a step; see the logs")
         except ClusterLostError as error:
-            if not self._cluster.is_chief or self._rejoin_op is None:
+            if self._rejoin_op is None:
                 raise
-            # The answer to its last update may be lost; a new session begins the updates again.
+            # As a step that waits too long. The answer to the chief's last update may be lost; a new session begins the
+            # updates again.
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
-    def _is_chief_alive(self) -> bool:
-        return self._cluster.is_chief or self._board.snapshot().is_alive(self._cluster.number_of(self._cluster.chief))
+    def _is_chief_here(self) -> bool:
+        """Returns whether the chief has sent a heartbeat for as long as others wait for it at the start."""
+        number = self._cluster.number_of(self._cluster.chief)
+        return self._cluster.is_chief or self._board.snapshot().is_alive(number, self._timeouts.start_secs)
 
     def _activity(self) -> tuple:
         """Returns a value that changes with each step, and each range that is assigned or done."""

@@ -91,9 +91,8 @@ class Quorum:
         if self._enough_secs is None or self._num_gradients(here - finished or pausing) >= floor:
             self._enough_secs = now_secs
         return QuorumStatus(
-            members=members, missing=self._all - members - finished, finished=finished,
-            returning=returning, required=max(floor, self._num_gradients(members)),
-            short_secs=now_secs - self._enough_secs,
+            members=members, missing=self._all - members - finished, finished=finished, returning=returning,
+            required=max(floor, self._num_gradients(members)), short_secs=now_secs - self._enough_secs,
             is_hopeless=self._num_gradients(self._all - finished or pausing) < floor)
 
     def _num_gradients(self, workers: Iterable[int]) -> int:
