@@ -126,7 +126,12 @@ class Accounts:
 
 
 class RangeFeeder:
-    """Feeds one worker's input, in one session after the other."""
+    """Feeds one worker's input, in one session after the other.
+
+    Attributes:
+      freshness: how long training on new data takes.
+      idle_secs: for how long the chief has found no new data in this session, at its last look.
+    """
 
     def __init__(
         self, local: LocalRanges, queue: RangeQueue, cluster: Cluster, progress: WorkerProgress, silent_secs: float
@@ -146,7 +151,7 @@ class RangeFeeder:
         self._misfit: ConfigError | None = None  # this worker lacks files of a new chief
         self._released_secs = self._looked_secs = 0.0
         self._look_pause_secs = _LOOK_SECS
-        self._grown_secs = clock.now()
+        self._grown_secs, self.idle_secs = clock.now(), 0.0
         self.freshness = Freshness()
         self._stop = clock.event()
         self._thread: threads.Call | None = None
@@ -162,7 +167,7 @@ class RangeFeeder:
         self._local.adopt(self._queue.plan())
         session.run(self._local.reset_op, options=_CALL)
         self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
-        self._grown_secs = clock.now()  # the time in which no session was open is not one without new data
+        self._grown_secs, self.idle_secs = clock.now(), 0.0  # a time without a session is not one without new data
         self._stop = stop = clock.event()
         self._thread = threads.start_thread(lambda: self._feed(session, stop), "ranges")
 
@@ -228,28 +233,25 @@ class RangeFeeder:
           BlackboardError: ps 0 does not answer.
         """
         self.release_silent()
-        if not (self._cluster.is_chief and self._local.growing) or (
+        if not (self._cluster.is_chief and self._local.growing and self._generation) or (
                 clock.now() - self._looked_secs < self._look_pause_secs):
             return
-        self._looked_secs = clock.now()
+        self._looked_secs = begun_secs = clock.now()
         extension = self._local.extended(self._local.plan_text)
-        if extension.num_ranges and self._generation:
+        if extension.num_ranges:
             self._grown_secs = clock.now()
             if self._queue.add(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
                                plan=extension.text):
                 self._local.adopt(extension.text)
             else:  # an earlier call, whose answer was lost, or an earlier chief has added some
                 self._local.adopt(self._queue.plan())
+        # At the end of a look: what it finds may have come long ago, if this process was frozen.
+        self.idle_secs = begun_secs - self._grown_secs
         done = self._queue.state().done
         if len(done) == len(self._local.plan):
             self.freshness.note(self._local.plan_text, done)
         self._look_pause_secs = min(_MOST_LOOK_SECS, max(
             _LOOK_SECS, _LOOK_PAUSES * (clock.now() - self._looked_secs)))
-
-    @property
-    def idle_secs(self) -> float:
-        """For how long the chief has found no new data in this session, at its last look."""
-        return self._looked_secs - self._grown_secs
 
     def _know(self, number: int) -> None:
         """Makes the range of a number known; new data may have come since the last look at the plan on ps 0."""

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -232,8 +232,8 @@ class RangeTrainer:
             self._report(Finished.NO)
             return
         self._report(Finished.RETURNS)
-        waits.until(lambda: not self._is_returning(), self._timeouts.step_secs,
-                    lambda: f"{self._cluster.chief} to let updates wait for this worker again", self._stop)
+        self._wait_until(lambda: not self._is_returning(),
+                         lambda: f"{self._cluster.chief} to let updates wait for this worker again")
         sessions.run_bounded(session, self._rejoin_op, options=_CALL)
 
     def _is_returning(self) -> bool:
@@ -273,9 +273,12 @@ class RangeTrainer:
             return (self._followed is not None and clock.now() - start_secs > self._timeouts.step_secs / 2
                     and not self._queue.state().holders() and self._is_chief_here())
 
+        self._wait_until(has_changed, self._awaited, "alive, but without a step; see the logs")
+
+    def _wait_until(self, condition: Callable[[], bool], awaited: Callable[[], str], advice: str = "") -> None:
+        """Waits as long as for a step."""
         try:
-            waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
-                        "alive, but without a step; see the logs")
+            waits.until(condition, self._timeouts.step_secs, awaited, self._stop, advice)
         except ClusterLostError as error:
             if self._rejoin_op is None:
                 raise

@@ -50,7 +50,7 @@ def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch)
     feeder._local.extended = mock.Mock(side_effect=extended)
     feeder._queue.state.return_value = mock.Mock(done=())
     feeder._queue.release_silent.return_value = {}
-    feeder._grown_secs = time.secs
+    feeder._grown_secs, feeder._generation = time.secs, 7
     for look_secs, pause_secs in [(0.01, 1.0), (0.5, 10.0), (9.0, 30.0)]:
         time.look_secs = look_secs
         feeder.look_around()
