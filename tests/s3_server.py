@@ -28,24 +28,33 @@ class SlowS3:
     def __init__(self, held: str) -> None:
         self.is_open, self.reached = threading.Event(), threading.Event()
         self.is_open.set()
-        [port] = free_ports(1)
-        self.server = moto_server.ThreadedMotoServer(port=port, verbose=False)
-        self.server.start()
-        self.url = f"http://localhost:{port}"
+        [self._port] = free_ports(1)
+        self._held = held
+        self.start()
+        self.url = f"http://localhost:{self._port}"
         self.client = boto3.client("s3", endpoint_url=self.url, region_name="us-east-1",
                                    aws_access_key_id="testing", aws_secret_access_key=SECRET)
         self.client.create_bucket(Bucket=BUCKET)
         for name in self.names():  # of an earlier test: all servers of a process have the same buckets
             self.client.delete_object(Bucket=BUCKET, Key=name)
+
+    def start(self) -> None:
+        """Begins to answer, with the objects that were there when it was stopped."""
+        self.server = moto_server.ThreadedMotoServer(port=self._port, verbose=False)
+        self.server.start()
         application = self.server._server.app
 
         def hold(environ, start_response):
-            if environ["REQUEST_METHOD"] == "PUT" and held in environ["PATH_INFO"] and not self.is_open.is_set():
+            if environ["REQUEST_METHOD"] == "PUT" and self._held in environ["PATH_INFO"] and not self.is_open.is_set():
                 self.reached.set()
                 self.is_open.wait(60)
             return application(environ, start_response)
 
         self.server._server.app = hold
+
+    def stop(self) -> None:
+        """Refuses connections."""
+        self.server.stop()
 
     def names(self) -> set[str]:
         """Returns the keys of all objects."""
@@ -64,4 +73,4 @@ def serving_s3(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, held: st
         yield server
     finally:
         server.is_open.set()
-        server.server.stop()
+        server.stop()

@@ -47,7 +47,7 @@ _FEW_RANGES = 32
 GROWING_BYTES = -1  # the size of a file in its ranges: it may grow while it is read
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NUM_THREADS = 16  # they wait for files, which may be far away
+NUM_THREADS = 16  # they wait for files, which may be far away
 
 
 class FileRange(NamedTuple):
@@ -137,7 +137,7 @@ def plan_ranges(
       DataError: a file does not exist, all are empty, or a text file is compressed.
     """
     names = find_files(files)
-    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with futures.ThreadPoolExecutor(NUM_THREADS) as pool:
         sizes = tuple(zip(names, pool.map(size_of, names)))
     total = sum(size for _, size in sizes)
     if range_bytes is None:
@@ -158,7 +158,7 @@ def plan_ranges(
 
 @functools.lru_cache(maxsize=8)  # a chief makes the same plan for several graphs
 def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool) -> tuple[FileRange, ...]:
-    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with futures.ThreadPoolExecutor(NUM_THREADS) as pool:
         cuts_by_file = pool.map(lambda file: _cuts(*file, range_bytes, has_header), sizes)
         return _numbered((name, start, stop, size) for (name, size), cuts in zip(sizes, cuts_by_file)
                          for start, stop in _pairs(cuts))
@@ -166,7 +166,7 @@ def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool
 
 @functools.lru_cache(maxsize=8)
 def _without_lines(sizes: tuple[tuple[str, int], ...], range_bytes: int) -> tuple[FileRange, ...]:
-    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+    with futures.ThreadPoolExecutor(NUM_THREADS) as pool:
         cuts_by_file = pool.map(lambda file: _cuts_without_lines(*file, range_bytes), sizes)
         return _numbered((name, start, stop, size) for (name, size), cuts in zip(sizes, cuts_by_file)
                          for start, stop in _pairs(cuts))
@@ -207,7 +207,7 @@ def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]
     positions = [size * part // num_ranges for part in range(1, num_ranges)]
     with contextlib.ExitStack() as stack:
         if is_in_store(name):  # each request takes long
-            pool = stack.enter_context(futures.ThreadPoolExecutor(_NUM_THREADS))
+            pool = stack.enter_context(futures.ThreadPoolExecutor(NUM_THREADS))
             places = list(pool.map(lambda position: _next_line(open_bytes(name, size), position), positions))
         else:
             file = stack.enter_context(open_bytes(name))

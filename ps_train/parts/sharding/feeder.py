@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -27,7 +28,8 @@ from ps_train.runtime import clock, threads
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
 _RELEASE_SECS = 1.0
-# The chief looks for new data that often; less often while a look takes long, as the text of what it knows grows.
+# The chief looks for new data that often; less often while a look takes much CPU time, as the text of what it knows
+# grows. While it waits for a store in a look, it gets no ranges: at most half of the time.
 _LOOK_SECS, _MOST_LOOK_SECS, _LOOK_PAUSES = 1.0, 30.0, 20.0
 _CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/sessions.py
 # In a row; then the input ends for now: a step that waits for it would not see that a ps is lost.
@@ -227,7 +229,8 @@ class RangeFeeder:
     def look_around(self) -> None:
         """Returns the ranges of silent workers to the queue; the chief also looks for new data, once a second.
 
-        While a look takes longer than 1/20 s, it waits 20 times as long between two, but no more than 30 s.
+        While a look takes more than 1/20 s of CPU time, it waits 20 times as long between two, and as long as a look
+        took, but no more than 30 s.
 
         Raises:
           BlackboardError: ps 0 does not answer.
@@ -237,7 +240,10 @@ class RangeFeeder:
                 clock.now() - self._looked_secs < self._look_pause_secs):
             return
         self._looked_secs = begun_secs = clock.now()
+        start_cpu_secs = time.thread_time()
         extension = self._local.extended(self._local.plan_text)
+        if not self._local.growing.has_seen_all:  # there may be new data
+            self._grown_secs = clock.now()
         if extension.num_ranges:
             self._grown_secs = clock.now()
             if self._queue.add(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
@@ -250,8 +256,8 @@ class RangeFeeder:
         done = self._queue.state().done
         if len(done) == len(self._local.plan):
             self.freshness.note(self._local.plan_text, done)
-        self._look_pause_secs = min(_MOST_LOOK_SECS, max(
-            _LOOK_SECS, _LOOK_PAUSES * (clock.now() - self._looked_secs)))
+        looked_secs, cpu_secs = clock.now() - self._looked_secs, time.thread_time() - start_cpu_secs
+        self._look_pause_secs = min(_MOST_LOOK_SECS, max(_LOOK_SECS, 2 * looked_secs, _LOOK_PAUSES * cpu_secs))
 
     def _know(self, number: int) -> None:
         """Makes the range of a number known; new data may have come since the last look at the plan on ps 0."""

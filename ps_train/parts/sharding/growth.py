@@ -19,13 +19,14 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import PsTrainError
-from ps_train.parts.readers.file_ranges import GROWING_BYTES, FileRange
+from ps_train.parts.readers.file_ranges import GROWING_BYTES, NUM_THREADS, FileRange
 from ps_train.parts.readers.files import changed_secs, is_stream, is_unfinished, name_behind, size_now, sizes_now
 from ps_train.parts.sharding.range_plan import Extension, MisfitError
 
@@ -63,7 +64,11 @@ class _Content(NamedTuple):
 
 
 class GrowingFiles:
-    """The files that match patterns, as one worker sees them."""
+    """The files that match patterns, as one worker sees them.
+
+    Attributes:
+      has_seen_all: whether the last look could list all folders.
+    """
 
     def __init__(self, patterns: Sequence[str], cut: Cut) -> None:
         """Looks at nothing yet.
@@ -73,6 +78,7 @@ class GrowingFiles:
           cut: cuts what is new in a file.
         """
         self.patterns, self._cut = patterns, cut
+        self.has_seen_all = True
         self._warned: set[str] = set()
         self._last_plan: tuple[str, list[FileRange]] | None = None
 
@@ -125,23 +131,31 @@ class GrowingFiles:
         return _Content(until_secs, ends, pieces).text()
 
     def _new_pieces(self, ends: dict[str, int]) -> list[tuple[str, float, list[int]]]:
-        pieces, now_secs = [], time.time()
-        for path, size in self._sizes().items():
+        now_secs = time.time()
+        changed = [(path, size) for path, size in self._sizes().items() if size != ends.get(path, 0)]
+
+        def new_piece(file: tuple[str, int]) -> tuple[str, float, list[int]] | None:
+            path, size = file
             try:
-                if size != ends.get(path, 0) and (cuts := self._cuts(path, ends.get(path, 0), size)):
+                if cuts := self._cuts(path, ends.get(path, 0), size):
                     seen_secs = now_secs if path in ends else min(now_secs, changed_secs(path))
-                    pieces.append((path, seen_secs, list(map(int, cuts))))
+                    return path, seen_secs, list(map(int, cuts))
             except (OSError, tf.errors.OpError, PsTrainError) as error:
                 self._warn(path, f"{path} is not read: {_reason(error)}")
-        return pieces
+            return None
+
+        with futures.ThreadPoolExecutor(NUM_THREADS) as pool:
+            return [piece for piece in pool.map(new_piece, changed) if piece]
 
     def _sizes(self) -> dict[str, int]:
         """Returns path -> bytes of the files that match, but for those that are being written."""
         sizes: dict[str, int] = {}
+        self.has_seen_all = True
         for pattern in self.patterns:
             try:
                 found = sizes_now(pattern)
             except (OSError, tf.errors.OpError, PsTrainError) as error:
+                self.has_seen_all = False
                 self._warn(pattern, f"{pattern} cannot be looked for now: {_reason(error)}")
                 continue
             sizes.update({path if "://" in path else os.path.abspath(path): size for path, size in found.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 
@@ -62,6 +63,31 @@ class ParquetWriter(Writer):
         """Does nothing: a row is whole."""
 
 
+class S3Writer(Writer):
+    """Replaces one object by longer ones, and adds others, half of them compressed."""
+
+    def __init__(self, folder, put):
+        super().__init__(folder)
+        self._put, self._content = put, b"".join(b"%d\n" % number for number in range(_FIRST))
+        self.write(0)
+
+    def write(self, num_lines):
+        for first in range(self._next, self._next + num_lines, 10):
+            lines = b"".join(b"%d\n" % number for number in range(first, first + 10))
+            if first // 10 % 2:
+                self._content, self._rest = self._content + self._rest + lines[:-3], lines[-3:]
+            elif first // 10 % 4:
+                self._put(f"part-{first}.txt", lines)
+            else:
+                self._put(f"part-{first}.txt.gz", gzip.compress(lines))
+        self._put("a.txt", self._content)
+        self._next += num_lines
+
+    def end(self):
+        """Replaces it once more, by one whose last line has an end."""
+        self._put("a.txt", self._content + self._rest)
+
+
 @pytest.mark.parametrize("files, mode", [("", []), ("", ["--sync_replicas"]), ("local://{}/*.txt", []),
                                          ("{}/*.parquet", [])], ids=["async", "sync", "in a store", "parquet"])
 def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_process, files, mode):
@@ -85,6 +111,37 @@ def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_pr
     training.wait_until_seen(600)
     writer.write(NUM_LINES - _FIRST - 750)
     writer.end()
+    check_counts(training, start_process, is_parquet)
+
+
+def test_each_line_of_objects_counts_once_while_they_are_replaced_and_the_server_is_away(
+    tmp_path, start_process, monkeypatch
+):
+    """Objects are added, some compressed, and one is replaced by longer ones; a worker and the chief are killed."""
+    s3_server = pytest.importorskip("tests.s3_server")
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    with s3_server.serving_s3(monkeypatch, tmp_path, held="none") as s3:
+        writer = S3Writer(tmp_path, lambda name, content: s3.client.put_object(
+            Bucket=s3_server.BUCKET, Key=f"clicks/{name}", Body=content))
+        training = Sharded(tmp_path, start_process, ["--save_model_steps=5"], batch_secs=0.02, files=[], data_flags=(
+            "--follow", "--follow_idle_secs=8"), files_at=f"s3://{s3_server.BUCKET}/clicks/*.txt*")
+        for task in ("worker-1", "worker-0"):
+            writer.write(200)
+            training.wait_until_seen(100)
+            training.kill(task)
+            writer.write(50)
+            training.start(task)
+        training.wait_until_seen(500)
+        s3.stop()
+        start_process.wait_for_line(training.life("worker-0"), "*.txt*: Could not connect")
+        s3.start()
+        writer.write(NUM_LINES - _FIRST - 500)
+        writer.end()
+        check_counts(training, start_process, is_parquet=False)
+
+
+def check_counts(training, start_process, is_parquet):
+    """Checks that each line counts once, and besides at most as often as its range was reassigned."""
     codes = {task: start_process.exit_code(training.life(task)) for task in training.lives}
     assert set(codes.values()) == {0}, f"{codes}\n{start_process.logs()}"
     counts = training.saved_counts()

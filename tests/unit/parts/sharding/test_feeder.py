@@ -39,20 +39,23 @@ def test_ranges_of_new_data_are_named_when_a_worker_returns_them(feeder, caplog,
 
 
 def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch):
-    """20 times as long as the last look, between 1 and 30 s; what it did not look at does not count as idle."""
-    time = mock.Mock(secs=1000.0, look_secs=0.01)
+    """20 times its CPU time, and twice its time; 1 to 30 s; what it did not look at does not count as idle."""
+    time = mock.Mock(secs=1000.0, cpu_secs=0.0, look_secs=0.01, look_cpu_secs=0.01)
     monkeypatch.setattr(clock, "now", lambda: time.secs)
+    monkeypatch.setattr("time.thread_time", lambda: time.cpu_secs)
 
     def extended(text):
         time.secs += time.look_secs
+        time.cpu_secs += time.look_cpu_secs
         return Extension(PLAN, text, 0, 0)
 
     feeder._local.extended = mock.Mock(side_effect=extended)
     feeder._queue.state.return_value = mock.Mock(done=())
     feeder._queue.release_silent.return_value = {}
     feeder._grown_secs, feeder._generation = time.secs, 7
-    for look_secs, pause_secs in [(0.01, 1.0), (0.5, 10.0), (9.0, 30.0)]:
-        time.look_secs = look_secs
+    for look_secs, look_cpu_secs, pause_secs in [
+            (0.01, 0.01, 1.0), (0.6, 0.5, 10.0), (9.0, 9.0, 30.0), (0.3, 0.01, 1.0), (2.0, 0.01, 4.0)]:
+        time.look_secs, time.look_cpu_secs = look_secs, look_cpu_secs
         feeder.look_around()
         num_looks, looked_secs = feeder._local.extended.call_count, time.secs - look_secs
         assert feeder.idle_secs == pytest.approx(looked_secs - 1000.0)
@@ -63,3 +66,7 @@ def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch)
         time.secs += 0.2
     feeder.look_around()
     assert feeder._local.extended.call_count == num_looks + 1
+    time.secs += 100.0
+    feeder._local.growing.has_seen_all = False  # the store does not answer
+    feeder.look_around()
+    assert feeder.idle_secs <= 0.0

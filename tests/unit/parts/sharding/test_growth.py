@@ -64,6 +64,18 @@ def test_names_of_files_that_are_written_are_left_out(growing, tmp_path, name):
     assert growing.extend("").num_ranges == 1
 
 
+def test_a_look_says_whether_it_could_list_all(tmp_path):
+    """Otherwise nobody knows whether there is new data."""
+    (tmp_path / "a.txt").write_text("1\n")
+    growing = GrowingFiles([f"{tmp_path}/*", "nowhere://x/*"], functools.partial(
+        cuts_of_growth, is_text=True, has_header=False, range_bytes=40))
+    assert growing.extend("").num_ranges == 1
+    assert not growing.has_seen_all
+    growing.patterns = growing.patterns[:1]
+    assert growing.extend("").num_ranges == 1
+    assert growing.has_seen_all
+
+
 def test_the_same_name_in_another_folder_is_another_file(tmp_path, monkeypatch):
     """As when each day has its own folder; what is left of the day before is still trained on."""
     for day, lines in (("day1", "1\n2\n"), ("day2", "3\n4\n5\n")):
