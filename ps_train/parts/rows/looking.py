@@ -104,8 +104,22 @@ def found_rows(source: Source, table: str, words: Sequence[str], ids: Sequence[i
         row = found.get(own)
         answers.append({
             "id": word, "row_id": own, "ps": row and row.ps, "last_update": row and row.mark,
+            **_history_of(row),
             "norm": row and float(np.linalg.norm(row.value)), "values": row and [float(x) for x in row.value]})
     return answers
+
+
+def _history_of(row: contents.SavedRow | None) -> dict[str, int | None]:
+    """Returns the history of a row, for JSON; a row that was given a value, and not updated since, has no first one."""
+    first, count = (row and row.history) or (None, None)
+    return {"first_update": first if count else None, "num_updates": count}
+
+
+def _history_text(row: dict[str, Any]) -> str:
+    if row["num_updates"] is None:
+        return ""
+    first = f", first in {row['first_update']:,}" if row["num_updates"] else ""
+    return f"{first}, {row['num_updates']:,} times in all"
 
 
 def compare(before: str, source: Source, table: str, top: int, group_bytes: int = _GROUP_BYTES) -> Moved:
@@ -165,8 +179,9 @@ def _lines(answer: dict[str, Any]) -> Iterator[str]:
         if row["ps"] is None:
             yield f"{name}: no row; its first value is served"
         else:
-            yield (f"{name}: on ps:{row['ps']} of {answer['num_ps']}, last touched in update {row['last_update']:,}; "
-                   f"norm {row['norm']:.4g}; values {' '.join(f'{value:.4g}' for value in row['values'])}")
+            yield (f"{name}: on ps:{row['ps']} of {answer['num_ps']}, last touched in update {row['last_update']:,}"
+                   f"{_history_text(row)}; norm {row['norm']:.4g}; values "
+                   f"{' '.join(f'{value:.4g}' for value in row['values'])}")
     if since := answer.get("since"):
         yield (f"since step {since['global_step']}: {since['num_before']:,} rows then, {since['num_now']:,} now; "
                f"{since['num_new']:,} new, {since['num_dropped']:,} dropped")

@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError
-from ps_train.parts.tables import hashing
+from ps_train.parts.tables import hashing, row_history
 from ps_train.parts.tables.rules import FROZEN, TableSpec
 from ps_train.storage import checkpoints
 
@@ -94,11 +94,13 @@ class SavedRow(NamedTuple):
       ps: the number of the ps that had it.
       mark: the number of the update of the table that last touched it.
       value: float32 [dim].
+      history: (number of its first update, number of its updates) on that ps; None if the table does not keep them.
     """
 
     ps: int
     mark: int
     value: np.ndarray
+    history: Optional[tuple[int, int]] = None
 
 
 class Source(NamedTuple):
@@ -235,8 +237,11 @@ def find_rows(path: str, name: str, ids: Sequence[int]) -> dict[int, SavedRow]:
             if not len(places):
                 continue
             marks, values = (reader.get_tensor(f"{piece}/{part}")[places] for part in ("marks", "values"))
-            for own, mark, value in zip(of_piece[places], marks, values):
-                found.setdefault(int(own), SavedRow(ps, int(mark), value))  # the first one holds
+            histories = ([(int(first), int(count)) for first, count in row_history.read_history(
+                reader.get_tensor(f"{piece}/slots")[places])] if row_history.has_history(saved.rule)
+                else [None] * len(places))
+            for own, mark, value, history in zip(of_piece[places], marks, values, histories):
+                found.setdefault(int(own), SavedRow(ps, int(mark), value, history))  # the first one holds
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
+from ps_train.parts.tables.row_history import WithHistory
 from ps_train.parts.tables.rules import Frozen, RowRule, TableSpec
 from ps_train.parts.tables.store import Store
 
@@ -79,6 +80,8 @@ class Registry:
         is_frozen = isinstance(self.default_rule, Frozen)
         rule = self.default_rule if is_frozen or spec.rule is None else spec.rule.with_defaults(
             self.default_rule.learning_rate)
+        if spec.has_history and not is_frozen:
+            rule = WithHistory(rule.learning_rate, rule)
         spec = dataclasses.replace(spec, rule=rule)
         if spec != self.specs.setdefault(spec.name, spec):
             raise UserCodeError("table_differs", f"embedding_table {spec.name!r}: an earlier call of model_fn has made "

@@ -342,6 +342,7 @@ class TableSpec:
       expected_rows: rows on all ps together for which the index of a dynamic table initially has room; None for the
         minimum, from which it grows.
       dtype: in which a ps stores the values of rows, "float32" or "bfloat16"; see `RowFormat`.
+      has_history: whether a row has the number of its first update, and their count; see `row_history`.
     """
 
     name: str
@@ -358,6 +359,7 @@ class TableSpec:
     max_rows: Optional[int] = None
     expected_rows: Optional[int] = None
     dtype: str = FLOAT32
+    has_history: bool = False
 
     @property
     def is_dynamic(self) -> bool:

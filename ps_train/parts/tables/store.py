@@ -27,6 +27,7 @@ from ps_train.errors import ConfigError
 from ps_train.graph.adam import run_exclusively
 from ps_train.parts.tables import index
 from ps_train.parts.tables.index import COUNTS, FixedIndex, HashIndex, Placement, count_of, gather, read_whole
+from ps_train.parts.tables.row_history import WithHistory, note_update
 from ps_train.parts.tables.rules import ADD, MAX_ROWS_PER_PS, Frozen, TableSpec
 
 
@@ -40,14 +41,14 @@ class Store:
           spec: the table, with its rule.
           ps: the number of this ps, which has the ids whose `hashing.owner_of` is ps.
           device: of the ps; "" in a graph of one process.
-          is_exact: whether one update at a time changes the rows; always so in a dynamic table.
+          is_exact: whether one update at a time changes the rows; always so in a dynamic table, and with a history.
 
         Raises:
           ConfigError: a ps cannot hold that many rows.
         """
         _check_room(spec, num_ps)
         self.spec, self.ps, self.num_ps, self.device = spec, ps, num_ps, device
-        self._is_exact = is_exact or spec.is_dynamic
+        self._is_exact = is_exact or spec.is_dynamic or spec.has_history
         self.format = spec.row_format
         self.width = spec.dim + self.format.num_slots
         with self.on_ps():
@@ -124,6 +125,8 @@ class Store:
             placement = self.index.place(ids, counts)
             old = self._with_first(self.rows_at(placement.rows), placement.ids, placement.new, with_slots=True)
             exact = change(old, number, placement.of_kept(pushed))
+            if isinstance(self.spec.rule, WithHistory):
+                exact = note_update(old, exact, number)
             new = self.format.rounded(exact, placement.ids, seed=self.spec.name, number=number)
             num_hits = tf.size(placement.rows, out_type=tf.int64) - tf.size(placement.new, out_type=tf.int64)
             num_misses = tf.size(ids, out_type=tf.int64) - num_hits

@@ -159,7 +159,7 @@ def embedding_table(
     learning_rate: Optional[float] = None, initial_limit: Optional[float] = None, initializer: Any = None,
     l2: float = 0.0, num_hashes: int = 0, min_count: int = 1, ttl_steps: Optional[int] = None,
     ttl_secs: Optional[float] = None, max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
-    dtype: Any = tf.float32,
+    dtype: Any = tf.float32, history: bool = False,
 ) -> Table:
     """Returns a table of the model that is being built, with its rows spread over all ps.
 
@@ -182,9 +182,9 @@ def embedding_table(
       ttl_secs: dynamic tables only: drop a row that no update has touched in this many seconds of training.
       max_rows: dynamic tables only: rows on all ps together. A table that is nearly full drops its least recently
         updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
-      expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow. While it grows,
-        updates of the table wait.
+      expected_rows: dynamic tables only: room in the index, on all ps; None lets it grow, and updates wait meanwhile.
       dtype: of values on the ps, tf.float32 or tf.bfloat16, to which updates round at random. Slots are float32.
+      history: keep when a row was updated first, and how often, for `ps_train rows`: 8 bytes more in each row.
 
     Raises:
       UserCodeError: an argument is wrong, or the model has another table of this name.
@@ -193,16 +193,17 @@ def embedding_table(
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
     floats = {"learning_rate": learning_rate, "initial_limit": initial_limit, "l2": l2, "ttl_secs": ttl_secs}
-    return _new_table(name, rule, counts, floats, initializer, dtype)
+    return _new_table(name, rule, counts, floats, initializer, dtype, history)
 
 
 def _new_table(
-    name: Any, rule: Any, counts: dict[str, Any], floats: dict[str, Any], initializer: Any, dtype: Any
+    name: Any, rule: Any, counts: dict[str, Any], floats: dict[str, Any], initializer: Any, dtype: Any, history: Any
 ) -> Table:
     """Checks the arguments of `embedding_table`, and adds the table to those of the graph."""
     initial = None if initializer is None else initial_of(initializer)
     if problem := (_problem_of_numbers(counts, **floats) or _problem(name, rule, {**counts, **floats})
-                   or _problem_of_initial(initializer, initial, floats["initial_limit"]) or _problem_of_dtype(dtype)):
+                   or _problem_of_initial(initializer, initial, floats["initial_limit"]) or _problem_of_dtype(dtype)
+                   or (None if isinstance(history, bool) else f"got history={history!r}; allowed: True and False")):
         raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
     registry = part.tables_of_graph()
     own = {argument: float(value) for argument, value in floats.items() if value is not None}  # not numpy's
@@ -210,7 +211,7 @@ def _new_table(
         rule = dataclasses.replace(rule or registry.default_rule, learning_rate=own.pop("learning_rate"))
     own |= {argument: None if value is None else int(value) for argument, value in counts.items()}
     registry.add(spec := TableSpec(
-        name=name, rule=rule, initial=initial, dtype=tf.as_dtype(dtype).name, **own))
+        name=name, rule=rule, initial=initial, dtype=tf.as_dtype(dtype).name, has_history=history, **own))
     return Table(spec, registry)
 
 
@@ -269,7 +270,7 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
 _INITIALIZERS = ("tf.random_uniform_initializer(a, b), tf.zeros_initializer(), tf.ones_initializer(), "
                  "tf.constant_initializer(a) and tf.truncated_normal_initializer(mean, stddev)")
 _OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "l2", "ttl_secs", "expected_rows",
-             "num_hashes")
+             "num_hashes", "history")
 # They say how a variable is stored. The rows of a table are on all ps in any case.
 _WITHOUT_EFFECT = ("caching_device", "partitioner", "use_resource", "validate_shape")
 _COLLECTIONS = {tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES}

@@ -33,7 +33,7 @@ class Trained(Model):
             self.step = tf.train.create_global_step()
             self.ids = tf.placeholder(tf.int64, [None])
             self.factors = tf.placeholder(tf.float32, [None])
-            rows = [ps_train.embedding_table("items", 3).lookup(self.ids),
+            rows = [ps_train.embedding_table("items", 3, history=True).lookup(self.ids),
                     ps_train.embedding_table("fixed", 2, num_rows=100).lookup(self.ids)]
             self.values = rows[0]
             return tf.add_n([tf.reduce_sum(self.factors[:, tf.newaxis] * one) for one in rows])
@@ -88,7 +88,7 @@ def _printed(capsys, folder, table, ids=(), **flags):
 
 
 def test_rows_are_those_of_the_checkpoint_and_its_delta(saved, capsys):
-    """Value, norm, ps and last update; an id without a row has none."""
+    """Value, norm, ps and updates; an id without a row has none."""
     folder, ids, _, now = saved
     answer = _printed(capsys, folder, "items", [*map(str, ids), "7"])
     assert (answer["global_step"], answer["updates"], answer["num_ps"]) == (25, 3, _NUM_PS)
@@ -99,7 +99,11 @@ def test_rows_are_those_of_the_checkpoint_and_its_delta(saved, capsys):
     assert [row["ps"] for row in rows[:-1]] == list(owners_of(ids, _NUM_PS, is_dynamic=True))
     marks = {**dict.fromkeys(_IDS, 1), **dict.fromkeys([*_IDS[:12], 51, 53], 2), **dict.fromkeys([2, 4, 55], 3)}
     assert [row["last_update"] for row in rows[:-1]] == [marks[own] for own in ids]
-    assert rows[-1] == {"id": "7", "row_id": 7, "ps": None, "last_update": None, "norm": None, "values": None}
+    updates = [[1 if own in _IDS else marks[own], sum(own in touched for touched in (
+        _IDS, [*_IDS[:12], 51, 53], [2, 4, 55]))] for own in ids]
+    assert [[row["first_update"], row["num_updates"]] for row in rows[:-1]] == updates
+    assert rows[-1] == {"id": "7", "row_id": 7, "ps": None, "last_update": None, "first_update": None,
+                        "num_updates": None, "norm": None, "values": None}
 
 
 def test_a_named_checkpoint_is_looked_at_without_its_delta(saved, capsys):
@@ -143,7 +147,8 @@ def test_strings_are_hashed_as_the_model_hashes_them(saved, capsys):
         expected = session.run(tf.strings.to_hash_bucket_fast(["user-a", "17"], 2**63 - 1))
     assert hashes == list(expected)
     assert [row["row_id"] for row in _printed(capsys, folder, "items", ["user-a", "17"])["rows"]] == [expected[0], 17]
-    assert _printed(capsys, folder, "fixed", ["2"])["rows"][0]["last_update"] == 3
+    row = _printed(capsys, folder, "fixed", ["2"])["rows"][0]
+    assert (row["last_update"], row["first_update"], row["num_updates"]) == (3, None, None)
     for word in ("100", "-1", "a"):
         with raises("bad_id_word"):
             _printed(capsys, folder, "fixed", [word])
@@ -156,7 +161,8 @@ def test_the_text_has_a_line_for_each_row_and_for_each_that_moved(saved, capsys)
     looking.print_rows(RowsConfig(train_dir=saved[0], since="10", top=2), "items", ["2", "7"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 2 + 2 + 2 and "at step 25, after 3 updates" in lines[0]
-    assert "2: on ps:" in lines[1] and "last touched in update 3;" in lines[1] and lines[2].startswith("7: no row")
+    assert "2: on ps:" in lines[1] and "last touched in update 3, first in 1, 3 times in all;" in lines[1]
+    assert lines[2].startswith("7: no row")
     assert lines[3] == "since step 10: 20 rows then, 23 now; 3 new, 0 dropped"
 
 
