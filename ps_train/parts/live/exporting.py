@@ -24,7 +24,7 @@ import re
 import tempfile
 import types
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
@@ -44,7 +44,9 @@ from ps_train.storage import checkpoints
 
 ASSET = "live.json"
 _HEAD_ROOM = 1.5
-_VIRTUAL_BYTES = 4_000_000_000  # that a table has room for, at least; memory is used only as rows are made
+# That a table has room for, at least. Memory is used as rows are made, but TensorFlow takes 1 byte for each 32 of them.
+_VIRTUAL_BYTES = 500_000_000
+_PIECE_BYTES = 2_000_000  # TensorFlow keeps the memory of several pieces after they are loaded
 _BYTES_PER_ROW = 20  # of its id and its mark, and of a number that is free again
 
 
@@ -69,7 +71,7 @@ class Version(NamedTuple):
       num_rows: name of a table -> least number of rows that it needs room for, if there are more than in the
         checkpoint.
       head_room: rows that a table has room for, in multiples of those that it needs; None for 1.5, and at least as many
-        as 4 GB hold.
+        as 500 MB hold.
     """
 
     training: str = ""
@@ -278,15 +280,22 @@ class _LiveSaver(tf.train.Saver):
         prefixes = [super().save(sess, f"{folder}/dense", write_meta_graph=False, write_state=False)]
         writer = SliceWriter(folder)
         for name, table in self._tables.items():
-            pieces = (piece for piece in contents.read_table(self._path, name) if len(piece[0]))
             num_pieces = 0
-            for ids, rows in pieces:
+            for ids, rows in _in_pieces(contents.read_table(self._path, name)):
                 writer.write_tensor(f"{table.scope}/{num_pieces}/ids", ids)
                 writer.write_tensor(f"{table.scope}/{num_pieces}/rows", rows)
                 num_pieces += 1
             writer.write_tensor(f"{table.scope}/num_pieces", np.array(num_pieces, np.int64))
         writer.merge(prefixes, save_path)
         return save_path
+
+
+def _in_pieces(groups: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields (ids, rows) of groups in pieces of at most `_PIECE_BYTES`."""
+    for ids, rows in groups:
+        size = max(1, _PIECE_BYTES // (rows.itemsize * rows.shape[1]))
+        for begin in range(0, len(ids), size):
+            yield ids[begin:begin + size], rows[begin:begin + size]
 
 
 def _add_asset(path: str, about: Mapping[str, Any]) -> tf.Tensor:

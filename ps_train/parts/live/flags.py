@@ -22,7 +22,7 @@ class LiveExportConfig(ExportConfig):
     live: bool = _field(False, help="Write a model whose rows and variables can be replaced while it is served.")
     live_head_room: Optional[float] = _field(
         None, help="Rows that each table of a live model has room for, in multiples of its rows.", minimum=1.0,
-        maximum=1000.0, unset="1.5, and at least as many as 4 GB hold")
+        maximum=1000.0, unset="1.5, and at least as many as 500 MB hold")
 
     def __post_init__(self) -> None:
         problems = self._common_problems("export", "train_dir", "export_dir")

@@ -436,3 +436,12 @@ def test_a_plain_model_is_no_live_one(states, tmp_path):
         LiveModel(str(first_dir / "plain"))
     with raises("no_live_model"):
         LiveModel(str(tmp_path))
+
+
+def test_rows_are_written_in_pieces_of_a_size(monkeypatch):
+    """In their order; a group without rows makes none."""
+    monkeypatch.setattr(exporting, "_PIECE_BYTES", 3 * 8)
+    ids, rows = np.arange(7), np.arange(14, dtype=np.float32).reshape(7, 2)
+    pieces = list(exporting._in_pieces([(ids[:5], rows[:5]), (ids[:0], rows[:0]), (ids[5:], rows[5:])]))
+    assert [piece_ids.tolist() for piece_ids, _ in pieces] == [[0, 1, 2], [3, 4], [5, 6]]
+    np.testing.assert_array_equal(np.concatenate([piece_rows for _, piece_rows in pieces]), rows)
