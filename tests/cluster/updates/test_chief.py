@@ -262,8 +262,8 @@ def test_an_update_under_way_is_noted(tmp_path, start_servers):
 def test_when_all_workers_are_stuck(is_updating, expected):
     """All live workers wait, and nothing has changed between two checks."""
     updates = runner.UpdateRunner(None, None)
-    quorum = QuorumStatus(members=frozenset({0, 1}), missing=frozenset(), finished=frozenset(), required=2,
-                          short_secs=0, is_hopeless=False)
+    quorum = QuorumStatus(members=frozenset({0, 1}), missing=frozenset(), finished=frozenset(), returning=frozenset(),
+                          required=2, short_secs=0, is_hopeless=False)
     status = SyncStatus(step=3, gathered=0, awaited=[4, 4], dropped=0, is_updating=is_updating)
     assert [updates._is_stuck(quorum, status) for _ in range(3)] == [False, expected, expected]
     assert not updates._is_stuck(quorum, status._replace(awaited=[4, 3]))
