@@ -61,7 +61,7 @@ def test_a_row_that_was_dropped_begins_anew(tmp_path):
         assert _history(table, _IDS[:4]) == expected
         for number, ops in enumerate(table.ops):
             path = str(tmp_path / f"piece-{number}")
-            table.session.run(*ops.save_call(path, "items", (0, ops.capacity), -1))
+            table.session.run(*ops.save_call(path, "items", (0, table.counts(number)["used"]), -1))
             for to in restored.ops:
                 restored.session.run(*to.load_call(path, "items", keeps_present=False))
         assert _history(restored, _IDS[:4]) == expected

@@ -144,7 +144,7 @@ _NOT_IN_A_TABLE = {
     "value_dtype": (dict(value_dtype=tf.float16), "value_dtype=tf.float16; allowed: tf.float32 and tf.bfloat16"),
     "filter_freq": (dict(filter_freq="often"), "filter_freq='often'; allowed: whole numbers from 0"),
     "the name of a table's argument": (dict(min_count=3), "min_count=3; allowed: None; it is called filter_freq here"),
-    "unknown": (dict(dimension=3), "dimension=3; allowed: the names capacity, filter_freq, .*num_hashes$"),
+    "unknown": (dict(dimension=3), "dimension=3; allowed: the names capacity, filter_freq, .*num_hashes, history$"),
 }
 
 
