@@ -181,7 +181,7 @@ def embedding_table(
       ttl_steps: dynamic tables only: drop a row after this many updates of the table that did not touch it.
       ttl_secs: dynamic tables only: drop a row that no update has touched in this many seconds of training.
       max_rows: dynamic tables only: rows on all ps together. A table that is nearly full drops its least recently
-        updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
+        updated rows. None for as many as fit into 4 GB on each ps, 1/32 of which is taken at once.
       expected_rows: dynamic tables only: room in the index, on all ps; None lets it grow, and updates wait meanwhile.
       dtype: of values on the ps, tf.float32 or tf.bfloat16, to which updates round at random. Slots are float32.
       history: keep when a row was updated first, and how often, for `ps_train rows`: 8 bytes more in each row.
