@@ -15,8 +15,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -88,19 +88,17 @@ def measure(folder: str, num_rows: int, dim: int, num_pushes: int) -> dict[str, 
     found = {"load_secs": model.load_secs, "loaded_bytes": _memory("VmRSS") - model.base_bytes,
              "peak_bytes": _memory("VmHWM") - model.base_bytes, "lookup_ms": model.lookup_ms(num_rows, random)}
     if num_pushes:
-        push_ms = []
-
-        def push() -> None:
-            of_thread = np.random.default_rng(1)
+        def push() -> list[float]:
+            of_thread, push_ms = np.random.default_rng(1), []
             for number in range(1, num_pushes + 1):
                 push_ms.append(model.push(number, num_rows, dim, of_thread))
                 time.sleep(_PUSH_SECS)
+            return push_ms
 
-        thread = threading.Thread(target=push)
-        thread.start()
-        found["lookup_during_pushes_ms"] = model.lookup_ms(num_rows, random)
-        thread.join()
-        found["push_ms"] = float(np.median(push_ms))
+        with futures.ThreadPoolExecutor(1) as pool:
+            pushing = pool.submit(push)
+            found["lookup_during_pushes_ms"] = model.lookup_ms(num_rows, random)
+            found["push_ms"] = float(np.median(pushing.result()))
     return {**found, "served_bytes": _memory("VmRSS") - model.base_bytes}
 
 

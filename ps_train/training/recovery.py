@@ -273,9 +273,9 @@ class SupervisedTraining:
                 if outcome.end is End.DATA:
                     self._close_to_others(session)
         except BlackboardError as error:
-            if not self._cluster.is_chief:
+            if not self._cluster.is_chief and outcome.end is not End.SIGNAL:
                 raise
-            _log.warning("%s; saving without waiting for the other workers", error)
+            _log.warning("%s; ending without the other workers", error)
         if not self._cluster.is_chief:
             return outcome
         self._chief_service.conclude(session)

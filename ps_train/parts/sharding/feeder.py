@@ -239,20 +239,18 @@ class RangeFeeder:
         if not (self._cluster.is_chief and self._local.growing and self._generation) or (
                 clock.now() - self._looked_secs < self._look_pause_secs):
             return
-        self._looked_secs = begun_secs = clock.now()
-        start_cpu_secs = time.thread_time()
+        self._looked_secs, start_cpu_secs = clock.now(), time.thread_time()
         extension = self._local.extended(self._local.plan_text)
-        if not self._local.growing.has_seen_all:  # there may be new data
+        if extension.num_ranges or not self._local.growing.has_seen_all:  # then there may be new data
             self._grown_secs = clock.now()
         if extension.num_ranges:
-            self._grown_secs = clock.now()
             if self._queue.add(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
                                plan=extension.text):
                 self._local.adopt(extension.text)
             else:  # an earlier call, whose answer was lost, or an earlier chief has added some
                 self._local.adopt(self._queue.plan())
         # At the end of a look: what it finds may have come long ago, if this process was frozen.
-        self.idle_secs = begun_secs - self._grown_secs
+        self.idle_secs = self._looked_secs - self._grown_secs
         done = self._queue.state().done
         if len(done) == len(self._local.plan):
             self.freshness.note(self._local.plan_text, done)

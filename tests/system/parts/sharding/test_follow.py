@@ -96,12 +96,7 @@ def test_each_line_counts_once_while_files_grow_and_tasks_die(tmp_path, start_pr
     writer = (ParquetWriter if is_parquet else Writer)(tmp_path)
     training = Sharded(tmp_path, start_process, [*mode, "--save_model_steps=5"], batch_secs=0.02, files=[
         ("a", 0, _FIRST)], data_flags=("--follow", "--follow_idle_secs=8"), files_at=files.format(tmp_path))
-    for task in ("worker-1", "worker-0"):
-        writer.write(200)
-        training.wait_until_seen(100)
-        training.kill(task)
-        writer.write(50)
-        training.start(task)
+    kill_each_worker(training, writer)
     training.wait_until_seen(400)
     for task in ("worker-0", "worker-1", "ps-0"):
         training.kill(task)
@@ -125,12 +120,7 @@ def test_each_line_of_objects_counts_once_while_they_are_replaced_and_the_server
             Bucket=s3_server.BUCKET, Key=f"clicks/{name}", Body=content))
         training = Sharded(tmp_path, start_process, ["--save_model_steps=5"], batch_secs=0.02, files=[], data_flags=(
             "--follow", "--follow_idle_secs=8"), files_at=f"s3://{s3_server.BUCKET}/clicks/*.txt*")
-        for task in ("worker-1", "worker-0"):
-            writer.write(200)
-            training.wait_until_seen(100)
-            training.kill(task)
-            writer.write(50)
-            training.start(task)
+        kill_each_worker(training, writer)
         training.wait_until_seen(500)
         s3.stop()
         start_process.wait_for_line(training.life("worker-0"), "*.txt*: Could not connect")
@@ -138,6 +128,16 @@ def test_each_line_of_objects_counts_once_while_they_are_replaced_and_the_server
         writer.write(NUM_LINES - _FIRST - 500)
         writer.end()
         check_counts(training, start_process, is_parquet=False)
+
+
+def kill_each_worker(training, writer):
+    """Writes 500 lines, and kills a worker and the chief in between, which are started again."""
+    for task in ("worker-1", "worker-0"):
+        writer.write(200)
+        training.wait_until_seen(100)
+        training.kill(task)
+        writer.write(50)
+        training.start(task)
 
 
 def check_counts(training, start_process, is_parquet):
