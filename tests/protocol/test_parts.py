@@ -34,16 +34,7 @@ def test_a_client_that_asks_after_the_last_save_learns_of_the_end():
     assert "finished at step" in late.value and late.ended_secs - late.begun_secs < 5.0
 
 
-@pytest.mark.parametrize(("what", "schedule"), [
-    ("a worker that pauses is stopped while ps 0 is gone", Schedule(PART_SETTINGS["follow"], seed=627, faults=(
-        Fault(427, "kill", 3, 15), Fault(437, "stop", 2, 0.5)))),
-    ("the chief is cut off before its first look at the data", Schedule(PART_SETTINGS["follow"], faults=(
-        Fault(97, "cut", 7, 6),))),
-    ("a chief that pauses does not hear of its last update", Schedule(PART_SETTINGS["follow_sync"], seed=1022, faults=(
-        Fault(2956, "lose", 1, 0),))),
-    ("a process that was replaced gives ranges back", Schedule(PART_SETTINGS["ranges_sync"], faults=(
-        Fault(958, "replace", 2, 25),))),
-])
-def test_what_the_explorer_has_found_is_mended(what, schedule):
-    """Each schedule broke an invariant once."""
-    assert explorer.run(schedule).failure == ""
+def test_a_worker_that_pauses_and_is_stopped_while_ps_0_is_gone_ends_as_stopped():
+    """The explorer has found that it gave up."""
+    faults = (Fault(427, "kill", 3, 15), Fault(437, "stop", 2, 0.5))
+    assert explorer.run(Schedule(PART_SETTINGS["follow"], seed=627, faults=faults)).failure == ""
