@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.heartbeat import WorkerProgress
-from ps_train.errors import BlackboardError, ConfigError
+from ps_train.errors import BlackboardError
 from ps_train.parts.sharding.growth import Freshness
 from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
@@ -150,7 +150,7 @@ class RangeFeeder:
         self._lost: set[int] = set()  # ranges that this worker still holds on ps 0, to be assigned again
         self._generation = 0
         self._has_ended = False
-        self._misfit: ConfigError | None = None  # this worker lacks files of a new chief
+        self._failure: Exception | None = None  # has ended the thread; it lacks files of a new chief, for example
         self._released_secs = self._looked_secs = 0.0
         self._look_pause_secs = _LOOK_SECS
         self._grown_secs, self.idle_secs = clock.now(), 0.0
@@ -192,11 +192,12 @@ class RangeFeeder:
         Raises:
           BlackboardError: ps 0 does not answer.
           ConfigError: this worker lacks a file of the training.
+          Exception: what else has ended the thread.
         """
         self.stop()
         self._join()
-        if self._misfit:
-            raise self._misfit
+        if self._failure:
+            raise self._failure
         self._read_notes(session)
         if is_data_end and self._has_ended:
             self._accounts.end()
@@ -281,12 +282,12 @@ class RangeFeeder:
                 num_errors, pause_secs = num_errors + 1, _PAUSE_AFTER_ERROR_SECS
                 if num_errors == _MAX_ERRORS:
                     self._end(session)
-            except ConfigError as error:  # raised by `settle`, once the input has ended
-                self._misfit = error
-                self._end(session)
-                return
             except (tf.errors.OpError, RuntimeError) as error:  # the session is lost or closed
                 _log.debug("no more ranges in this session: %s", error)
+                return
+            except Exception as error:  # noqa: BLE001 (raised by `settle`, once the input has ended)
+                self._failure = error
+                self._end(session)
                 return
 
     def _advance(self, session: tf.Session) -> bool:

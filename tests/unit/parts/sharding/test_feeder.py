@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from ps_train.errors import BlackboardError
@@ -36,6 +37,19 @@ def test_ranges_of_new_data_are_named_when_a_worker_returns_them(feeder, caplog,
     feeder.release_silent()
     assert "number 3, 8" in caplog.text and "number 8" in caplog.text
     assert ("of 20 bytes" in caplog.text) == answers
+
+
+def test_a_failure_of_the_thread_is_raised_once_the_input_has_ended(feeder):
+    """Otherwise a step would wait for a range until its time-out."""
+    feeder._local.poll, feeder._cluster.is_chief = "poll", False
+    feeder._queue.exchange.side_effect = ValueError("a fault")
+    session = mock.Mock()
+    session.run.side_effect = lambda fetched, *_, **__: (0, np.zeros([0, 2])) if fetched == "poll" else None
+    feeder.start(session)
+    feeder._thread.join(10.0)
+    session.run.assert_called_with(feeder._local.end_op, options=mock.ANY)
+    with pytest.raises(ValueError, match="a fault"):
+        feeder.settle(session, is_data_end=True)
 
 
 def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch):
