@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import pathlib
@@ -81,7 +80,7 @@ def cost(
     start_step = step_at(samples, kill_secs)
     inside = [sample for sample in samples if kill_secs < sample.secs <= end_secs]
     moments = [kill_secs, *(sample.secs for sample in inside), end_secs]
-    still_secs = max(after - before for before, after in itertools.pairwise(moments))
+    still_secs = max(after - before for before, after in zip(moments, moments[1:]))
     first = min((sample.step for sample in inside), default=start_step)
     return Kill(victim, (step_at(samples, end_secs) - start_step) / (possible_rate * period_secs), still_secs,
                 max(0, start_step - first) / possible_rate, others_cores)

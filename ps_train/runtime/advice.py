@@ -76,13 +76,15 @@ def advise(error: BaseException, path: str) -> str:
 
 def _of_package(parent: str, leaf: str) -> str:
     """Returns the advice for a module that an installed package does not have."""
-    if parent.partition(".")[0] in getattr(sys, "stdlib_module_names", ()):
-        return f"Python's own {parent} has no {leaf}: correct the name"
     package = sys.modules[parent]
     folders = [str(place) for place in getattr(package, "__path__", [])]
+    place = pathlib.Path(folders[0] if folders else getattr(package, "__file__", os.__file__))  # a built-in has no file
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
+    if pathlib.Path(os.__file__).parent in place.parents and not is_installed:
+        return f"Python's own {parent} has no {leaf}: correct the name"
     if not folders:
-        return f"{parent} is the file {package.__file__}, which hides a package of that name: rename it"
-    if any({"site-packages", "dist-packages"} & {*pathlib.Path(place).parts} for place in folders):
+        return f"{parent} is the file {place}, which hides a package of that name: rename it"
+    if is_installed:
         top = parent.partition(".")[0]
         return f"the installed {parent} has no {leaf}: install the version of {PACKAGES.get(top, top)} that has it"
     return f"{parent}, in {folders[0]}, has no {leaf}: add that file, or correct the name"
@@ -106,12 +108,10 @@ def _folders_with(name: str, folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def is_python2(error: BaseException) -> bool:
     """Returns whether an error comes from code of Python 2."""
-    if isinstance(error, TabError):
-        return True
     if isinstance(error, SyntaxError):
         line = error.text or linecache.getline(error.filename or "", error.lineno or 0)
         return bool(re.search(r"Missing parentheses|multiple exception types|leading zeros in decimal", error.msg or "")
-                    or _STATEMENTS.search(line) or _has_tabs(error))
+                    or _STATEMENTS.search(line) or isinstance(error, TabError) or _has_tabs(error))
     if isinstance(error, ModuleNotFoundError):
         return error.name in PYTHON2_MODULES
     return isinstance(error, (NameError, AttributeError, TypeError, ImportError)) and bool(_ERRORS.search(str(error)))
