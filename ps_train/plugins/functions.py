@@ -114,7 +114,7 @@ class ProgramCode:
         source = _source(found, target, known, user)
         is_postponed = _is_postponed(target, known)
         self._is_postponed |= is_postponed
-        table = symtable.symtable(_POSTPONED * is_postponed + source, "source", "exec")
+        table = symtable.symtable(_without_annotations(source) if is_postponed else source, "source", "exec")
         for used in dict.fromkeys(_free_names(table)):
             if used in known and (used != defined or known[used] is not found):
                 self._add(used, known[used], user)
@@ -233,6 +233,17 @@ def _num_wrappers(found: Any) -> int:
     while hasattr(found, "__wrapped__") and not isinstance(found, type):
         found, wrappers = found.__wrapped__, wrappers + 1
     return wrappers
+
+
+def _without_annotations(source: str) -> str:
+    """Returns the source without what is not evaluated: symtable of Python 3.9 lists the names in it, too."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.arg, ast.AnnAssign)):
+            node.annotation = ast.Constant(None)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
+    return ast.unparse(tree)
 
 
 def _free_names(table: symtable.SymbolTable) -> Iterator[str]:
