@@ -15,6 +15,7 @@ import functools
 import inspect
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Protocol
 
@@ -33,6 +34,7 @@ from ps_train.runtime.threads import Call
 
 _CLOSE_SECS = 1.0
 _RECOVERY_WAIT_SECS = 1
+_QUEUE_RUNNERS_SECS = 5.0
 _log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
@@ -308,6 +310,31 @@ def end_blocks_at_a_late_run() -> None:
             raise tf.errors.OutOfRangeError(None, None, "Run called even after should_stop requested.")
         return original(session, *args, **kwargs)
     monitored_session._HookedSession.run = run  # noqa: SLF001
+
+
+def end_waiting_queue_runners() -> None:
+    """Lets a monitored session close although a thread of a queue runner waits for something.
+
+    TensorFlow closes the queues, waits up to 120 s for the threads, and then closes the session. A thread that waits
+    for something else than its queue ends only then: in a script's own copy of `SyncReplicasOptimizer`, for example,
+    one waits for gradients after the last step. If no other threads are left, the session is closed after a few
+    seconds.
+    """
+    original = monitored_session._CoordinatedSession.close  # noqa: SLF001 (no public place)
+
+    @functools.wraps(original)
+    def close(session: Any) -> None:
+        coordinator = session._coord  # noqa: SLF001
+        coordinator.request_stop()
+        threads = list(coordinator._registered_threads)  # noqa: SLF001
+        if all(thread.name.startswith("QueueRunnerThread-") for thread in threads):
+            deadline_secs = time.monotonic() + _QUEUE_RUNNERS_SECS
+            for thread in threads:
+                thread.join(max(0.0, deadline_secs - time.monotonic()))
+            if any(thread.is_alive() for thread in threads):
+                session._sess.close()  # noqa: SLF001
+        original(session)
+    monitored_session._CoordinatedSession.close = close  # noqa: SLF001
 
 
 def place_softly_without_gpus() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import pytest
 import tensorflow as tf2
@@ -37,7 +38,7 @@ def replaced(monkeypatch):
     """TensorFlow's classes are replaced, as in a script, until the end of the test."""
     places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
               (run.ScriptServer, "default_timeouts"), (BaseSession, "__init__"),
-              (monitored_session._HookedSession, "run")]
+              (monitored_session._HookedSession, "run"), (monitored_session._CoordinatedSession, "close")]
     for module in (tf, tf2.compat.v1):
         places += [(module, "Session"), (module, "InteractiveSession"), (module.distribute, "Server")]
         places += [(module.train, name) for name in (
@@ -245,6 +246,42 @@ def test_a_step_after_the_last_one_ends_the_block(worker, graph, caplog):
             rounds += 1
     assert rounds == 1
     assert "runs a step after the last one" in caplog.text
+
+
+def test_a_queue_runner_that_waits_for_a_gradient_ends_with_the_session(worker, graph, monkeypatch):
+    """Issue: a script's own copy of TensorFlow's SyncReplicasOptimizer made each training end two minutes late."""
+    monkeypatch.setattr(sessions, "_QUEUE_RUNNERS_SECS", 0.01)
+    queue = tf.FIFOQueue(1, [tf.float32], [[]])
+    gradient = tf.ConditionalAccumulator(tf.float32, []).take_grad(1)  # nobody sends one
+    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(gradient)]))
+    session = tf.train.MonitoredTrainingSession()
+    threads = list(session._coordinated_creator.coord._registered_threads)
+    closing = Call(session.close, "close session")
+    closing.join(60)
+    assert not closing.is_alive()
+    closing.result()
+    assert [thread.is_alive() for thread in threads] == [False, False]
+
+
+def test_a_session_stays_open_for_a_thread_of_the_script(worker, graph, monkeypatch):
+    """It may use the session until it notices the end."""
+    monkeypatch.setattr(sessions, "_QUEUE_RUNNERS_SECS", 0.0)
+    count, is_closed, results = counter(), threading.Event(), []
+    session = tf.train.MonitoredTrainingSession(worker.target)
+    inner, coordinator = session._tf_sess(), session._coordinated_creator.coord
+    close = inner.close
+    monkeypatch.setattr(inner, "close", lambda: (is_closed.set(), close()))
+
+    def count_at_the_end():
+        coordinator.wait_for_stop()
+        results.append(is_closed.wait(1.0))
+        results.append(inner.run(count))
+
+    thread = threading.Thread(target=count_at_the_end, name="of the script")
+    coordinator.register_thread(thread)
+    thread.start()
+    session.close()
+    assert results == [False, 1.0]
 
 
 def test_without_a_gpu_what_is_put_on_one_runs_on_the_cpu(worker, graph):
