@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import os
 import pathlib
 import runpy
@@ -43,6 +44,8 @@ def run_script(config: ScriptConfig, script: Script) -> None:
       ConfigError: the script does not exist.
     """
     path = source.find(script)
+    if not config.tf_log:
+        let_script_show_tensorflow_log()
     if source.is_tensorflow_1(config.tf_mode, source.text_of(path)):
         _prepare_tensorflow_1(config)
     else:
@@ -62,6 +65,19 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     if code == 0 and is_ps:
         server.leave()
     ending.leave(ending.finish(code))
+
+
+def let_script_show_tensorflow_log() -> None:
+    """Shows TensorFlow's log from INFO on once the script has set the root logger to INFO, for example the losses.
+
+    So it is in plain Python. Here TensorFlow was imported before the script, and shows nothing but errors.
+    """
+    logger, root = logging.getLogger("tensorflow"), logging.getLogger()
+    logger.setLevel(logging.NOTSET)
+    logger.addFilter(lambda record: (
+        record.levelno >= logging.ERROR or root.level <= logging.INFO or logger.level != logging.NOTSET))
+    for handler in logger.handlers:  # TensorFlow adds one if the root logger has none yet
+        handler.addFilter(lambda record: not root.handlers)
 
 
 def _prepare_tensorflow_1(config: ScriptConfig) -> None:
