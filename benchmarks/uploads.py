@@ -35,7 +35,7 @@ _URL = "s3://trained/run"
 _POLL_SECS = 0.02
 _START_SECS, _SERVER_SECS = 120.0, 60.0
 _STEP = re.compile(r"step (\d+) of ")
-_UPLOADED = re.compile(r"uploaded \S+, (\S+ MB) in (\S+) s")
+_UPLOADED = re.compile(r"uploaded \S+, (\S+ \w?B) in (\S+) s")
 _MAKE_BUCKET = "import boto3; boto3.client('s3').create_bucket(Bucket='trained')"
 
 

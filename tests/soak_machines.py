@@ -40,7 +40,7 @@ _PS, _WORKERS, _STORE = (1, 2, 5), (3, 4), 9
 _PORT, _BUCKET = 5000, "trained"
 _ADDRESS = f"http://10.77.0.{_STORE}:{_PORT}"
 _EVALUATED = re.compile(r"(?:cross entropy|loss|largest) = .*")
-_MOMENT_SECS = 60.0
+_MOMENT_SECS = 180.0
 
 
 class _Server(NamedTuple):

@@ -3,8 +3,7 @@
     on_cluster:   global variable --> the ps with the fewest bytes so far, in parts if it is large
                   anything else   --> this worker
 
-The order in which a model creates its variables decides, so every worker comes to the same placement.
-docs/decisions/placement.md says why variables are not assigned in turn.
+Workers create variables in the same order, so all come to the same placement; why, is in docs/decisions/placement.md.
 
 Lookups in a variable that `--partition_bytes` has cut find the rows of the whole variable. `tf.nn.embedding_lookup` has
 two strategies. By "div", the parts one after another are the whole variable. By "mod", its default, the row of an id
@@ -24,6 +23,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import UserCodeError
 from ps_train.graph import devices, transfer
+from ps_train.runtime import logs
 
 _MAX_SHOWN = 40
 _CUT = "ps_train/cut_variables"  # collection of names
@@ -109,23 +109,15 @@ def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
     model = [variable for variable in variables if variable.trainable]
     num_parameters = sum(variable.shape.num_elements() or 1 for variable in model)
     num_variables = len({_logical_name(variable) for variable in model})
-    model_bytes, all_bytes = (sum(_bytes(variable.shape, variable.dtype.base_dtype) for variable in counted)
-                              for counted in (model, variables))
+    sizes = [logs.readable_bytes(sum(_bytes(variable.shape, variable.dtype.base_dtype) for variable in counted))
+             for counted in (model, variables)]
     return (f"{num_parameters:,} parameters in {num_variables} variable{'s' * (num_variables != 1)} "
-            f"({readable_bytes(model_bytes)}); {readable_bytes(all_bytes)} with the optimizer's slots, on {num_ps} ps")
+            f"({sizes[0]}); {sizes[1]} with the optimizer's slots, on {num_ps} ps")
 
 
 def _logical_name(variable: tf.Variable) -> str:
     part = _slice_of(variable)
     return part.full_name if part else variable.op.name
-
-
-def readable_bytes(num_bytes: int) -> str:
-    """Returns a size in powers of 1000 with three digits, such as `318 kB`."""
-    size, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB"]
-    while size >= 999.5 and units[1:]:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}"
 
 
 def variable_table(variables: Sequence[tf.Variable]) -> list[str]:

@@ -187,3 +187,11 @@ def message_in(line: str) -> str:
 def is_json_line(line: str) -> bool:
     """Returns whether a line of a log is one of JSON."""
     return line.startswith(_JSON_BEGINNING)
+
+
+def readable_bytes(num_bytes: int) -> str:
+    """Returns a size in powers of 1000 with three digits, such as `318 kB`."""
+    size, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and units[1:]:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"

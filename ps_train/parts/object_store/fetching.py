@@ -23,6 +23,7 @@ from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
 from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of, noticing_full_disk
+from ps_train.runtime import logs
 from ps_train.storage import folder_lock, run_record
 
 KNOWN, _DAMAGED = ".store.json", "damaged"
@@ -232,7 +233,7 @@ class Fetcher:
             self._remove(expected)
             return False
         num_bytes = sum(size for size, _ in expected.values())
-        _log.info("fetching %s/%s (%.3g MB)", self._store.url, unit.name, num_bytes / 1e6)
+        _log.info("fetching %s/%s (%s)", self._store.url, unit.name, logs.readable_bytes(num_bytes))
         for name in sorted(expected, key=lambda name: name.endswith(".index")):  # last: without it no checkpoint
             if fault := self._fetch_checked(name, *expected[name]):
                 self._warn(unit, name, fault)

@@ -24,6 +24,7 @@ from ps_train.errors import FolderLostError
 from ps_train.parts.object_store import fetching, manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
 from ps_train.parts.object_store.store import BEST, ObjectStore, StoreError
+from ps_train.runtime import logs
 
 _POLL_SECS = 1.0  # how often the folder is looked at
 _FILES_SECS = 60.0
@@ -125,9 +126,9 @@ class CheckpointMirror:
         self._record_and_prune(unit)
         self.uploaded[unit] = state
         if is_new:
-            _log.info("uploaded %s/%s, %.3g MB in %.3g s%s", self._store.url, unit.name,
-                      sum(size for size, _ in manifest.files.values()) / 1e6, time.monotonic() - start_secs,
-                      self._behind(unit))
+            _log.info("uploaded %s/%s, %s in %.1f s%s", self._store.url, unit.name,
+                      logs.readable_bytes(sum(size for size, _ in manifest.files.values())),
+                      time.monotonic() - start_secs, self._behind(unit))
 
     def _send(self, unit: Unit, manifest: Manifest, names: Collection[str]) -> None:
         self._check_lock()

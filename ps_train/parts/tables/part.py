@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ClusterLostError
-from ps_train.graph import extensions, placement
+from ps_train.graph import extensions
 from ps_train.graph.extensions import Build, RowParameters
 from ps_train.part import Part
 from ps_train.parts.tables import connection, contents, hashing
@@ -36,7 +36,7 @@ from ps_train.parts.tables.rules import RULES, Frozen, RowRule, TableSpec
 from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import StoreOps
 from ps_train.parts.tables.table_files import Counts, ReadOnlyTables, TableFiles
-from ps_train.runtime import waits
+from ps_train.runtime import logs, waits
 from ps_train.storage.merging_saver import SavedPart
 
 UPKEEP_SECS = 5.0  # between two checks of the tables
@@ -374,6 +374,6 @@ def _share(stores: Sequence[StoreOps], counts: Sequence[Mapping[str, int]]) -> d
 
 def describe_share(share: Mapping[str, Any]) -> str:
     """Returns an element of `shares_of` as text, such as `40 rows: 19 on ps:0 (2.66 kB), 21 on ps:1 (2.94 kB)`."""
-    by_ps = ", ".join(f"{of_ps['rows']:,} on {of_ps['name']} ({placement.readable_bytes(of_ps['bytes'])})"
+    by_ps = ", ".join(f"{of_ps['rows']:,} on {of_ps['name']} ({logs.readable_bytes(of_ps['bytes'])})"
                       for of_ps in share["ps"])
     return f"{share['rows']:,} rows: {by_ps}"
