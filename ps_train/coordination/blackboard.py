@@ -19,7 +19,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import agreement, variables
 from ps_train.coordination.sessions import Connection, run_on_ps
-from ps_train.coordination.state import AdmissionView, Finished, Snapshot, State, new_claim
+from ps_train.coordination.state import AdmissionView, Beat, Finished, Snapshot, State, new_claim
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import clock, waits
 from ps_train.runtime.waits import Timeouts
@@ -135,6 +135,7 @@ class Blackboard:
         self._local_steps, self._staleness = tf.placeholder(tf.int64, []), tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is accepted: a heartbeat never takes another process's number.
         holds_claim = tf.equal(variables.read("claims")[self._worker], self._claim)
+        self._read_answer = [self._values[name] for name in ("state", "mismatch", "stop_requested")]
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
         with tf.control_dependencies([variables.write_element("claims", self._worker, self._claim)]):
             self._write_claim = self._record_heartbeat(0)
@@ -354,11 +355,12 @@ class Blackboard:
         """Gives up a worker's number: no task waits for this worker any longer."""
         self._run(self._leave, self._of(worker))
 
-    def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0, staleness: float = 0.0) -> bool:
-        """Records a heartbeat; returns false if the worker's number does not belong to this claim."""
+    def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0, staleness: float = 0.0) -> Beat:
+        """Records a heartbeat, and reads the answer in the same call: ps 0 has one of each worker every second."""
         values = {self._worker: worker, self._claim: claim, self._value: step, self._local_steps: local_steps,
                   self._staleness: staleness}
-        return bool(self._run(self._heartbeat, values))
+        is_accepted, *read = self._run([self._heartbeat, *self._read_answer], values)
+        return Beat(bool(is_accepted), State(int(read[0])), read[1].decode(), bool(read[2]))
 
     def report_finished(self, worker: int, finished: Finished = Finished.ENDED) -> None:
         """Records whether a worker takes steps."""

@@ -19,7 +19,7 @@ from ps_train.cluster import addresses
 from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.sessions import if_answered
-from ps_train.coordination.state import State, is_same_place, new_claim
+from ps_train.coordination.state import Beat, State, is_same_place, new_claim
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.runtime import clock, threads, waits
 
@@ -55,9 +55,8 @@ class Heartbeat:
 
     Attributes:
       is_replaced: whether another process has taken this worker's number.
-      has_chief_failed: whether the chief's own code has failed, which ends training. A step that waits for another
-        worker does not notice; it ends when the ps end, and no task need wait for it.
-      mismatch: how the cluster descriptions of two tasks differ, "" if they agree; a mismatch stops training.
+      last: the answer to the last heartbeat. A mismatch stops training, and a chief that has failed ends it. A step
+        that waits for another worker does not notice; it ends when the ps end, and no task need wait for it.
     """
 
     def __init__(
@@ -73,8 +72,7 @@ class Heartbeat:
           has_bound: whether this process has bound the task's port.
         """
         self.is_replaced = False
-        self.has_chief_failed = False
-        self.mismatch = ""
+        self.last = Beat(True, State.IDLE, "", False)
         self._board = board
         self._task = task
         self._number = number
@@ -127,14 +125,6 @@ class Heartbeat:
             return False
         return True
 
-    def begin_term(self) -> bool:
-        """Begins a term of this process as chief; returns false if another process has the number.
-
-        Raises:
-          BlackboardError: a ps does not answer.
-        """
-        return self._board.begin_term(self._number, self._claim)
-
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Sends heartbeats while its body runs, then leaves."""
@@ -157,8 +147,9 @@ class Heartbeat:
         Raises:
           BlackboardError: ps 0 does not answer.
         """
-        if not self._board.beat(self._number, claim=self._claim, step=self._progress.step,
-                                local_steps=self._progress.local_steps, staleness=self._progress.staleness):
+        self.last = self._board.beat(self._number, claim=self._claim, step=self._progress.step,
+                                     local_steps=self._progress.local_steps, staleness=self._progress.staleness)
+        if not self.last.is_accepted:
             self._answer_refusal()
 
     def _leave(self) -> None:
@@ -170,11 +161,9 @@ class Heartbeat:
             return
         with contextlib.suppress(BlackboardError):  # the next one may succeed; if ps 0 is lost, training notices
             self.beat()
-            self.has_chief_failed = self._board.state() == State.FAILED
-            self.mismatch = self._board.mismatch()
-            if self._board.is_stop_requested():
+            if self.last.is_stop_requested:
                 waits.stop_on_request(self._stop)
-        if self.mismatch:
+        if self.last.mismatch:
             self._stop.set()
 
     def _answer_refusal(self) -> None:

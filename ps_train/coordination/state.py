@@ -45,6 +45,15 @@ class Finished(enum.IntEnum):
     RETURNS = 3  # it takes some once synchronous updates wait for it again
 
 
+class Beat(NamedTuple):
+    """The answer to a heartbeat: whether the worker's number belongs to its claim, and what the worker must know."""
+
+    is_accepted: bool
+    state: State
+    mismatch: str  # how the cluster descriptions of two tasks differ, "" if they agree
+    is_stop_requested: bool
+
+
 class Snapshot(NamedTuple):
     """The values on ps 0 at one moment.
 

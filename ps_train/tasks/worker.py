@@ -145,8 +145,8 @@ class ConnectedWorker:
             raise ClusterLostError("worker_replaced", f"another process has taken the place of {self._cluster.task}, "
                                    f"which sent no heartbeat for {self._settings.timeouts.heartbeat_secs:g} s; this "
                                    "one ends") from ended
-        if self.heartbeat.mismatch:
-            raise ConfigError("clusters_differ", self.heartbeat.mismatch) from ended
+        if self.heartbeat.last.mismatch:
+            raise ConfigError("clusters_differ", self.heartbeat.last.mismatch) from ended
         if ended:
             raise ended
 

@@ -93,7 +93,7 @@ class SupervisedTraining:
             note_saved=lambda path: self._journal.note("checkpoint", path=path, step=checkpoints.step_in_name(path)))
         self._admission = Admission(
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint,
-            begin_term=heartbeat.begin_term)
+            begin_term=lambda: board.begin_term(cluster.worker_number, board.own_claim))
         self._chief_service = graph.update.make_chief_service()
         self._journal = journal
         self._opener = SessionOpener(cluster, target, graph, settings.train_dir, journal=self._journal,
@@ -124,7 +124,7 @@ class SupervisedTraining:
                         "stopped", "stopped while the session was lost; the last checkpoint stays") from error
                 if not sessions.is_lost(error):
                     raise
-                if self._heartbeat.has_chief_failed:
+                if self._heartbeat.last.state == State.FAILED:
                     raise ChiefFailedError from error
                 self._chief_service.check_lost(error, self._context(is_live=True))
                 # Not the global step: after a checkpoint was restored, it is lower than before the loss.

@@ -135,6 +135,7 @@ def test_servers_that_become_idle_are_not_asked_to_stop(boards):
     assert all(board.is_stop_requested() for board in (*boards.ps, boards.client))
     boards.chief.announce(State.RUNNING)
     assert boards.client.is_stop_requested()
+    assert boards.chief.beat(3, claim=77, step=0) == (False, State.RUNNING, "", True)
     boards.chief.announce(State.IDLE)
     assert not any(board.is_stop_requested() for board in (*boards.ps, boards.client))
 
@@ -176,6 +177,7 @@ def test_a_mismatch_is_recorded_on_a_ps(boards):
     assert boards.client.mismatch() == ""
     sessions.run_on_ps(boards.cluster.ps[0], *agreement._writing_mismatch("they differ"))
     assert boards.client.mismatch() == "they differ" and boards.ps[1].mismatch() == ""
+    assert boards.other.beat(3, claim=77, step=0) == (False, State.IDLE, "they differ", False)
 
 
 @contract("start_run", "is_prepared", "incarnations", "fingerprint", "first_ps_address")
@@ -221,16 +223,16 @@ def test_a_heartbeat_counts_for_the_process_that_holds_the_number(boards):
     """After another claim, or after leaving, it is refused."""
     boards.chief.report_finished(3)
     boards.chief.claim(3, 77)
-    assert boards.chief.beat(3, claim=77, step=12, local_steps=5, staleness=0.5)
+    assert boards.chief.beat(3, claim=77, step=12, local_steps=5, staleness=0.5).is_accepted
     snapshot = boards.client.snapshot()
     assert (snapshot.claims[3], snapshot.steps[3], snapshot.local_steps[3]) == (77, 12, 5)
     assert snapshot.staleness[3] == 0.5 and not snapshot.finished[3]
     assert snapshot.alive(within_secs=LONG_SECS) == [3] and snapshot.alive(within_secs=0) == []
     boards.other.claim(3, 78)
-    assert not boards.chief.beat(3, claim=77, step=13)
+    assert not boards.chief.beat(3, claim=77, step=13).is_accepted
     assert boards.client.snapshot().steps[3] == 0
     boards.other.leave(3)
-    assert not boards.other.beat(3, claim=78, step=14)
+    assert not boards.other.beat(3, claim=78, step=14).is_accepted
     assert boards.client.snapshot().alive(within_secs=LONG_SECS) == []
 
 

@@ -49,7 +49,7 @@ def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):
         seconds[0] += elapsed_secs
         own.tick()
         assert board.snapshot().age_secs(0) == age_secs
-    assert board.beat(0, claim=1, step=0)
+    assert board.beat(0, claim=1, step=0).is_accepted
     assert board.snapshot().age_secs(0) == 0
 
 

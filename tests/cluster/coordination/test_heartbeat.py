@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from ps_train.coordination import blackboard, heartbeat
-from ps_train.coordination.state import State
+from ps_train.coordination.state import Beat, State
 from ps_train.errors import ConfigError
 from ps_train.runtime import waits
 from tests.errors import raises
@@ -115,7 +115,7 @@ def test_a_heartbeat_that_was_refused_before_the_number_was_claimed_again_replac
     stop = threading.Event()
     own, board = make(stop)
     own.claim(board, 5)
-    monkeypatch.setattr(board, "beat", lambda *args, **kwargs: False)
+    monkeypatch.setattr(board, "beat", lambda *args, **kwargs: Beat(False, State.IDLE, "", False))
     own.beat()
     assert not own.is_replaced and not stop.is_set()
     assert board.snapshot().claims[0] == own._claim

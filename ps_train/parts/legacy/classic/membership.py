@@ -222,9 +222,9 @@ class Membership:
             raise ClusterLostError(
                 "worker_replaced", f"another process has replaced {cluster.task}, which had no heartbeat for "
                 f"{self.timeouts.heartbeat_secs:g} s; this one ends")
-        if heartbeat.mismatch:
-            raise ConfigError("clusters_differ", heartbeat.mismatch)
-        if heartbeat.has_chief_failed and not cluster.is_chief:
+        if heartbeat.last.mismatch:
+            raise ConfigError("clusters_differ", heartbeat.last.mismatch)
+        if heartbeat.last.state == State.FAILED and not cluster.is_chief:
             self._chief_failed_secs = min(self._chief_failed_secs, time.monotonic())
             if time.monotonic() - self._chief_failed_secs > _CHIEF_FAILED_SECS:
                 raise ChiefFailedError
