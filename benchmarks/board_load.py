@@ -1,6 +1,6 @@
 """What many workers cost ps 0 without training: heartbeats, and reading the state of all of them.
 
-    python -m benchmarks.board_load [--workers=1,16,64,256] [--secs=20]
+    python -m benchmarks.board_load [--workers=1,16,64,128] [--secs=20]
 
 ps 0 is a real task. The workers are threads of a few processes: each claims its number and sends heartbeats as a task
 does, through the server of its process. Nothing is trained, so all of the CPU time is that of coordination. Every
@@ -105,7 +105,7 @@ def be_workers(ps_hosts: str, worker_hosts: Sequence[str], first: int) -> None:
 def main(argv: list[str]) -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.board_load", description=__doc__.partition("\n")[0])
-    parser.add_argument("--workers", default="1,16,64,256", help="how many, separated by ','")
+    parser.add_argument("--workers", default="1,16,64,128", help="how many, separated by ','")
     parser.add_argument("--secs", type=float, default=20.0, help="how long each is measured")
     for name in ("ps_hosts", "worker_hosts", "first"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
