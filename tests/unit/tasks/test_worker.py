@@ -7,6 +7,7 @@ import types
 import pytest
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination.state import Beat, State
 from ps_train.errors import StoppedError
 from ps_train.runtime.waits import Timeouts
 from ps_train.tasks.worker import ConnectedWorker
@@ -15,11 +16,11 @@ from tests.errors import raises
 VIEW = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
 
 
-def connected(**heartbeat) -> ConnectedWorker:
-    """Returns a worker with this heartbeat, and nothing else of what it needs to train."""
+def connected(*, is_replaced: bool, mismatch: str = "") -> ConnectedWorker:
+    """Returns a worker whose heartbeat has found this, and nothing else of what it needs to train."""
     worker = object.__new__(ConnectedWorker)
     worker._cluster, worker._settings = VIEW, types.SimpleNamespace(timeouts=Timeouts())
-    worker.heartbeat = types.SimpleNamespace(**heartbeat)
+    worker.heartbeat = types.SimpleNamespace(is_replaced=is_replaced, last=Beat(True, State.RUNNING, mismatch, False))
     return worker
 
 
@@ -41,7 +42,7 @@ def test_the_reason_is_raised_however_the_training_ended(heartbeat, code, value,
 
 def test_a_signal_stays_a_signal():
     """If no process has taken the number."""
-    alone = connected(is_replaced=False, mismatch="")
+    alone = connected(is_replaced=False)
     with raises("stopped"), alone.raising_stop_reason():
         raise STOPPED
     with alone.raising_stop_reason():
