@@ -24,12 +24,13 @@ def installed(tmp_path_factory):
     for changed in _changed_files():  # what a developer tests is not committed yet
         (source / changed).parent.mkdir(parents=True, exist_ok=True)
         (source / changed).write_bytes((REPO / changed).read_bytes())
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", str(source)], check=True)
+    pip, environ = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"], _without_checkouts()
+    subprocess.run([*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", str(source)], check=True, env=environ)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
     [wheel] = folder.glob("ps_train-*.whl")
     [site] = (folder / "env").glob("lib/python*/site-packages")
-    subprocess.run([*pip, f"--python={folder}/env/bin/python", "install", "--no-deps", str(wheel)], check=True)
+    subprocess.run([*pip, f"--python={folder}/env/bin/python", "install", "--no-deps", str(wheel)], check=True,
+                   env=environ)
     # Behind its own packages, those of this environment; an editable ps_train among them comes later.
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "env/bin"
@@ -42,8 +43,13 @@ def _changed_files():
     return [name for name in listed if name and (REPO / name).is_file()]
 
 
+def _without_checkouts():
+    """Returns the environment without what would name another ps_train, which pip takes for an installed one."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TF_CONFIG")}
+
+
 def _run(installed, cwd, *command):
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TF_CONFIG")}
+    environ = _without_checkouts()
     ended = subprocess.run([str(installed / command[0]), *command[1:]], cwd=cwd, env=environ, text=True, check=False,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3 * DEADLINE_SECS)
     assert ended.returncode == 0, ended.stdout
