@@ -6,13 +6,14 @@
              {"cluster": {"ps": ["host:port"], "worker": {}}, "task": {"type": "ps", "index": 1}}
 
 Kubeflow's operator writes the dynamic form with `enableDynamicWorker`. A worker gets all ps and itself. A ps gets only
-itself, as the one entry of its list, at any index.
+itself, as the one entry of its list, at any index. Some platforms list the chief again, as worker 0: it is one task.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from ps_train.errors import ConfigError
 
 LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, including a chief task
 _INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow stores an index in 32 bits
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +65,12 @@ def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
     if all(job in addresses for job in CHIEF_JOBS):
         raise ConfigError("tf_config_two_chiefs",
                           "TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
-    refuse_duplicates(addresses)
     job, index = _parse_task(task, addresses)
+    if chief_job := chief_listed_again(addresses):
+        _log.info("TF_CONFIG lists %s:0 again, as worker:0; they are one task, worker:0, the chief", chief_job)
+        del addresses[chief_job]
+        job = "worker" if job == chief_job else job
+    refuse_duplicates(addresses)
     if needs_ps and "ps" not in addresses:
         raise ConfigError("tf_config_without_ps",
                           "TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
@@ -73,6 +79,12 @@ def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
                           "TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")
     sparse_jobs = frozenset(job for job, tasks in cluster.items() if isinstance(tasks, dict))
     return TfConfig(job, index, addresses, is_dynamic, sparse_jobs)
+
+
+def chief_listed_again(addresses: Mapping[str, Mapping[int, str]]) -> str:
+    """Returns the job of the chief if worker 0 has its address, which makes them one task of two names; "" if not."""
+    first = addresses.get("worker", {}).get(0, "").lower()
+    return next((job for job in CHIEF_JOBS if first and addresses.get(job, {}).get(0, "").lower() == first), "")
 
 
 def _is_dynamic(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> bool:

@@ -109,6 +109,9 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
         return observer.is_over if observer else None
 
     estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, lambda: script_server() is not None)
+    from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
+
+    run_config.know_chief_as_worker_0()
 
 
 def _run(script: Script, conversion: Conversion) -> int:

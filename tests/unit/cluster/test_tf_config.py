@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ConfigError
 from tests.cluster_strategies import TF_CONFIG_TEXTS, clusters, tf_config
@@ -50,6 +51,11 @@ def as_json(addresses, dense):
     (tf_config({"ps": {"٣": "a:1"}, "worker": ["b:1"]}), "tf_config_bad_index", ["cluster['ps']", "'٣'"]),
     (tf_config({"ps": {"1": "a:1", "01": "b:1"}, "worker": ["c:1"]}), "tf_config_duplicate_key", ["cluster['ps']"]),
     (tf_config({"ps": ["a:1"], "worker": ["a:1"]}), "address_given_twice", ["ps:0 and worker:0"]),
+    (tf_config({"ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "b:1"]}), "address_given_twice",
+     ["chief:0 and worker:1"]),
+    (tf_config({"ps": ["a:1"], "chief": ["b:1"], "worker": ["b:1", "b:1"]}), "address_given_twice",
+     ["worker:0 and worker:1"]),
+    (tf_config({"ps": ["b:1"], "chief": ["b:1"], "worker": ["b:1"]}), "address_given_twice", ["ps:0 and worker:0"]),
     (tf_config({"worker": ["b:1"]}), "tf_config_without_ps", []),
     (tf_config({"ps": ["b:1"]}, "ps"), "tf_config_without_workers", []),
     (tf_config({"ps": ["a:1"], "chief": ["b:1", "c:1"]}, "chief"), "tf_config_two_chiefs", ["cluster['chief']", "2"]),
@@ -63,6 +69,22 @@ def test_refuses_a_wrong_tf_config(text, code, values):
     error = error_of(parse_tf_config, text)
     assert codes_of(error) == [code] and "\n" not in str(error)
     assert all(value in str(error) for value in values)
+
+
+@pytest.mark.parametrize("chief_job", ["chief", "master"])
+@pytest.mark.parametrize(("job", "index", "name"), [
+    ("", 0, "worker:0"), ("worker", 0, "worker:0"), ("worker", 1, "worker:1"), ("ps", 0, "ps:0"),
+    ("evaluator", 0, "evaluator:0")])
+def test_a_chief_that_is_listed_again_as_worker_0_is_one_task(caplog, chief_job, job, index, name):
+    """As clusterone's TF_CONFIG lists it; the task of the chief, "" here, has either name, and worker 1 is number 1."""
+    caplog.set_level("INFO")
+    text = tf_config({"ps": ["a:1"], chief_job: ["Host:1"], "worker": ["host:1", "c:1"]}, job or chief_job, index)
+    cluster = find_cluster(tf_config=text)
+    assert cluster.addresses == {"ps": {0: "a:1"}, "worker": {0: "host:1", 1: "c:1"}}
+    assert (cluster.task.name, cluster.is_chief) == (name, name == "worker:0")
+    assert [cluster.number_of(worker) for worker in cluster.workers] == [0, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"TF_CONFIG lists {chief_job}:0 again, as worker:0; they are one task, worker:0, the chief"]
 
 
 @pytest.mark.parametrize(("text", "missing"), [

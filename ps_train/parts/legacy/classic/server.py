@@ -26,7 +26,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
-from ps_train.cluster.spec import CHIEF_JOBS, Cluster
+from ps_train.cluster.spec import CHIEF_JOBS, Cluster, Task
+from ps_train.cluster.tf_config import chief_listed_again
 from ps_train.coordination import blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
@@ -53,6 +54,37 @@ _log = logging.getLogger(__name__)
 _tensorflow_setter = tf.train.replica_device_setter
 
 Addresses = dict[str, dict[int, str]]
+
+
+class ScriptCluster(Cluster):
+    """The cluster of a script, which may list the chief again, as worker 0: one task, and the number of worker 1 is 1.
+
+    Both names stay: the script and its graph may use either.
+    """
+
+    @property
+    def workers(self) -> list[Task]:
+        """The tasks listed here that train, each once."""
+        return [task for task in super().workers if not self._is_listed_again(task)]
+
+    @property
+    def chief(self) -> Task:
+        """The chief, by the name of this process if it is the chief."""
+        return self.task if self._is_listed_again(self.task) else super().chief
+
+    def number_of(self, worker: Task) -> int:
+        """Returns the number of a worker: its index if worker 0 is the chief."""
+        return worker.index if chief_listed_again(self.addresses) else super().number_of(worker)
+
+    def refuse_duplicates(self) -> None:
+        """Raises ConfigError if two tasks share an address."""
+        chief_job = chief_listed_again(self.addresses)
+        if chief_job:
+            _log.info("the cluster lists %s:0 again, as worker:0; they are one task, the chief", chief_job)
+        address_rules.refuse_duplicates({job: tasks for job, tasks in self.addresses.items() if job != chief_job})
+
+    def _is_listed_again(self, task: Task) -> bool:
+        return (task.job, task.index) == ("worker", 0) and bool(chief_listed_again(self.addresses))
 
 
 class Server(tf.train.Server):
@@ -83,12 +115,12 @@ class Server(tf.train.Server):
             task_index = server_or_cluster_def.task_index if task_index is None else task_index
             config = config or server_or_cluster_def.default_session_config
         self._timeouts = timeouts or self.default_timeouts
-        written = _written_addresses(server_or_cluster_def)
+        written = addresses_of(server_or_cluster_def)
         cluster = _launched_cluster(written, job_name, task_index)
         for job, tasks in cluster.addresses.items():
             for index, address in tasks.items():
                 address_rules.parse_address(f"tf.train.Server: {job}:{index}", address)
-        address_rules.refuse_duplicates(cluster.addresses)
+        cluster.refuse_duplicates()
         ports.release_held_port()
         ports.check_port(cluster.task)
         if protocol in _PROTOCOLS_OF_DEEPREC:
@@ -297,14 +329,15 @@ def real_target(target: str) -> str:
     return f"{scheme}{separator}{_moved.get(address, address)}"
 
 
-def _written_addresses(server_or_cluster_def: Any) -> Addresses:
+def addresses_of(server_or_cluster_def: Any) -> Addresses:
+    """Returns job -> index -> address of what `tf.train.Server` takes as a cluster."""
     if isinstance(server_or_cluster_def, tf.train.ServerDef):
         server_or_cluster_def = server_or_cluster_def.cluster
     spec = tf.train.ClusterSpec(server_or_cluster_def)
     return {job: {index: spec.task_address(job, index) for index in spec.task_indices(job)} for job in spec.jobs}
 
 
-def _launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> Cluster:
+def _launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> ScriptCluster:
     """Returns the cluster, with the launcher's addresses if a launcher has started this task."""
     real = dict(written)
     launched = json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}")
@@ -326,7 +359,7 @@ def _launched_cluster(written: Addresses, job_name: str | None, task_index: int 
         known = ", ".join(f"{job}:{index}" for job, tasks in real.items() for index in tasks)
         raise ConfigError("task_not_in_cluster", f"tf.train.Server: task {job_name}:{task_index} is not in the "
                           f"cluster; allowed: {known}")
-    return Cluster(str(job_name), task_index, real)
+    return ScriptCluster(str(job_name), task_index, real)
 
 
 def _server_config(config: tf.ConfigProto | None, cluster: Cluster) -> tf.ConfigProto:

@@ -74,6 +74,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self._opt = opt
         self._settings = SyncSettings(
             replicas_to_aggregate, replicas_to_aggregate if total_num_replicas is None else total_num_replicas)
+        self._needed_tokens = self._settings.replicas_to_aggregate - self._settings.num_workers
         self._variable_averages = variable_averages
         self._variables_to_average = variables_to_average
         self._worker = worker
@@ -101,6 +102,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             raise ValueError("Must supply at least one variable")
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
+        self._leave_out_missing_workers()
         self.worker_number = self._find_worker_number()
         optimizer: Any = self._opt if self._variable_averages is None else types.SimpleNamespace(
             apply_gradients=self._apply_and_average)
@@ -119,6 +121,15 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
     def _apply_and_average(self, grads_and_vars: Sequence[tuple], global_step: tf.Variable) -> tf.Operation:
         with tf.control_dependencies([self._opt.apply_gradients(grads_and_vars, global_step)]):
             return self._variable_averages.apply(self._variables_to_average)
+
+    def _leave_out_missing_workers(self) -> None:
+        """Lowers the number of workers to that of the cluster: the first update would wait for the others."""
+        member, settings = membership.current(), self._settings
+        if member is not None and member.cluster.num_workers < settings.num_workers:
+            self._settings = settings._replace(num_workers=member.cluster.num_workers)
+            _log.info("SyncReplicasOptimizer: total_num_replicas=%d, but the cluster has %d workers; they compute the "
+                      "%d gradients of each update", settings.num_workers, self._settings.num_workers,
+                      settings.replicas_to_aggregate)
 
     def _find_worker_number(self) -> int:
         if self._worker is not None:
@@ -146,9 +157,9 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         """
         if self._runner is None:
             raise ValueError("get_init_tokens_op() should be called after apply_gradients().")
-        num_needed = self._settings.replicas_to_aggregate - self._settings.num_workers
-        if num_tokens != -1 and num_tokens < num_needed:
-            raise ValueError(f"Too few tokens to finish the first step: {num_tokens} (given) vs {num_needed} (needed)")
+        if num_tokens != -1 and num_tokens < self._needed_tokens:
+            raise ValueError(f"Too few tokens to finish the first step: {num_tokens} (given) vs "
+                             f"{self._needed_tokens} (needed)")
         return tf.no_op(name="no_init_tokens")
 
     def get_clean_up_op(self) -> tf.Operation:

@@ -1,14 +1,35 @@
-"""`tf.contrib.learn.RunConfig`: the Estimator's, with the arguments and the TF_CONFIG of before."""
+"""`RunConfig`: the Estimator's, which knows the chief by either name, and contrib.learn's, with older arguments."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.tf_config import chief_listed_again
+from ps_train.parts.legacy.classic.server import addresses_of
+
+
+def know_chief_as_worker_0() -> None:
+    """Makes the task that TF_CONFIG calls worker 0 the Estimator's chief, if the chief has the same address.
+
+    The Estimator would wait for a chief that is this process.
+    """
+    read = tf.estimator.RunConfig._init_distributed_setting_from_environment_var  # noqa: SLF001 (no public place)
+
+    @functools.wraps(read)
+    def read_with_chief(config: Any, tf_config: dict) -> None:
+        task, chief_job = tf_config.get("task", {}), chief_listed_again(addresses_of(tf_config.get("cluster", {})))
+        if chief_job and (task.get("type"), str(task.get("index"))) == ("worker", "0"):
+            tf_config = {**tf_config, "task": {**task, "type": chief_job}}
+        read(config, tf_config)
+
+    tf.estimator.RunConfig._init_distributed_setting_from_environment_var = read_with_chief  # noqa: SLF001
 
 
 class LearnRunConfig(tf.estimator.RunConfig):

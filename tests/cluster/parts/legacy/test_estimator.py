@@ -44,6 +44,23 @@ def run_config(api, tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.parametrize(("job", "index", "workers", "task"), [
+    ("worker", 0, ["a:1", "b:1"], ("chief", 0, True)), ("chief", 0, ["a:1", "b:1"], ("chief", 0, True)),
+    ("worker", 1, ["a:1", "b:1"], ("worker", 1, False)), ("worker", 0, ["b:1"], ("worker", 0, False))])
+def test_worker_0_is_the_chief_of_an_estimator_if_it_has_the_address_of_the_chief(
+        api, monkeypatch, job, index, workers, task):
+    """Issue: its task waited for the chief, which it was itself."""
+    from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
+
+    name = "_init_distributed_setting_from_environment_var"
+    monkeypatch.setattr(api.RunConfig, name, getattr(api.RunConfig, name))
+    run_config.know_chief_as_worker_0()
+    cluster = {"ps": ["p:1"], "chief": ["a:1"], "worker": workers}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
+    config = api.RunConfig()
+    assert (config.task_type, config.task_id, config.is_chief) == task
+
+
 def columns():
     """Returns a numeric column and an embedding of words."""
     words = tf.feature_column.categorical_column_with_vocabulary_list("color", ["red", "blue"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import ps_train
+from ps_train.parts.legacy.classic.server import ScriptCluster
 from tests import processes
+from tests.errors import raises
 
 
 @pytest.mark.parametrize("protocol", ["grpc++", "star_server", None])
@@ -13,3 +15,23 @@ def test_a_protocol_of_deeprec_becomes_grpc(protocol):
     """TensorFlow's own server would refuse it."""
     server = ps_train.Server({"worker": [f"localhost:{processes.free_ports(1)[0]}"]}, protocol=protocol)
     assert server.target.startswith("grpc://localhost:")
+
+
+@pytest.mark.parametrize(("job", "index", "number"), [
+    ("chief", 0, 0), ("worker", 0, 0), ("worker", 1, 1), ("ps", 0, 0)])
+def test_a_chief_that_is_listed_again_as_worker_0_is_one_task_of_a_script(job, index, number):
+    """Both names stay, as the devices of the script's graph may have either."""
+    addresses = {"ps": {0: "a:1"}, "chief": {0: "b:1"}, "worker": {0: "b:1", 1: "c:1"}}
+    cluster = ScriptCluster(job, index, addresses)
+    cluster.refuse_duplicates()
+    assert cluster.task.name == f"{job}:{index}" and cluster.addresses == addresses
+    assert [worker.name for worker in cluster.workers] == ["chief:0", "worker:1"]
+    assert (cluster.number_of(cluster.task), cluster.number_of(cluster.chief)) == (number, 0)
+    assert cluster.is_chief == (job != "ps" and number == 0)
+
+
+@pytest.mark.parametrize("workers", [["b:1", "b:1"], ["c:1", "b:1"]])
+def test_another_worker_with_the_address_of_the_chief_is_refused(workers):
+    """Only worker 0 can be the chief."""
+    with raises("address_given_twice"):
+        ps_train.Server({"ps": ["a:1"], "chief": ["b:1"], "worker": workers}, "worker", 1)

@@ -64,6 +64,14 @@ def test_the_worker_is_known_from_tf_config(monkeypatch, job, index, number):
     assert worker_of(monkeypatch, tf_config, device=f"/job:{job}/task:{index}") == number
 
 
+@pytest.mark.parametrize("job, index, number", [("chief", 0, 0), ("worker", 0, 0), ("worker", 2, 2)])
+def test_behind_a_chief_that_is_listed_again_as_worker_0_the_workers_begin_at_1(monkeypatch, job, index, number):
+    """The chief and worker 0 are one task."""
+    tf_config = {"cluster": {**HOSTS, "worker": ["b:1", "c:1", "d:1"]}, "task": {"type": job, "index": index}}
+    assert worker_of(monkeypatch, tf_config, device="/cpu:0") == number
+    assert worker_of(monkeypatch, tf_config, device=f"/job:{job}/task:{index}") == number
+
+
 def test_the_worker_is_known_from_the_device_or_the_keyword(monkeypatch):
     """The keyword comes first."""
     assert worker_of(monkeypatch, device="/job:worker/task:1/cpu:0") == 1

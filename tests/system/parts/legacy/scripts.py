@@ -18,11 +18,13 @@ class ScriptCluster:
     """
 
     def __init__(self, group: ProcessGroup, script: str, arguments: list[str], *, num_ps: int = 1, num_workers: int = 2,
-                 chief: bool = False, evaluator: bool = False, by_flags: bool = False) -> None:
+                 chief: bool = False, chief_again: bool = False, evaluator: bool = False,
+                 by_flags: bool = False) -> None:
         """Starts it.
 
         Args:
           chief: whether the first worker is the task chief:0.
+          chief_again: whether TF_CONFIG lists it again, as worker 0, which has no process.
           by_flags: whether the tasks are placed by the classic flags, not by TF_CONFIG.
         """
         self.group = group
@@ -33,6 +35,9 @@ class ScriptCluster:
             hosts = {"ps": self._ports.ps, "chief": self._ports.workers[:1], "worker": self._ports.workers[1:]}
         self.hosts = {job: tasks for job, tasks in hosts.items() if tasks}
         self.tasks = [(job, index) for job, tasks in self.hosts.items() for index in range(len(tasks))]
+        if chief_again:
+            self.hosts["worker"] = self._ports.workers
+            self.tasks = [(job, index + (job == "worker")) for job, index in self.tasks]
         self.tasks += [("evaluator", 0)] * evaluator
         for job, index in self.tasks:
             self.start(job, index)

@@ -53,6 +53,17 @@ def test_a_killed_chief_is_waited_for_in_sync_and_does_not_overwrite_the_paramet
     assert steps == sorted(steps) and steps[-1] >= 110
 
 
+def test_a_chief_that_is_listed_again_as_worker_0_trains_in_sync_with_worker_1(start_process, tmp_path):
+    """Issue: the address was refused as a duplicate. The script counts three workers, and nobody waits for a third."""
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--sync"], chief=True,
+                            chief_again=True)
+    cluster.assert_ends_well()
+    assert "the cluster lists chief:0 again, as worker:0; they are one task" in start_process.log("chief-0")
+    assert "but the cluster has 2 workers; they compute the 3 gradients" in start_process.log("chief-0")
+    assert "worker 1 ends at step" in start_process.log("worker-1") and "lost" not in start_process.log("ps-0")
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 59
+
+
 def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process, tmp_path):
     """Matrix rows 12 and 13, for MonitoredTrainingSession; two ps, of which one is lost."""
     cluster = ScriptCluster(start_process, "monitored.py", [
