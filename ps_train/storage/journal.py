@@ -114,6 +114,14 @@ def read_journal(train_dir: str) -> list[dict[str, Any]]:
     return [event for event in events if event is not None]
 
 
+def noted_end(train_dir: str) -> dict[str, Any] | None:
+    """Returns the last event of the journal if it is the end of a training, and not a failure; else None."""
+    with contextlib.suppress(OSError):
+        if (events := read_journal(train_dir)) and events[-1]["event"] == "end" and "step" in events[-1]:
+            return events[-1]
+    return None
+
+
 def _event(line: str) -> dict[str, Any] | None:
     try:
         event = json.loads(line)

@@ -116,7 +116,7 @@ def _next_state(
             # Of a training that has begun, as the journal of one before it ends in the same way.
             if last == State.RUNNING:  # first, as an unreachable ps takes seconds
                 parts.before_look(contextlib.nullcontext)
-                if _has_noted_end(train_dir):
+                if journal.noted_end(train_dir):
                     return [None]
             state = if_answered(board.state)
             return [] if state is None else [state]
@@ -125,14 +125,6 @@ def _next_state(
     if State.FAILED in (state, last):
         raise ChiefFailedError
     return state
-
-
-def _has_noted_end(train_dir: str) -> bool:
-    """Returns whether the journal ends with the end of a training, and not with a failure."""
-    with contextlib.suppress(OSError):
-        last = (journal.read_journal(train_dir) or [{}])[-1]
-        return last.get("event") == "end" and "step" in last
-    return False
 
 
 def _read_request(board: Blackboard, stop: threading.Event) -> None:

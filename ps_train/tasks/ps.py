@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Callable
+from typing import Any, Callable
 
 from ps_train.cluster import reachability
 from ps_train.coordination.blackboard import Blackboard
@@ -14,6 +14,7 @@ from ps_train.coordination.state import Finished, Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.runtime import clock, threads, waits
 from ps_train.runtime.waits import Reminder, Timeouts
+from ps_train.storage import journal
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
@@ -43,7 +44,7 @@ class PsTask:
 
     def __init__(
         self, board: Blackboard, find_first: Callable[[], Blackboard], worker_addresses: Mapping[int, str],
-        timeouts: Timeouts, stop: threading.Event,
+        timeouts: Timeouts, stop: threading.Event, train_dir: str = "",
     ) -> None:
         """Prepares it.
 
@@ -53,28 +54,31 @@ class PsTask:
             the address of ps 0.
           worker_addresses: worker's number -> "host:port", for the workers that the cluster names.
           timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it continues after a
-            stop, since the chief needs every ps for its last save.
+            stop, since the chief needs every ps for its last save; `start_secs` bounds how long a worker waits for it,
+            and it for a worker if training in `train_dir` has ended: then it was started again in vain.
           stop: makes it end as soon as no worker needs it.
         """
         self._board = board
         self._find_first = find_first
         self._worker_addresses = worker_addresses
         self._idle_timeout_secs = timeouts.idle_secs
+        self._over_timeout_secs = min(timeouts.start_secs, timeouts.idle_secs)
         self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
-        self._stop = stop
+        self._stop, self._train_dir, self._is_over = stop, train_dir, False
         self._needed_secs = self._checked_secs = clock.now()
         self._reminder = Reminder("a worker", self._idle_timeout_secs)
 
     def run(self) -> None:
-        """Serves until the chief has announced that training is done.
+        """Serves until the chief has announced that training is done, or had noted it before this ps was started.
 
         Raises:
           StoppedError: `stop` was set, and the workers have ended or did not end in time.
           ClusterLostError: the chief failed, or no worker was alive for the idle time-out.
           ConfigError: two tasks have different clusters.
         """
-        waits.until(self._has_created, self._idle_timeout_secs, f"an answer of {self._board.first_ps}", self._stop)
-        while (state := self._state()) != State.DONE:
+        waits.until(lambda: self._answer(lambda: [self._board.create()]), self._idle_timeout_secs,
+                    f"an answer of {self._board.first_ps}", self._stop)
+        while not self._is_over and (state := self._answer(self._board.state)) != State.DONE:
             if state == State.FAILED:
                 self._stop.wait(_FAILURE_SECS)
                 raise ChiefFailedError
@@ -82,22 +86,14 @@ class PsTask:
             self._read_request()
             if self._stop.wait(_POLL_SECS):
                 self._serve_the_last_save()
-                raise StoppedError("stopped", "stopped while serving")
+                if self._answer(self._board.state) != State.DONE:
+                    raise StoppedError("stopped", "stopped while serving")
         self._serve_late_workers()
 
-    def _has_created(self) -> bool:
-        """Creates the blackboard; returns false if its own server was too busy to answer, as after a freeze."""
+    def _answer(self, call: Callable[[], Any]) -> Any:
+        """Returns `call()`, or None if its own server was too busy to answer, as after a freeze."""
         try:
-            self._board.create()
-        except BlackboardError as error:
-            _log.warning("%s", error)
-            return False
-        return True
-
-    def _state(self) -> State | None:
-        """Returns the training state, or None if its own server was too busy to answer."""
-        try:
-            return self._board.state()
+            return call()
         except BlackboardError as error:
             _log.warning("%s", error)
             return None
@@ -133,10 +129,14 @@ class PsTask:
             return ""
 
     def _check_needed(self, now_secs: float) -> None:
-        """Raises ClusterLostError if no worker was alive for the idle time-out."""
+        """Raises ClusterLostError if no worker was alive for the idle time-out; sooner if training is over, ends."""
         if self._is_needed():
             self._needed_secs = now_secs
             self._reminder = Reminder("a worker", self._idle_timeout_secs)
+        elif now_secs - self._needed_secs > self._over_timeout_secs and (end := journal.noted_end(self._train_dir)):
+            _log.info("no worker was alive for %g s, and training in %s has ended at step %d",
+                      self._over_timeout_secs, self._train_dir, end["step"])
+            self._is_over = True
         elif now_secs - self._needed_secs > self._idle_timeout_secs:
             raise ClusterLostError("no_workers", f"no worker was alive for {self._idle_timeout_secs:g} s; have they "
                                    "ended, or were they never started?")

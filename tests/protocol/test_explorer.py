@@ -93,6 +93,10 @@ def test_each_planted_fault_has_its_place():
         Fault(405, "slow", 7, 2), Fault(575, "move", 6, 0.2)))),
     ("a worker is stopped before it takes a step, and is awaited as all are at the start", Schedule(
         Setting(num_workers=3, train_steps=8, is_sync=True), faults=(Fault(1, "stop", 3, 6),))),
+    ("a ps is stopped in the second in which the training ends", Schedule(
+        explorer.PART_SETTINGS["ranges_sync"], seed=158717, faults=(Fault(1192, "stop", 4, 6),))),
+    ("a ps is killed before it has ended, and comes back when all others have", Schedule(
+        Setting(num_ps=2), faults=(Fault(612, "kill", 1, 3),))),
 ])
 def test_what_the_explorer_has_found_is_mended(what, schedule):
     """Each schedule broke an invariant once."""

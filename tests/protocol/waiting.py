@@ -2,7 +2,7 @@
 
     updates      the workers that are alive, none that has died, and with --staleness_bound none runs too far ahead
     heartbeats   a worker that no fault concerns counts as alive
-    the end      not for a worker that has ended; a worker that is back in time learns of it
+    the end      not for a worker that has ended; a worker that is back in time learns of it, and a ps ends with 0
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class WaitingWatcher:
         self._seen: set[int] = set()  # workers that have taken a step since the parameters were prepared
         self._claimed_secs: dict[int, float] = {}
         self._done_secs: float | None = None
+        self._heard_end: dict[str, int] = {}  # ps -> the incarnation that has heard it
         self._heard_secs: dict[int, float] = {}
         self._ahead = np.zeros([self._setting.num_workers] * 2)
         self._since_secs: dict[int, float] = {}
@@ -72,6 +73,8 @@ class WaitingWatcher:
         if ps.name == "ps:0" and new == State.RUNNING:
             self._seen = set()
             self._last_update_secs = self._world.now_secs
+        if new == State.DONE:
+            self._heard_end[ps.name] = ps.incarnation
         if new == State.DONE and self._done_secs is None:
             self._done_secs = self._world.now_secs
             self._check_end()
@@ -196,8 +199,19 @@ class WaitingWatcher:
         if self._world.now_secs - since > _LONGEST_END_SECS:
             self.fail(f"the chief waits for workers that have ended, for {self._world.now_secs - since:.0f} s")
 
+    def _check_ps(self, process: Process, code: int) -> None:
+        """A ps that serves until the end has done its work, and one that is started after it has none."""
+        last = self._training.journal[-1] if self._training.journal else {}
+        if code == 138 and last.get("event") == "end" and "step" in last:
+            self.fail(f"{process.name} comes back to a training that is over, and asks to be started again: "
+                      f"{process.error}")
+        if code == 143 and self._heard_end.get(process.name) == process.incarnation:
+            self.fail(f"{process.name} has served until the end, and ends as if it had not: {process.error}")
+
     def exited(self, process: Process, code: int) -> None:
-        """Checks how a worker ends."""
+        """Checks how a worker or a ps ends."""
+        if process in map(self._world.processes.get, self._ps):
+            self._check_ps(process, code)
         if not process.name.startswith("worker:"):
             return
         number, now_secs = int(process.name.removeprefix("worker:")), self._world.now_secs

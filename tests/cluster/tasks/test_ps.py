@@ -14,12 +14,13 @@ from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, PsTrainError
 from ps_train.runtime.waits import Timeouts
+from ps_train.storage import journal
 from ps_train.tasks import ps
 from tests import processes
 from tests.errors import codes_of, raises
 
 
-def _serve(cluster, stop, idle_secs=60):
+def _serve(cluster, stop, train_dir="", **timeouts):
     """Runs a ps's life in a thread, up to its loop; returns it and the list that gets the error it ended with."""
     errors, is_up = [], threading.Event()
 
@@ -30,8 +31,8 @@ def _serve(cluster, stop, idle_secs=60):
                 board.create = lambda: (create(), is_up.set())
                 unused_port, = processes.free_ports(1)
                 addresses = {0: cluster.addresses["worker"][0], 1: f"localhost:{unused_port}"}
-                timeouts = Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20)
-                ps.PsTask(board, lambda: board, addresses, timeouts, stop).run()
+                limits = Timeouts(**{"heartbeat_secs": 5, "idle_secs": 60, "stop_secs": 20, **timeouts})
+                ps.PsTask(board, lambda: board, addresses, limits, stop, train_dir).run()
         except PsTrainError as error:
             errors.append(error)
 
@@ -130,6 +131,36 @@ def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
     thread.join(20)
     assert [error.exit_code for error in errors] == [138]
     assert codes_of(errors[0]) == ["no_workers"]
+
+
+def test_a_ps_that_is_stopped_while_training_ends_has_served_to_the_end(start_servers, stop):
+    """So it ends with 0, and nobody starts it again."""
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.start_run("")
+        board.claim(0, claim=5)
+        stop.set()
+        thread.join(2 * ps._POLL_SECS)
+        assert thread.is_alive()
+        board.announce(State.DONE)
+        board.leave(0)
+    thread.join(20)
+    assert (thread.is_alive(), errors) == (False, [])
+
+
+@pytest.mark.parametrize(("end", "exit_codes"), [
+    ({"step": 7, "why": "the last step"}, []), ({"why": "UserCodeError: wrong"}, [138])], ids=["ended", "failed"])
+def test_a_ps_that_comes_back_to_a_training_that_has_ended_ends(start_servers, stop, tmp_path, end, exit_codes):
+    """When no worker has come for as long as one waits for it; after a failure it waits for them as ever."""
+    noted = journal.Journal(str(tmp_path))
+    noted.note("end", **end)
+    noted.close()
+    idle_secs = 3 * ps._CHECK_PERIOD_SECS
+    thread, errors = _serve(start_servers(1, 1), stop, str(tmp_path), start_secs=0.1, idle_secs=idle_secs)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [error.exit_code for error in errors] == exit_codes
 
 
 def test_a_ps_ends_when_the_tasks_have_different_clusters(start_servers, stop, monkeypatch):
