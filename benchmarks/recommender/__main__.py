@@ -55,6 +55,7 @@ def main() -> int:
     data_dir = (work_dir / f"examples-{arguments.num_ids}").resolve()
     examples.write(data_dir, _NUM_EXAMPLES, arguments.num_ids)
     base = tool.setting(argparse.Namespace(**{**vars(arguments), "data_dir": str(data_dir)}), has_accuracy=False,
+                        num_ps=arguments.num_ps, num_workers=arguments.num_workers,
                         link=Link(delay_secs=arguments.delay_ms / 1000) if arguments.delay_ms else None)
     compared = trials.compared(base, arguments.num_ids, arguments.layers)
     swept, left_out = trials.swept(base, [int(float(text)) for text in arguments.rows.split(",") if text])
@@ -73,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = tool.parser(__doc__, "recommender")
     parser.set_defaults(batches=200, min_secs=8.0)
     parser.add_argument("--num_ids", type=int, default=10_000_000, help="ids of all fields together, in DeepFM")
+    parser.add_argument("--num_ps", type=int, default=1)
+    parser.add_argument("--num_workers", type=int, default=2)
     parser.add_argument("--layers", default="256x128", help="units of DeepFM's hidden layers")
     parser.add_argument("--delay_ms", type=float, default=0.0, help="delay between each worker and the ps, in each "
                         "direction, by a proxy")

@@ -16,8 +16,8 @@ CLASSIC_26, CLASSIC_1 = "classic loop, 26 tables", "classic loop, 1 table"
 _STRATEGY, _PYTORCH = "ParameterServerStrategy, 25 a closure", "PyTorch, one process, 1 thread"
 _SINGLE, _AT_ONCE, _K8 = "ps_train", "ps_train 8 at once", "ps_train K=8"
 _MODES = {_SINGLE: (), _AT_ONCE: ("--steps_per_execution=8",), _K8: ("--communication_period=8",)}
-_SYNC_MODES = {"ps_train sync": ("--sync_replicas",),
-               "ps_train sync, async rows": ("--sync_replicas", "--async_embeddings")}
+_OTHER_MODES = {"ps_train K=32": ("--communication_period=32",), "ps_train sync": ("--sync_replicas",),
+                "ps_train sync, async rows": ("--sync_replicas", "--async_embeddings")}
 _PEERS: dict[str, tuple[Peer, bool]] = {  # name -> peer, whether its table is dynamic
     CLASSIC_26: (peers.classic(26), False),
     CLASSIC_1: (peers.classic(1), False),
@@ -26,7 +26,7 @@ _PEERS: dict[str, tuple[Peer, bool]] = {  # name -> peer, whether its table is d
     "PyTorch, one process": (peers.pytorch(0), False),
     _PYTORCH: (peers.pytorch(1), False),
     "no communication": (peers.no_communication(), False),
-    **{name: (peers.ps_train(*flags), False) for name, flags in {**_MODES, **_SYNC_MODES}.items()},
+    **{name: (peers.ps_train(*flags), False) for name, flags in {**_MODES, **_OTHER_MODES}.items()},
     **{f"{name}, dynamic": (peers.ps_train(*flags), True) for name, flags in _MODES.items()},
 }
 CLAIMS = (

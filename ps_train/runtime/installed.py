@@ -41,6 +41,7 @@ def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = Fals
     check_tensorflow()
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # tasks may share a GPU, so none takes all its memory
     prefer_tf_keras()
     lift_memory_limit()
     with _without_collections(), contextlib.nullcontext() if needs_keras else postponing_keras():

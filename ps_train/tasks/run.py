@@ -33,7 +33,7 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
       PsTrainError: what went wrong, with its exit code.
     """
     setup.prepare_tensorflow(config.tf_log)
-    setup.share_cores(cluster)
+    setup.share_machine(cluster, config.num_gpus)
     plugins = setup.load_plugins(config)
     report = reporting.create(config.log_format, cluster)
     report.task()
@@ -64,7 +64,7 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
       StoppedError: `stop` was set.
     """
     setup.prepare_tensorflow(config.tf_log)
-    setup.share_cores(cluster)
+    setup.share_machine(cluster, config.num_gpus)
     target = setup.start(cluster, config.num_gpus)
     if cluster.job == "ps":
         with contextlib.closing(blackboard.for_ps(target, cluster)) as board:

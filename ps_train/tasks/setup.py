@@ -71,10 +71,12 @@ def prepare_tensorflow(tf_log: bool) -> None:
     tf.logging.set_verbosity(tf.logging.INFO if tf_log else tf.logging.ERROR)
 
 
-def share_cores(cluster: Cluster) -> None:
-    """Sets how many threads an operation uses in this process. Call it before anything else creates a device."""
-    # TensorFlow creates these threads once per process, with its first device. Tracing a function of the input
-    # pipeline may already create one.
+def share_machine(cluster: Cluster, num_gpus: int | None) -> None:
+    """Sets the GPU of this process, and how many threads an operation uses. Call it before a device is created."""
+    # TensorFlow decides both once per process, with its first device, which tracing a function of the input pipeline
+    # may already create. A server with another GPU would fail then (tensorflow/tensorflow#60810).
+    index = devices.gpu_index(cluster, num_gpus)
+    tf.config.set_visible_devices([] if index is None else tf.config.list_physical_devices("GPU")[index], "GPU")
     with tf.Graph().as_default(), tf.Session(config=session_threads(cluster, device_count={"GPU": 0})):
         pass
 
@@ -141,8 +143,7 @@ def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
     index = devices.gpu_index(cluster, num_gpus)
     if index is None:
         return session_threads(cluster, device_count={"GPU": 0})
-    # Several workers may share a GPU, so none may take all of its memory at the start.
-    return session_threads(cluster, gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))
+    return session_threads(cluster, gpu_options=tf.GPUOptions(visible_device_list=str(index)))
 
 
 class TrainingIdentity(NamedTuple):

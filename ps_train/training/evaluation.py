@@ -160,9 +160,7 @@ class Evaluator:
         """
         checkpoints.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
         self._model.rows.check_fits(path)
-        # A worker may use the same GPU, so take only the memory that is needed.
-        config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
-        with tf.Session(graph=self._graph, config=config) as session:
+        with tf.Session(graph=self._graph, config=tf.ConfigProto(allow_soft_placement=True)) as session:
             self._model.check_ends(session)
             session.run(self._model.local_init_op)
             self._saver.restore(session, path)

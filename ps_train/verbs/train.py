@@ -26,7 +26,7 @@ def _train(argv: Sequence[str]) -> None:
     if cluster.job != "ps":
         check_data_dir(task_config)
     with signals.on_signals() as stop:
-        task = _import_task(task_config, needs_gpu=cluster.job != "ps")
+        task = _import_task(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
         signals.run_until_stopped(
             lambda: task.run_task(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
@@ -37,7 +37,7 @@ def _serve(argv: Sequence[str]) -> None:
     if cluster.job == "evaluator":
         raise ConfigError("evaluator_without_server", f"{cluster.task.name} has no server; start it without `serve`")
     with signals.on_signals() as stop:
-        task = _import_task(task_config, needs_gpu=cluster.job != "ps")
+        task = _import_task(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
         signals.run_until_stopped(lambda: task.serve(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
 

@@ -118,7 +118,8 @@ def test_launch_gets_both_configs(tasks, monkeypatch):
 
 
 @pytest.mark.parametrize(("argv", "needs_gpu"), [
-    (PLACED, True), (["--job_name=ps", "--task_index=0"], False), (["--download_only"], False)])
+    (PLACED, True), ([*PLACED, "--num_gpus=0"], False), (["--job_name=ps", "--task_index=0"], False),
+    (["--download_only"], False)])
 def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
     """A ps and a download leave the GPUs alone."""
     command_line.main(argv)

@@ -182,8 +182,7 @@ def of_saved_model(folder: str, num_threads: int) -> Predictor:
 
 def session_options(num_threads: int) -> tf.ConfigProto:
     """Returns the options of one of several sessions on this machine."""
-    return tf.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=num_threads,
-                          gpu_options=tf.GPUOptions(allow_growth=True))
+    return tf.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=num_threads)
 
 
 def _names(folder: str) -> list[str]:

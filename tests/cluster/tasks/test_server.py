@@ -48,7 +48,8 @@ def test_a_port_in_use_is_named_with_a_way_to_find_its_holder():
 def have_gpus(monkeypatch):
     """A function that lets TensorFlow find so many GPUs."""
     def found(count):
-        monkeypatch.setattr(setup.tf.config, "list_physical_devices", lambda kind: [kind] * count)
+        monkeypatch.setattr(setup.tf.config, "list_physical_devices",
+                            lambda kind: [f"{kind}:{number}" for number in range(count)])
 
     return found
 
@@ -67,17 +68,21 @@ def test_an_own_address_that_is_another_machines_is_told_and_not_refused(caplog)
     ("worker", 0, 2, 0), ("worker", 1, 2, 1), ("worker", 3, 2, 1), ("worker", 3, 1, 0), ("worker", 3, None, 3),
     ("worker", 3, 8, 3), ("worker", 0, 0, None), ("ps", 0, 4, None),
 ])
-def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(have_gpus, job, index, num_gpus, expected):
-    """task_index % num_gpus, of four; the server of a task without a GPU makes no GPU device."""
+def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(have_gpus, monkeypatch, job, index, num_gpus, expected):
+    """task_index % num_gpus, of four; its process sees no other; the server of a task without one makes no device."""
     have_gpus(4)
+    shown = []
+    monkeypatch.setattr(setup.tf.config, "set_visible_devices", lambda devices, kind: shown.append(devices))
     cluster = cluster_at(job, index)
     assert devices.gpu_index(cluster, num_gpus) == expected
     config = setup._session_config(cluster, num_gpus)
+    setup.share_machine(cluster, num_gpus)
     if expected is None:
         assert config.device_count["GPU"] == 0
+        assert shown == [[]]
     else:
         assert config.gpu_options.visible_device_list == str(expected)
-        assert config.gpu_options.allow_growth
+        assert shown == [f"GPU:{expected}"]
 
 
 @pytest.mark.parametrize(("index", "num_gpus", "num_found", "device", "warning"), [
@@ -119,8 +124,8 @@ from tests.tensorflow_mode import tf
 from ps_train.tasks import setup
 from ps_train.cluster.spec import Cluster
 setup.prepare_tensorflow(tf_log=False)
-setup.share_cores(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {n: f"{host}:2" for n, host in enumerate("aa")}
-                                         if sys.argv[1] == "shared" else {0: "a:2"}}))
+workers = {n: f"{host}:2" for n, host in enumerate("aa")} if sys.argv[1] == "shared" else {0: "a:2"}
+setup.share_machine(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": workers}), num_gpus=0)
 with tf.Graph().as_default(), tf.Session() as session:  # as another part of the program would make it
     session.run(tf.reduce_sum(tf.ones([1000, 1000])))
 print(len(os.listdir("/proc/self/task")))

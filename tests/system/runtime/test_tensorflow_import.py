@@ -105,6 +105,16 @@ assert sys.modules["tf_keras.src"] is known
 """, "tf_keras")
 
 
+def test_a_process_takes_of_a_gpu_only_the_memory_that_it_needs():
+    """Whatever creates the first device, such as the input pipeline: two workers may share a GPU."""
+    _run_python("""
+import os
+from ps_train.runtime import installed
+installed.import_tensorflow(needs_gpu=True, tf_log=False)
+assert os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+""", "keras")
+
+
 def _run_python(code, kind):
     environ = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(kind == "tf_keras"))}
     ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, env=environ, text=True, stdout=subprocess.PIPE,

@@ -87,11 +87,12 @@ def _gpu_options(local_rank: int) -> tf.ConfigProto | None:
 
     A script gives them to its session, but the devices of a session with a server are the server's.
     """
-    num_gpus = len(tf2.config.list_physical_devices("GPU"))
-    if not num_gpus:
+    gpus = tf2.config.list_physical_devices("GPU")
+    if not gpus:
         return None
-    return tf.ConfigProto(gpu_options=tf.GPUOptions(
-        allow_growth=True, visible_device_list=str(local_rank % num_gpus)), allow_soft_placement=True)
+    number = local_rank % len(gpus)
+    tf2.config.set_visible_devices(gpus[number], "GPU")  # see tasks/setup.py, share_machine
+    return tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=str(number)), allow_soft_placement=True)
 
 
 def shutdown() -> None:
