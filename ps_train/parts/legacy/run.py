@@ -192,7 +192,7 @@ def replace_classes(timeouts: Timeouts) -> None:
     ScriptServer.default_timeouts = timeouts
     sessions.install_session_manager()
     sessions.end_blocks_at_a_late_run()
-    sessions.end_waiting_queue_runners()
+    sessions.leave_waiting_queue_runners()
     sessions.place_softly_without_gpus()
     for module in (tf, tf2.compat.v1):
         module.Session = sessions.Session

@@ -35,6 +35,7 @@ from ps_train.runtime.threads import Call
 _CLOSE_SECS = 1.0
 _RECOVERY_WAIT_SECS = 1
 _QUEUE_RUNNERS_SECS = 5.0
+_POLL_SECS = 1.0
 _log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
@@ -312,29 +313,37 @@ def end_blocks_at_a_late_run() -> None:
     monitored_session._HookedSession.run = run  # noqa: SLF001
 
 
-def end_waiting_queue_runners() -> None:
-    """Lets a monitored session close although a thread of a queue runner waits for something.
+def leave_waiting_queue_runners() -> None:
+    """Lets `Coordinator.join` return although a thread of a queue runner waits for something.
 
-    TensorFlow closes the queues, waits up to 120 s for the threads, and then closes the session. A thread that waits
-    for something else than its queue ends only then: in a script's own copy of `SyncReplicasOptimizer`, for example,
-    one waits for gradients after the last step. If no other threads are left, the session is closed after a few
-    seconds.
+    Monitored sessions, Supervisors and scripts close the queues, join the threads, and then close the session.
+    TensorFlow joins for up to 120 s, after which all but a monitored session raise RuntimeError. A thread that waits
+    for something else than its queue ends only with the session: in a script's own copy of `SyncReplicasOptimizer`, for
+    example, one waits for gradients after the last step. Here `join` leaves such threads after a few seconds.
     """
-    original = monitored_session._CoordinatedSession.close  # noqa: SLF001 (no public place)
+    original = tf.train.Coordinator.join
 
     @functools.wraps(original)
-    def close(session: Any) -> None:
-        coordinator = session._coord  # noqa: SLF001
-        coordinator.request_stop()
-        threads = list(coordinator._registered_threads)  # noqa: SLF001
-        if all(thread.name.startswith("QueueRunnerThread-") for thread in threads):
-            deadline_secs = time.monotonic() + _QUEUE_RUNNERS_SECS
-            for thread in threads:
+    def join(coordinator: Any, threads: Any = None, *args: Any, **kwargs: Any) -> None:
+        joined = coordinator._registered_threads | set(threads or ())  # noqa: SLF001 (no public name)
+        while any(thread.is_alive() for thread in joined) and not coordinator.wait_for_stop(_POLL_SECS):
+            pass
+        deadline_secs = time.monotonic() + _QUEUE_RUNNERS_SECS
+        waiting = set()
+        for thread in joined:
+            if thread.name.startswith("QueueRunnerThread-"):
                 thread.join(max(0.0, deadline_secs - time.monotonic()))
-            if any(thread.is_alive() for thread in threads):
-                session._sess.close()  # noqa: SLF001
-        original(session)
-    monitored_session._CoordinatedSession.close = close  # noqa: SLF001
+                if thread.is_alive():
+                    waiting.add(thread)
+        coordinator._registered_threads = joined - waiting  # noqa: SLF001
+        try:
+            original(coordinator, None, *args, **kwargs)
+        finally:
+            if waiting:
+                _log.debug("not joined: %s", ", ".join(sorted(thread.name for thread in waiting)))
+                # Otherwise the error with which they end is raised in their threads, and printed.
+                coordinator._joined = False  # noqa: SLF001
+    tf.train.Coordinator.join = join
 
 
 def place_softly_without_gpus() -> None:

@@ -38,7 +38,7 @@ def replaced(monkeypatch):
     """TensorFlow's classes are replaced, as in a script, until the end of the test."""
     places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
               (run.ScriptServer, "default_timeouts"), (BaseSession, "__init__"),
-              (monitored_session._HookedSession, "run"), (monitored_session._CoordinatedSession, "close")]
+              (monitored_session._HookedSession, "run"), (tf.train.Coordinator, "join")]
     for module in (tf, tf2.compat.v1):
         places += [(module, "Session"), (module, "InteractiveSession"), (module.distribute, "Server")]
         places += [(module.train, name) for name in (
@@ -248,19 +248,76 @@ def test_a_step_after_the_last_one_ends_the_block(worker, graph, caplog):
     assert "runs a step after the last one" in caplog.text
 
 
-def test_a_queue_runner_that_waits_for_a_gradient_ends_with_the_session(worker, graph, monkeypatch):
-    """Issue: a script's own copy of TensorFlow's SyncReplicasOptimizer made each training end two minutes late."""
-    monkeypatch.setattr(sessions, "_QUEUE_RUNNERS_SECS", 0.01)
-    queue = tf.FIFOQueue(1, [tf.float32], [[]])
-    gradient = tf.ConditionalAccumulator(tf.float32, []).take_grad(1)  # nobody sends one
-    tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(gradient)]))
+def close_monitored(runner, has_begun):
+    """Opens and closes a monitored session; returns the threads of its coordinator."""
+    tf.train.add_queue_runner(runner)
     session = tf.train.MonitoredTrainingSession()
     threads = list(session._coordinated_creator.coord._registered_threads)
-    closing = Call(session.close, "close session")
-    closing.join(60)
-    assert not closing.is_alive()
-    closing.result()
-    assert [thread.is_alive() for thread in threads] == [False, False]
+    assert has_begun.wait(60)
+    session.close()
+    return threads
+
+
+def stop_supervisor(runner, has_begun):
+    """Stops a Supervisor, and closes its session later, as classic scripts do; returns the threads of the runner."""
+    supervisor = tf.train.Supervisor(logdir=None)
+    session = supervisor.prepare_or_wait_for_session()
+    threads = supervisor.start_queue_runners(session, [runner])
+    assert has_begun.wait(60)
+    supervisor.stop()
+    assert session.run(tf.get_default_graph().get_tensor_by_name("three:0")) == 3.0
+    session.close()
+    return threads
+
+
+def leave_managed_session(runner, has_begun):
+    """Leaves the block of a Supervisor's managed session; returns the threads of the runner."""
+    supervisor = tf.train.Supervisor(logdir=None)
+    with supervisor.managed_session() as session:
+        threads = supervisor.start_queue_runners(session, [runner])
+        assert has_begun.wait(60)
+    return threads
+
+
+def join_coordinator(runner, has_begun):
+    """Joins the threads that a script has started itself."""
+    coordinator = tf.train.Coordinator()
+    with tf.Session() as session:
+        threads = runner.create_threads(session, coordinator, daemon=True, start=True)
+        assert has_begun.wait(60)
+        coordinator.request_stop()
+        coordinator.join(threads)
+    return threads
+
+
+@pytest.mark.parametrize("end", [close_monitored, stop_supervisor, leave_managed_session, join_coordinator])
+def test_a_queue_runner_that_waits_for_a_gradient_ends_with_the_session(worker, graph, monkeypatch, end):
+    """Issue: a script's own copy of TensorFlow's SyncReplicasOptimizer made each training end two minutes late.
+
+    All but the monitored session then failed.
+    """
+    printed = []
+    monkeypatch.setattr(threading, "excepthook", printed.append)
+    monkeypatch.setattr(sessions, "_QUEUE_RUNNERS_SECS", 0.01)
+    tf.constant(3.0, name="three")
+    has_begun = threading.Event()
+    queue = tf.FIFOQueue(1, [tf.float32], [[]])
+    with tf.control_dependencies([tf.py_func(has_begun.set, [], [])]):
+        gradient = tf.ConditionalAccumulator(tf.float32, []).take_grad(1)  # nobody sends one
+    runner = tf.train.QueueRunner(queue, [queue.enqueue(gradient)])
+    ending = Call(lambda: in_graph(graph, end, runner, has_begun), "end")
+    ending.join(60)
+    assert not ending.is_alive()
+    for thread in ending.result():
+        thread.join(60)
+        assert not thread.is_alive()
+    assert printed == []
+
+
+def in_graph(graph, function, *arguments):
+    """Returns what the function returns in another thread than the test's."""
+    with graph.as_default():
+        return function(*arguments)
 
 
 def test_a_session_stays_open_for_a_thread_of_the_script(worker, graph, monkeypatch):
