@@ -52,7 +52,8 @@ def _today(target: str) -> str:
     """Returns what an entry names; for a stand-in of ps_train's own the file that it is in."""
     if target.startswith(_LEGACY):
         module, _, name = target.removeprefix(_OURS).removeprefix(_LEGACY).partition(":")
-        return f"ps_train's own `{name}`, `{module.replace('.', '/')}.py`"
+        file = f"`{module.replace('.', '/')}.py`"
+        return f"ps_train's own `{name}`, {file}" if name else f"ps_train's own, {file}"
     return f"`{target.removeprefix('builtins:').replace(':', '.')}`"
 
 

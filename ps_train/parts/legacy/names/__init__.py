@@ -14,5 +14,6 @@ Each table is a dictionary of strings that can be read, and docs/compatibility.m
                   absl themselves where a stand-in would not be reached
 
 The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,
-`datasets` (contrib.data), `optimizers`, `hparams`, `learn` (contrib.learn), `examples` (the tutorials' data and model).
+`datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `hparams`, `learn` (contrib.learn), `examples` (the tutorials'
+data and model).
 """

@@ -25,7 +25,7 @@ ADVICE = {
     "tf.contrib.boosted_trees": "use tf.estimator.BoostedTreesClassifier",
     "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
     "tf.contrib.crf": _COPY + "; it uses public operations only",
-    "tf.contrib.cudnn_rnn": "use tf.nn.rnn_cell and tf.nn.dynamic_rnn, or tf.keras.layers.LSTM",
+    "tf.contrib.cudnn_rnn": "use CudnnLSTM, CudnnGRU, CudnnRNNTanh or CudnnRNNRelu, as in TensorFlow 1.3 to 1.15",
     "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
     "tf.contrib.distributions": "use TensorFlow Probability: pip install tensorflow-probability",
     "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",

@@ -250,6 +250,7 @@ _CONTRIB_MODULES = {
     "tf.contrib.autograph": ("tf.autograph",),
     "tf.contrib.checkpoint": ("tf.train", "tf.train.experimental"),
     "tf.contrib.cluster_resolver": ("tf.distribute.cluster_resolver",),
+    "tf.contrib.cudnn_rnn": (_OURS + "cudnn_rnn",),
     "tf.contrib.data": ("tf.data.experimental", "tf.data"),
     **_lookups("tf.contrib.data", "tf.contrib.data.python.ops", "batching dataset_ops error_ops grouping "
                "interleave_ops iterator_ops prefetching_ops random_ops readers resampling scan_ops shuffle_ops "
@@ -277,8 +278,7 @@ _CONTRIB_MODULES = {
     "tf.contrib.slim": ("tf_slim",),
     "tf.contrib.slim.losses": ("tf_slim.losses.loss_ops", "tf_slim.losses.metric_learning"),
     "tf.contrib.slim.metrics": ("tf.contrib.metrics",),
-    "tf.contrib.legacy_seq2seq": (_SEQ2SEQ,),
-    "tf.nn.seq2seq": (_SEQ2SEQ,),
+    "tf.contrib.legacy_seq2seq": (_SEQ2SEQ,), "tf.nn.seq2seq": (_SEQ2SEQ,),
     # In 0.5 and 0.6; the folders of models are for the copies of their modules beside a script.
     "tf.models.rnn": ("tf.nn", "tf.nn.rnn_cell"),
     "tf.models.rnn.rnn": ("tf.nn",),
@@ -298,6 +298,7 @@ _CONTRIB_MODULES = {
                "estimators.prediction_key estimators.constants experiment run_config python.learn"),
     **_lookups("tf.contrib.learn.preprocessing", "tf.contrib.learn.python.learn.preprocessing",
                "text categorical_vocabulary"),
+    **_lookups("tf.contrib.cudnn_rnn", "tf.contrib.cudnn_rnn.python", "layers layers.cudnn_rnn ops.cudnn_rnn_ops"),
     "tf.contrib.lookup.lookup_ops": ("tf.contrib.lookup",),
     **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
     **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
