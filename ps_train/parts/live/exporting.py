@@ -8,7 +8,7 @@
                                                             used
 
     variables/          dense       the bytes of all dense variables, with the number of the push
-                        live/TABLE  ids and rows, in pieces, which are read when the model is loaded
+                        table/TABLE the ids and rows of the checkpoint, as in a plain export
     assets/             live.json   {"dense": [...], "tables": {name: {"dim", "capacity"}}, "training", "number"}
 
 docs/fresh_rows.md describes the signatures.
@@ -20,14 +20,12 @@ import functools
 import json
 import math
 import os
-import re
 import tempfile
 import types
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph.adam import run_exclusively
@@ -37,17 +35,14 @@ from ps_train.parts.live.dense import DenseLayout, DenseState, check_connected
 from ps_train.parts.live.flags import LiveExportConfig
 from ps_train.parts.live.table import LiveTable, ensure
 from ps_train.parts.tables import contents
-from ps_train.parts.tables.exported import SliceWriter
+from ps_train.parts.tables.exported import PiecewiseSaver
 from ps_train.parts.tables.rules import MAX_ROWS_PER_PS, TableSpec
 from ps_train.plugins.contracts import Model
 from ps_train.storage import checkpoints
 
 ASSET = "live.json"
 _HEAD_ROOM = 1.5
-# That a table has room for, at least. Memory is used as rows are made, but TensorFlow takes 1 byte for each 32 of them.
-_VIRTUAL_BYTES = 500_000_000
-_PIECE_BYTES = 2_000_000  # TensorFlow keeps the memory of several pieces after they are loaded
-_BYTES_PER_ROW = 20  # of its id and its mark, and of a number that is free again
+_VIRTUAL_BYTES = 500_000_000  # that a table has room for, at least; memory is used as rows are made
 
 
 class LiveLayout(NamedTuple):
@@ -81,7 +76,7 @@ class Version(NamedTuple):
 
     def capacity(self, num_rows: int, spec: TableSpec) -> int:
         """Returns the rows that a table with this many has room for."""
-        least = 1 if self.head_room else _VIRTUAL_BYTES // (4 * spec.dim + _BYTES_PER_ROW)
+        least = 1 if self.head_room else _VIRTUAL_BYTES // spec.row_format.stored_bytes
         capacity = max(math.ceil(num_rows * (self.head_room or _HEAD_ROOM)), least)
         return min(capacity, spec.num_rows or MAX_ROWS_PER_PS)
 
@@ -188,9 +183,7 @@ class LiveGraph(serving.ServedGraph):
         def make(spec: TableSpec, **_: Any) -> LiveTable:
             num_saved = 0 if self.path is None else contents.count_rows(self.path, spec.name)
             num_rows = max(num_saved, self._version.num_rows.get(spec.name, 0))
-            capacity = self._version.capacity(num_rows, spec)
-            return LiveTable(spec, capacity=capacity, expected=min(math.ceil(num_rows * _HEAD_ROOM), capacity),
-                             uid=self._uid)
+            return LiveTable(spec, num_rows=num_saved, capacity=self._version.capacity(num_rows, spec), uid=self._uid)
 
         return make
 
@@ -206,13 +199,14 @@ class LiveGraph(serving.ServedGraph):
         for collection in (tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES,
                            tf.GraphKeys.MODEL_VARIABLES, tf.GraphKeys.MOVING_AVERAGE_VARIABLES):
             tf.get_default_graph().clear_collection(collection)
-        tf.add_to_collection(tf.GraphKeys.GLOBAL_VARIABLES, self._state.variable)
         self._state.variable.load(first, session)
-        return _LiveSaver(self._state.variable, self.tables, self.path)
+        saver = PiecewiseSaver([self._state.variable], self.tables, self.path)
+        for variable in saver.variables:
+            tf.add_to_collection(tf.GraphKeys.GLOBAL_VARIABLES, variable)
+        return saver
 
     def _load_ops(self) -> list[tf.Operation]:
-        prefix = tf.strings.regex_replace(self._asset, rf"assets[/\\]{re.escape(ASSET)}$", "variables/variables")
-        return [*super()._load_ops(), *(table.load(prefix) for table in self.tables.values())]
+        return [*super()._load_ops(), *(table.load() for table in self.tables.values())]
 
     def _exclusively(self, inputs: Mapping[str, tf.Tensor], body: Callable[[], list[tf.Operation]]) -> tf.Operation:
         return run_exclusively(f"live/{self._uid}", list(inputs.values()), body)
@@ -227,7 +221,7 @@ class LiveGraph(serving.ServedGraph):
             with tf.control_dependencies([ensure(
                     number > current, f"live_rows/{table.spec.name}: got push {{}}; allowed: those after {{}}, which "
                     "this model is at", number, current)]):
-                return table.change(*(tf.identity(inputs[name]) for name in ("ids", "rows", "dropped", "number")))
+                return table.change(*(tf.identity(inputs[name]) for name in ("ids", "rows", "dropped")))
 
         with tf.control_dependencies([self._exclusively(inputs, body)]):
             outputs = {"used": table.num_used(), "capacity": tf.identity(tf.constant(table.capacity, tf.int64))}
@@ -264,38 +258,6 @@ class LiveGraph(serving.ServedGraph):
             "tables": tf.constant(json.dumps(self._about_tables())),
             "used": tf.stack([table.num_used() for table in self.tables.values()]) if self.tables
             else tf.zeros([0], tf.int64)})
-
-
-class _LiveSaver(tf.train.Saver):
-    """Saves the bytes of the dense variables, and the pieces of tables in a checkpoint, one at a time."""
-
-    def __init__(self, dense: tf.Variable, tables: Mapping[str, LiveTable], path: str) -> None:
-        super().__init__([dense])
-        self._tables, self._path = tables, path
-
-    def save(self, sess: tf.Session, save_path: str, *_: Any, **__: Any) -> str:
-        """Writes everything to one checkpoint."""
-        folder = f"{save_path}_temp"
-        os.makedirs(folder)
-        prefixes = [super().save(sess, f"{folder}/dense", write_meta_graph=False, write_state=False)]
-        writer = SliceWriter(folder)
-        for name, table in self._tables.items():
-            num_pieces = 0
-            for ids, rows in _in_pieces(contents.read_table(self._path, name)):
-                writer.write_tensor(f"{table.scope}/{num_pieces}/ids", ids)
-                writer.write_tensor(f"{table.scope}/{num_pieces}/rows", rows)
-                num_pieces += 1
-            writer.write_tensor(f"{table.scope}/num_pieces", np.array(num_pieces, np.int64))
-        writer.merge(prefixes, save_path)
-        return save_path
-
-
-def _in_pieces(groups: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields (ids, rows) of groups in pieces of at most `_PIECE_BYTES`."""
-    for ids, rows in groups:
-        size = max(1, _PIECE_BYTES // (rows.itemsize * rows.shape[1]))
-        for begin in range(0, len(ids), size):
-            yield ids[begin:begin + size], rows[begin:begin + size]
 
 
 def _add_asset(path: str, about: Mapping[str, Any]) -> tf.Tensor:

@@ -8,17 +8,18 @@ A lookup is a binary search in the sorted ids. An id without a row has its first
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.tables import contents
-from ps_train.parts.tables.index import gather, read_whole
-from ps_train.parts.tables.rules import EMPTY_KEY, TableSpec
+from ps_train.parts.tables.index import gather, places_where, read_whole
+from ps_train.parts.tables.rules import EMPTY_KEY, RowFormat, TableSpec
 
 _PART_ROWS = 2**20  # of an array that is written in parts
 
@@ -32,28 +33,43 @@ class ExportedTable:
       spec: the table.
       ids: variable int64 [1 + rows], in ascending order.
       numbers: variable int64 [1 + rows], the place of each id's row in `values`.
-      values: variable float32 [1 + rows, dim], in the order of the checkpoint.
+      values: variable float32 [1 + rows, ...], rows as the table's `RowFormat` stores them, in the order of the
+        checkpoint.
     """
 
     device = ""
 
     def __init__(self, spec: TableSpec, num_rows: int) -> None:
         """Adds the variables to the current graph."""
-        self.spec, self.width = spec, spec.dim
+        self.spec, self.width, self.format = spec, spec.dim, spec.row_format
         name = f"ps_train/table/{spec.name}"
         self.ids = _variable(f"{name}/ids", tf.int64, [1 + num_rows])
         self.numbers = _variable(f"{name}/numbers", tf.int64, [1 + num_rows])
-        self.values = _variable(f"{name}/values", tf.float32, [1 + num_rows, spec.dim])
+        self.values = _variable(f"{name}/values", tf.float32, [1 + num_rows, self.format.stored_width])
 
     def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
         """Returns the values of ids int64 [n], float32 [n, dim]; the first values of those without a row."""
         del with_slots  # it has none
-        known = read_whole(self.ids)  # shares the memory of a variable that is never written
-        places = tf.searchsorted(known, ids, side="right", out_type=tf.int64) - 1
-        values = gather(self.values, tf.gather(read_whole(self.numbers), places))
-        missing = tf.where(tf.not_equal(tf.gather(known, places), ids))[:, 0]
+        numbers = self.find(ids)
+        values = self.format.values_in(self.rows_at(tf.maximum(numbers, 0)))
+        missing = places_where(numbers < 0)
         return tf.tensor_scatter_nd_update(
             values, missing[:, tf.newaxis], self.spec.first_values(tf.gather(ids, missing)))
+
+    def find(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the numbers of the rows of ids, int64 [n], -1 for ids without a row."""
+        places = self.places_of(ids)
+        return tf.where(places < 0, places, gather(self.numbers, tf.maximum(places, 0)))
+
+    def places_of(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns the places of ids in `self.ids`, int64 [n], -1 for those that are not there."""
+        known = read_whole(self.ids)  # shares the memory of a variable that is never written
+        places = tf.searchsorted(known, ids, side="right", out_type=tf.int64) - 1
+        return tf.where(tf.equal(tf.gather(known, places), ids), places, -tf.ones_like(places))
+
+    def rows_at(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Returns the rows of these numbers int64 [n], as they are stored."""
+        return gather(self.values, numbers)
 
 
 def table_maker(path: str | None) -> Any:
@@ -109,11 +125,16 @@ class SliceWriter:
 
 
 class PiecewiseSaver(tf.train.Saver):
-    """Saves the dense variables of a session, and tables from the pieces of a checkpoint; neither is ever whole."""
+    """Saves the dense variables of a session, and tables from the pieces of a checkpoint; neither is ever whole.
+
+    Attributes:
+      variables: all that it saves.
+    """
 
     def __init__(self, dense: list[tf.Variable], tables: Mapping[str, ExportedTable], path: str) -> None:
-        of_tables = [variable for table in tables.values() for variable in (table.ids, table.numbers, table.values)]
-        super().__init__([*dense, *of_tables])
+        self.variables = [*dense, *(variable for table in tables.values() for variable in (
+            table.ids, table.numbers, table.values))]
+        super().__init__(self.variables)
         self._dense_saver = tf.train.Saver(dense)
         self._tables, self._path = tables, path
 
@@ -131,10 +152,20 @@ class PiecewiseSaver(tf.train.Saver):
             ids.sort()
             writer.write_whole(table.ids, ids)
             first = np.zeros([1, table.spec.dim], np.float32)
-            writer.write(table.values, itertools.chain(
-                [first], (values for _, values in contents.read_table(self._path, name))))
+            writer.write(table.values, _as_stored(table.format, itertools.chain(
+                [first], (values for _, values in contents.read_table(self._path, name)))))
         writer.merge(prefixes, save_path)
         return save_path
+
+
+def _as_stored(row_format: RowFormat, groups: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yields groups of rows float32 [n, dim] as a table stores them."""
+    with tf.Graph().as_default() as graph:
+        rows = tf.placeholder(tf.float32, [None, row_format.dim])
+        packed = row_format.pack(rows)
+    with contextlib.closing(tf.Session(graph=graph)) as session:
+        for values in groups:
+            yield session.run(packed, {rows: values}) if row_format.is_rounded else values
 
 
 def _variable(name: str, dtype: tf.DType, shape: list[int]) -> tf.Variable:

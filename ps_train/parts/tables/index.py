@@ -2,6 +2,7 @@
 
     FixedIndex   row number = hashing.fixed_row_of; a row exists once it has a mark
     HashIndex    id -> row number in a hash table; new ids get the numbers of dropped rows, then unused ones
+    IdMap        that hash table
 
 And the operations on the variables of a store, which touch single rows and never copy a whole table.
 """
@@ -20,8 +21,8 @@ from ps_train.parts.tables.rules import DELETED_KEY, EMPTY_KEY
 FIRST_BUCKETS, _MAX_BUCKETS = 2**14, 2**30
 _MAX_LOAD = 0.8  # of the buckets: beyond it, TensorFlow doubles them
 _MARGIN = 1.05  # no ps has exactly its share of the ids, and TensorFlow counts those of a batch as new ones
-_EMPTY = scrambled(EMPTY_KEY)
-_COPIED_ROWS = 2**18  # are put into the second table together
+_EMPTY, _DELETED = scrambled(EMPTY_KEY), scrambled(DELETED_KEY)
+_COPIED_BUCKETS = 2**18  # are put into the second table together
 _NUM_SEEN = 2**22  # counters for ids without a row
 # The elements of the variable `counts` of a store: updates; rows ever used, dropped rows that can be reused, the
 # capacity; ids that updates have found, and not found; rows made, dropped; ids refused because the store was full; rows
@@ -90,12 +91,7 @@ class FixedIndex:
 
 
 class HashIndex:
-    """Rows of a dynamic table: scrambled id -> row number, in TensorFlow's MutableDenseHashTable.
-
-    An id that was removed leaves a mark in its bucket, which TensorFlow never clears. If ids and marks filled all
-    buckets, every search for an unknown id would fail ("Internal error in MutableDenseHashTable lookup"). So after many
-    removals the ids are copied to a second table, whose contents then replace those of the first in one operation.
-    """
+    """Rows of a dynamic table."""
 
     def __init__(self, name: str, marks: tf.Variable, counts: tf.Variable, *, min_count: int) -> None:
         """Creates the hash tables and the variables.
@@ -109,7 +105,7 @@ class HashIndex:
         self._ids = make_variable(f"{name}/ids", tf.int64, [None])
         self._free = make_variable(f"{name}/free", tf.int64, [None])
         self._seen = make_variable(f"{name}/seen", tf.int32, [_NUM_SEEN]) if min_count > 1 else None
-        self._table, self._second = _make_table(f"{name}/index"), _make_table(f"{name}/index_second")
+        self._map = IdMap(f"{name}/index")
 
     def reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> list[tf.Operation]:
         """Returns the operations that empty the index; see `StoreOps`."""
@@ -117,14 +113,11 @@ class HashIndex:
         # The system provides memory as it is written, and only rows that exist are ever read.
         emptied = [replace_value(variable, tf.raw_ops.Empty(shape=shape, dtype=variable.dtype.base_dtype, init=False))
                    for variable in (self._ids, self._free, self._marks)]
-        return [*emptied, _clear(self._table, _num_buckets(expected)), _clear(self._second, FIRST_BUCKETS),
-                *([] if self._seen is None else [self._seen.initializer])]
+        return [*emptied, *self._map.reset(expected), *([] if self._seen is None else [self._seen.initializer])]
 
     def find(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns row numbers int64 [n], -1 for ids without a row."""
-        rows = tf.raw_ops.LookupTableFindV2(
-            table_handle=self._table, keys=_keys(ids), default_value=tf.constant([-1], tf.int64))
-        return tf.reshape(rows, [-1])
+        return self._map.find(ids)
 
     def read_seen(self) -> tf.Tensor | None:
         """Returns how often ids without a row were seen, by hash, uint16 [2^22]; None if this is not counted."""
@@ -167,7 +160,7 @@ class HashIndex:
         new_ids = tf.gather(ids, missing)
 
         def publish() -> list[tf.Operation]:
-            return [_insert(self._table, new_ids, new_rows), write_rows(self._ids, new_rows, new_ids)]
+            return [self._map.insert(new_ids, new_rows), write_rows(self._ids, new_rows, new_ids)]
 
         rows = tf.tensor_scatter_nd_update(known, tf.expand_dims(missing, 1), new_rows)
         kept = places_where(rows >= 0)
@@ -225,7 +218,7 @@ class HashIndex:
 
     def remove(self, ids: tf.Tensor, numbers: tf.Tensor) -> list[tf.Operation]:
         """Returns the operations after which no search finds these ids int64 [n] of rows."""
-        removed = tf.raw_ops.LookupTableRemoveV2(table_handle=self._table, keys=_keys(ids))
+        removed = self._map.remove(ids)
         empty = tf.fill(tf.shape(numbers), tf.constant(EMPTY_KEY, tf.int64))
         with tf.control_dependencies([removed]):
             return [removed, write_rows(self._ids, numbers, empty)]
@@ -237,18 +230,55 @@ class HashIndex:
 
     def rebuild(self) -> tf.Operation:
         """Returns the operation that removes the marks of removed ids. Searches may run meanwhile, changes must not."""
-        used = count_of(read_whole(self._counts), "used")
+        return self._map.rebuild()
+
+
+class IdMap:
+    """Scrambled id -> row number, in TensorFlow's MutableDenseHashTable.
+
+    An id that was removed leaves a mark in its bucket, which TensorFlow never clears. If ids and marks filled all
+    buckets, every search for an unknown id would fail ("Internal error in MutableDenseHashTable lookup"). So after many
+    removals the ids are copied to a second table, whose contents then replace those of the first in one operation.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Creates the hash tables; the name is unique in the process."""
+        self._table, self._second = _make_table(name), _make_table(f"{name}_second")
+
+    def reset(self, expected: tf.Tensor | int) -> list[tf.Operation]:
+        """Returns the operations that empty it and make room for so many ids; with more, it doubles."""
+        return [_clear(self._table, _num_buckets(expected)), _clear(self._second, FIRST_BUCKETS)]
+
+    def find(self, ids: tf.Tensor) -> tf.Tensor:
+        """Returns row numbers int64 [n], -1 for ids that it does not have."""
+        rows = tf.raw_ops.LookupTableFindV2(
+            table_handle=self._table, keys=_keys(ids), default_value=tf.constant([-1], tf.int64))
+        return tf.reshape(rows, [-1])
+
+    def insert(self, ids: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
+        """Returns the operation that adds ids; one that is there would come twice where an id before it was removed."""
+        return _insert(self._table, _keys(ids), rows)
+
+    def remove(self, ids: tf.Tensor) -> tf.Operation:
+        """Returns the operation that removes ids."""
+        return tf.raw_ops.LookupTableRemoveV2(table_handle=self._table, keys=_keys(ids))
+
+    def rebuild(self) -> tf.Operation:
+        """Returns the operation that removes the marks of removed ids. Searches may run meanwhile, changes must not."""
+        old = tf.raw_ops.LookupTableExportV2(table_handle=self._table, Tkeys=tf.int64, Tvalues=tf.int64)
+        keys, rows = tf.reshape(old.keys, [-1]), tf.reshape(old.values, [-1])
+        num_buckets = tf.size(keys, out_type=tf.int64)
 
         def copy(begin: tf.Tensor) -> tf.Tensor:
-            end = tf.minimum(begin + _COPIED_ROWS, used)
-            numbers = tf.range(begin, end)
-            ids = gather(self._ids, numbers)
-            with_id = places_where(tf.not_equal(ids, EMPTY_KEY))
-            with tf.control_dependencies([
-                    _insert(self._second, tf.gather(ids, with_id), tf.gather(numbers, with_id))]):
+            end = tf.minimum(begin + _COPIED_BUCKETS, num_buckets)
+            piece, numbers = keys[begin:end], rows[begin:end]
+            with_id = places_where(tf.not_equal(piece, _EMPTY) & tf.not_equal(piece, _DELETED))
+            with tf.control_dependencies([_insert(
+                    self._second, tf.gather(piece, with_id)[:, tf.newaxis], tf.gather(numbers, with_id))]):
                 return tf.identity(end)
 
-        copied = tf.while_loop(lambda begin: begin < used, copy, [tf.constant(0, tf.int64)], parallel_iterations=1)
+        copied = tf.while_loop(lambda begin: begin < num_buckets, copy, [tf.constant(0, tf.int64)],
+                               parallel_iterations=1)
         with tf.control_dependencies([copied]):
             # Both tables share memory for a moment, until the second one gets new memory.
             exported = tf.raw_ops.LookupTableExportV2(table_handle=self._second, Tkeys=tf.int64, Tvalues=tf.int64)
@@ -259,7 +289,7 @@ class HashIndex:
 def _make_table(name: str) -> tf.Tensor:
     # Keys and values have the shape [1]: with scalars, TensorFlow's import, which empties a table, ends the process.
     return tf.raw_ops.MutableDenseHashTableV2(
-        empty_key=tf.constant([_EMPTY], tf.int64), deleted_key=tf.constant([scrambled(DELETED_KEY)], tf.int64),
+        empty_key=tf.constant([_EMPTY], tf.int64), deleted_key=tf.constant([_DELETED], tf.int64),
         value_dtype=tf.int64, value_shape=[1], initial_num_buckets=FIRST_BUCKETS, shared_name=name, container="")
 
 
@@ -267,11 +297,11 @@ def _keys(ids: tf.Tensor) -> tf.Tensor:
     return tf.expand_dims(scramble(ids), 1)
 
 
-def _insert(table: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
-    return tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=_keys(ids), values=tf.expand_dims(rows, 1))
+def _insert(table: tf.Tensor, keys: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=keys, values=tf.expand_dims(rows, 1))
 
 
-def _num_buckets(expected: tf.Tensor) -> tf.Tensor:
+def _num_buckets(expected: tf.Tensor | int) -> tf.Tensor:
     """Returns the lowest power of two, as TensorFlow needs, of buckets that do not grow with so many ids."""
     least = tf.cast(expected, tf.float64) * (_MARGIN / _MAX_LOAD) / FIRST_BUCKETS
     doublings = tf.cast(tf.math.ceil(tf.math.log(tf.maximum(least, 1.0)) / math.log(2.0)), tf.int64)

@@ -438,10 +438,59 @@ def test_a_plain_model_is_no_live_one(states, tmp_path):
         LiveModel(str(tmp_path))
 
 
-def test_rows_are_written_in_pieces_of_a_size(monkeypatch):
-    """In their order; a group without rows makes none."""
-    monkeypatch.setattr(exporting, "_PIECE_BYTES", 3 * 8)
-    ids, rows = np.arange(7), np.arange(14, dtype=np.float32).reshape(7, 2)
-    pieces = list(exporting._in_pieces([(ids[:5], rows[:5]), (ids[:0], rows[:0]), (ids[5:], rows[5:])]))
-    assert [piece_ids.tolist() for piece_ids, _ in pieces] == [[0, 1, 2], [3, 4], [5, 6]]
-    np.testing.assert_array_equal(np.concatenate([piece_rows for _, piece_rows in pieces]), rows)
+def _growth(session):
+    """Returns name of a block for new rows -> the rows that it has memory for."""
+    graph = session.graph
+    blocks = {operation.name: operation.outputs[0] for operation in graph.get_operations()
+              if operation.type == "VarHandleOp" and "/words/rows_" in operation.name}
+    with graph.as_default():
+        found = {}
+        for name, handle in blocks.items():
+            is_there = session.run(tf.raw_ops.VarIsInitializedOp(resource=handle))
+            shape = session.run(tf.raw_ops.VariableShape(input=handle)) if is_there else [0]
+            found[name.rpartition("/")[2]] = int(shape[0])
+    return found
+
+
+def test_a_model_takes_memory_for_the_rows_that_it_has(states, monkeypatch):
+    """Those of the export take what they take in a plain one; a block for new ones is there when the first comes."""
+    monkeypatch.setattr(live_table, "_MIN_FIRST_ROWS", 4)
+    (first, first_dir), _ = states
+    model_dir = _export(first, first_dir, head_room=2.0)
+    sizes = {name: shape for name, shape in tf.train.list_variables(f"{model_dir}/variables/variables")
+             if "/words/" in name}
+    assert sizes == {"ps_train/table/words/ids": [21], "ps_train/table/words/numbers": [21],
+                     "ps_train/table/words/values": [21, 1]}  # two bfloat16 in a float
+    model = live_model._Loaded(model_dir)
+    session = model.session
+    found = [_growth(session)]
+    for ids in (_WORD_IDS[:20], [1, 2, 3, 4], [5, 6], np.arange(7, 12)):
+        model.run("live_rows/words", {"number": 8, "ids": ids, "rows": np.ones([len(ids), 2]), "dropped": []})
+        found.append(_growth(session))
+    assert found == [{"rows_1": 0, "rows_2": 0}] * 2 + [{"rows_1": 5, "rows_2": 0}] + [{"rows_1": 5, "rows_2": 15}] * 2
+    session.close()
+
+
+def test_rows_are_found_wherever_they_are(states, monkeypatch):
+    """Exported ones, ones in each block for new rows, and exported ones that were dropped and came again."""
+    monkeypatch.setattr(live_table, "_MIN_FIRST_ROWS", 4)
+    (first, first_dir), _ = states
+    expected = {key: row.copy() for key, row in first.tables["words"].items()}
+    with LiveModel(_export(first, first_dir, head_room=2.0)) as model:
+        for number, (ids, dropped) in enumerate([
+                (range(20, 32), []), (range(30, 34), [0, 1, 2, 21, 22]), ([1, 22, 40, 41], [33]), ([], [3]), ([3], [])],
+                start=8):
+            ids, dropped = _WORD_IDS[list(ids)], _WORD_IDS[list(dropped)]
+            for key in dropped:
+                del expected[int(key)]
+            expected |= {int(key): np.full(2, number, np.float32) for key in ids}
+            _rows(model, number, ids, dropped, value=number)
+            words = model.predict(_FEATURES)["words"]
+            _commit(model, number)
+            np.testing.assert_array_equal(model.predict(_FEATURES)["words"], words)
+            for key, row in zip(_WORD_IDS.tolist(), words):
+                if key in expected:
+                    np.testing.assert_array_equal(row, expected[key])
+                else:
+                    assert (np.abs(row) <= 0.5).all()
+        assert model.status()["used"][1] == len(expected)
