@@ -16,6 +16,7 @@ from tests.protocol.tasks import Training
 from tests.protocol.waiting import WaitingWatcher
 
 _UNDISTURBED_SECS = 15.0
+_ANNOUNCING_SECS = 30.0  # as long the chief goes on to tell each ps of the end
 _ANSWERED_SECS = 12.0  # after a fault, until each task knows of the others again
 
 
@@ -33,6 +34,7 @@ class Watcher:
         world.on_write("ps_train/ranges/done", self._ranges_done)
         for index in range(setting.num_ps):
             world.on_write(f"counts_{index}", self._counts)
+        self._announced: tuple[Process, int, float] | None = None  # who has announced the end to a ps, and when
         self._waiting = WaitingWatcher(world, training)
 
     def fail(self, text: str) -> None:
@@ -54,6 +56,7 @@ class Watcher:
             self.is_done = self._training.is_done = True
             if client.name != "worker:0":
                 self.fail(f"{client.name} announces the end")
+            self._announced = client, client.incarnation, self._world.now_secs
             if max(self._training.checkpoints, default=0) < self._training.setting.train_steps and not (
                     self._training.setting.ends_early):
                 self.fail("the end is announced before the last step is saved")
@@ -92,6 +95,9 @@ class Watcher:
     def exited(self, process: Process, code: int) -> None:
         """Each fault is shorter than --start_timeout_secs, so no task gives up before the last step."""
         self._waiting.exited(process, code)
+        if code == 138 and self._announced and (process, process.incarnation) == self._announced[:2] and (
+                self._world.now_secs - self._announced[2] < _ANNOUNCING_SECS) and not self._world.replaced:
+            self.fail(f"{process.name} gives up while it announces the end: {process.error}")
         # After it, a worker that loses ps 0 may end with 138; it comes back to a training that is over (row 51).
         if self._is_last_step_taken:
             return
