@@ -83,27 +83,26 @@ def share_machine(cluster: Cluster, num_gpus: int | None) -> None:
 
 def session_threads(cluster: Cluster, **others: Any) -> tf.ConfigProto:
     """Returns the options of a session or server of this task, with its share of the cores; `others` are added."""
-    # By default an idle thread first spins, and takes a core from the other tasks of the machine. On 2 cores, 1 ps and
-    # 2 workers took 565 steps per second with spinning and 662 without; 1 ps and 1 worker were equally fast.
-    without_spinning = tf.ConfigProto.Experimental(disable_thread_spinning=True)
-    return tf.ConfigProto(intra_op_parallelism_threads=threads_of_an_operation(cluster, num_cores()),
-                          experimental=without_spinning, **others)
+    num_threads, is_crowded = share_of_cores(cluster, num_cores())
+    return tf.ConfigProto(intra_op_parallelism_threads=num_threads, experimental=tf.ConfigProto.Experimental(
+        disable_thread_spinning=is_crowded), **others)
 
 
-def threads_of_an_operation(cluster: Cluster, num_cores: int) -> int:
-    """Returns how many threads an operation of this task uses; 0 leaves it to TensorFlow, which takes every core.
+def share_of_cores(cluster: Cluster, num_cores: int) -> tuple[int, bool]:
+    """Returns how many threads an operation of this task uses, and whether its machine has few cores for its tasks.
 
-    The workers of one machine share its cores. TensorFlow's own variable TF_NUM_INTRAOP_THREADS takes precedence.
+    0 threads leave it to TensorFlow, which takes every core. The workers of one machine share its cores. TensorFlow's
+    own variable TF_NUM_INTRAOP_THREADS takes precedence.
     """
     # By default each task splits an operation into as many parts as there are cores, and waits for the part whose core
     # another task uses. On 2 cores, 1 ps and 2 workers took 2700 local steps per second that way, and 3400 with one
-    # thread each; 670 and 735 single steps.
+    # thread each; 670 and 735 single steps. And an idle thread spins before it sleeps: 565 single steps, 662 without.
     own_host = addresses.host_of(cluster.task.address)
-    workers = cluster.server_spec.get("worker", {}).values()
-    num_workers = sum(addresses.host_of(address) == own_host for address in workers)
-    if num_workers < 2 or os.environ.get("TF_NUM_INTRAOP_THREADS"):
-        return 0
-    return max(1, num_cores // num_workers)
+    here = [job for job, tasks in cluster.server_spec.items() for address in tasks.values()
+            if addresses.host_of(address) == own_host]
+    num_workers = here.count("worker")
+    is_shared = num_workers > 1 and not os.environ.get("TF_NUM_INTRAOP_THREADS")
+    return max(1, num_cores // num_workers) if is_shared else 0, 2 * len(here) > num_cores
 
 
 def num_cores() -> int:

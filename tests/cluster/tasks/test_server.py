@@ -103,17 +103,20 @@ def test_a_worker_says_where_it_computes_and_what_was_not_found(
     assert [text.startswith(warning) for text in warnings] == ([True] if warning else [])
 
 
-@pytest.mark.parametrize(("workers", "num_cores", "expected"), [
-    ({0: "b:1", 1: "c:1"}, 8, 0), ({0: "a:2", 1: "b:1"}, 8, 0), ({0: "a:2", 1: "a:3", 2: "b:1"}, 8, 4),
-    ({0: "a:2", 1: "a:3", 2: "a:4"}, 2, 1),
-], ids=["alone on its machine", "with one worker", "with two workers", "more workers than cores"])
-def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_cores, expected):
-    """Each of its tasks takes such a share for one operation, at least one thread; TensorFlow's own variable wins."""
+@pytest.mark.parametrize(("workers", "num_cores", "threads", "is_crowded"), [
+    ({0: "b:1", 1: "c:1"}, 8, 0, False), ({0: "a:2", 1: "b:1"}, 4, 0, False),
+    ({0: "a:2", 1: "a:3", 2: "b:1"}, 8, 4, False), ({0: "a:2", 1: "a:3", 2: "b:1"}, 5, 2, True),
+    ({0: "a:2", 1: "a:3", 2: "a:4"}, 2, 1, True),
+], ids=["alone on its machine", "with one worker", "with two workers", "with few cores", "more workers than cores"])
+def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_cores, threads, is_crowded):
+    """A part of the cores for one operation; TensorFlow's own variable wins. With few cores, idle threads sleep."""
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     cluster = Cluster("ps", 0, {"ps": {0: "a:1"}, "worker": workers})
-    assert setup.threads_of_an_operation(cluster, num_cores) == expected
+    assert setup.share_of_cores(cluster, num_cores) == (threads, is_crowded)
+    monkeypatch.setattr(setup, "num_cores", lambda: num_cores)
+    assert setup.session_threads(cluster).experimental.disable_thread_spinning == is_crowded
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
-    assert setup.threads_of_an_operation(cluster, num_cores) == 0
+    assert setup.share_of_cores(cluster, num_cores) == (0, is_crowded)
 
 
 _COUNT_THREADS = """
