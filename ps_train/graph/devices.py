@@ -107,13 +107,7 @@ def usable_gpus(num_gpus: int | None) -> int:
 
 
 def log_devices(task: str, devices: Sequence[str], num_gpus: int | None) -> None:
-    """Logs the devices on which a task computes, and warns if this machine has fewer GPUs than --num_gpus.
-
-    Args:
-      task: its name.
-      devices: the devices by their numbers on this machine, such as `GPU:1`.
-      num_gpus: the value of --num_gpus, or None.
-    """
+    """Logs the devices, such as `GPU:1`, on which a task computes; warns if this machine has fewer than --num_gpus."""
     _log.info("%s computes on %s", task, ", ".join(f"/device:{device}" for device in devices))
     num_found = usable_gpus(num_gpus)
     if num_gpus is not None and num_found < num_gpus:

@@ -104,7 +104,7 @@ def test_a_worker_says_where_it_computes_and_what_was_not_found(
 
 
 @pytest.mark.parametrize(("workers", "num_cores", "threads", "is_crowded"), [
-    ({0: "b:1", 1: "c:1"}, 8, 0, False), ({0: "a:2", 1: "b:1"}, 4, 0, False),
+    ({0: "b:1", 1: "c:1"}, 8, 8, False), ({0: "a:2", 1: "b:1"}, 4, 4, False),
     ({0: "a:2", 1: "a:3", 2: "b:1"}, 8, 4, False), ({0: "a:2", 1: "a:3", 2: "b:1"}, 5, 2, True),
     ({0: "a:2", 1: "a:3", 2: "a:4"}, 2, 1, True),
 ], ids=["alone on its machine", "with one worker", "with two workers", "with few cores", "more workers than cores"])
@@ -117,6 +117,18 @@ def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_co
     assert setup.session_threads(cluster).experimental.disable_thread_spinning == is_crowded
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
     assert setup.share_of_cores(cluster, num_cores) == (0, is_crowded)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [
+    ("max 100000\n", 64), ("400000 100000\n", 4), ("50000 100000\n", 1), ("350000 100000\n", 3),
+    ("9900000 100000\n", 64), (None, 64)])
+def test_a_container_has_the_cores_of_its_limit(tmp_path, monkeypatch, limit, expected):
+    """Not those of its node: each thread above the limit waits until the next period."""
+    monkeypatch.setattr(setup.os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(setup, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit, encoding="ascii")
+    assert setup.num_cores() == expected
 
 
 _COUNT_THREADS = """
