@@ -4,6 +4,7 @@
     start_thread(function, name)         one whose outcome nobody asks for: its error is logged
     repeating(call, period_secs=...)     a call that is repeated while the body of a `with` runs
     join_named(name, timeout_secs=...)   waits for the threads of one name
+    num_cores()                          how many can run at once
 
 All threads are daemons, so a call that never returns does not keep the process alive.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import pathlib
 import threading
 from collections.abc import Iterator
 from typing import Callable
@@ -19,9 +22,10 @@ from typing import Callable
 from ps_train.runtime import clock
 from ps_train.runtime.clock import Call
 
-__all__ = ["CLOSING", "Call", "join_named", "repeating", "start_thread"]
+__all__ = ["CLOSING", "Call", "join_named", "num_cores", "repeating", "start_thread"]
 
 _log = logging.getLogger(__name__)
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of a container: microseconds, of so many
 CLOSING = "close session"  # the name of threads that close a session (coordination/sessions.py)
 
 
@@ -66,3 +70,12 @@ def join_named(name: str, *, timeout_secs: float) -> None:
     for thread in threading.enumerate():
         if thread.name == name:
             thread.join(max(0.0, end_secs - clock.now()))
+
+
+def num_cores() -> int:
+    """Returns the cores that this process may use, at most those of a container's limit, such as Kubernetes sets."""
+    present = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError):  # no container, or cgroups of version 1
+        quota, period = pathlib.Path(_CPU_LIMIT).read_text(encoding="ascii").split()
+        return present if quota == "max" else min(present, max(1, int(quota) // int(period)))
+    return present

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from ps_train.graph.placement import PlacementPlan
 from ps_train.parts import table as parts
 from ps_train.plugins import contracts, loader
 from ps_train.plugins.params import resolve_params
+from ps_train.runtime import threads
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
@@ -36,7 +36,6 @@ from ps_train.updates import staleness
 from ps_train.updates.update import Period, SyncSettings, UpdateSettings
 
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
-_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of a container: microseconds, of so many
 _log = logging.getLogger(__name__)
 
 
@@ -85,7 +84,7 @@ def share_machine(cluster: Cluster, num_gpus: int | None) -> None:
 
 def session_threads(cluster: Cluster, **others: Any) -> tf.ConfigProto:
     """Returns the options of a session or server of this task, with its share of the cores; `others` are added."""
-    num_threads, is_crowded = share_of_cores(cluster, num_cores())
+    num_threads, is_crowded = share_of_cores(cluster, threads.num_cores())
     return tf.ConfigProto(intra_op_parallelism_threads=num_threads, experimental=tf.ConfigProto.Experimental(
         disable_thread_spinning=is_crowded), **others)
 
@@ -104,16 +103,6 @@ def share_of_cores(cluster: Cluster, num_cores: int) -> tuple[int, bool]:
             if addresses.host_of(address) == own_host]
     num_threads = max(1, num_cores // max(1, here.count("worker")))
     return 0 if os.environ.get("TF_NUM_INTRAOP_THREADS") else num_threads, 2 * len(here) > num_cores
-
-
-def num_cores() -> int:
-    """Returns the cores that this process may use, at most those of a container's limit, such as Kubernetes sets."""
-    present = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = pathlib.Path(_CPU_LIMIT).read_text(encoding="ascii").split()
-    except OSError:  # no container, or cgroups of version 1
-        return present
-    return present if quota == "max" else min(present, max(1, int(quota) // int(period)))
 
 
 def start(cluster: Cluster, num_gpus: int | None) -> str:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ps_train import __version__
 from ps_train.errors import ConfigError
 from ps_train.launch.machines import hold_ports
+from ps_train.runtime import threads
 from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -76,7 +77,7 @@ def processor(num_tasks: int) -> Iterator[Finding]:
     else:
         vector_units = [name for name in ("avx", "avx2", "fma", "avx512f", "asimd") if name in flags]
         yield Finding(OK, "processor", f"{platform.machine()} with {' '.join(vector_units) or 'no vector units'}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = threads.num_cores()
     tasks = f"for {num_tasks} task{'s' * (num_tasks > 1)}"
     yield _ok_or_warning(cores >= num_tasks, "cores", f"{cores} {tasks}",
                          ", which share them: start fewer, or use more machines with --hosts")

@@ -19,7 +19,7 @@ from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, Expo
 from ps_train.parts.inference.predictor import Predictor
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
-from ps_train.runtime import logs
+from ps_train.runtime import logs, threads
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import setup
 from ps_train.tasks.setup import LoadedPlugins
@@ -185,7 +185,7 @@ def predict_examples(config: PredictConfig, stop: threading.Event) -> None:
 def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator[dict[str, Any]]:
     """Yields the predictions for a share of the batches, (index, count), in this process."""
     setup.prepare_tensorflow(config.tf_log)
-    num_threads = max(1, setup.num_cores() // share[1]) if share[1] > 1 else 0
+    num_threads = max(1, threads.num_cores() // share[1])
     needs_plugins = not config.saved_model or not config.input
     path, plugins = _plugins_to_predict(config) if needs_plugins else ("", None)
     if config.saved_model:

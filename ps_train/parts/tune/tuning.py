@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from ps_train.launch import command_lines
 from ps_train.parts.tune.flags import MAX_PERIOD, TuneConfig, parse_metric_bound
 from ps_train.parts.tune.search import Choice, Ladders, Trials, search
 from ps_train.parts.tune.trial import Runner
-from ps_train.runtime import logs
+from ps_train.runtime import logs, threads
 
 _PERIODS, _EXECUTIONS = (1, 4, 16, MAX_PERIOD), (1, 4, 16)
 _NUMBERS = (1, 2, 4, 8, 16, 32)  # of tasks
@@ -55,7 +54,7 @@ class Tuning:
         self._config, self._flags, self._signals = config, config.tune, signals
         self._bound = parse_metric_bound("--metric_bound", self._flags.metric_bound)
         self._runner = Runner(config.task, config.launch, signals, folder)
-        self._first, self._ladders = ladders_of(config, len(os.sched_getaffinity(0)))
+        self._first, self._ladders = ladders_of(config, threads.num_cores())
         self._trials = Trials(self._first, self._measure, self._has_time)
         self._end_secs, self._longest_secs = time.monotonic() + self._flags.tune_secs, 0.0
 

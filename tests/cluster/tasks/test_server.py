@@ -15,6 +15,7 @@ from ps_train.cluster import ports as ports_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ConfigError
 from ps_train.graph import devices
+from ps_train.runtime import threads
 from ps_train.tasks import setup
 from tests import processes
 
@@ -103,32 +104,20 @@ def test_a_worker_says_where_it_computes_and_what_was_not_found(
     assert [text.startswith(warning) for text in warnings] == ([True] if warning else [])
 
 
-@pytest.mark.parametrize(("workers", "num_cores", "threads", "is_crowded"), [
+@pytest.mark.parametrize(("workers", "num_cores", "num_threads", "is_crowded"), [
     ({0: "b:1", 1: "c:1"}, 8, 8, False), ({0: "a:2", 1: "b:1"}, 4, 4, False),
     ({0: "a:2", 1: "a:3", 2: "b:1"}, 8, 4, False), ({0: "a:2", 1: "a:3", 2: "b:1"}, 5, 2, True),
     ({0: "a:2", 1: "a:3", 2: "a:4"}, 2, 1, True),
 ], ids=["alone on its machine", "with one worker", "with two workers", "with few cores", "more workers than cores"])
-def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_cores, threads, is_crowded):
+def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_cores, num_threads, is_crowded):
     """A part of the cores for one operation; TensorFlow's own variable wins. With few cores, idle threads sleep."""
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     cluster = Cluster("ps", 0, {"ps": {0: "a:1"}, "worker": workers})
-    assert setup.share_of_cores(cluster, num_cores) == (threads, is_crowded)
-    monkeypatch.setattr(setup, "num_cores", lambda: num_cores)
+    assert setup.share_of_cores(cluster, num_cores) == (num_threads, is_crowded)
+    monkeypatch.setattr(threads, "num_cores", lambda: num_cores)
     assert setup.session_threads(cluster).experimental.disable_thread_spinning == is_crowded
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
     assert setup.share_of_cores(cluster, num_cores) == (0, is_crowded)
-
-
-@pytest.mark.parametrize(("limit", "expected"), [
-    ("max 100000\n", 64), ("400000 100000\n", 4), ("50000 100000\n", 1), ("350000 100000\n", 3),
-    ("9900000 100000\n", 64), (None, 64)])
-def test_a_container_has_the_cores_of_its_limit(tmp_path, monkeypatch, limit, expected):
-    """Not those of its node: each thread above the limit waits until the next period."""
-    monkeypatch.setattr(setup.os, "sched_getaffinity", lambda _: set(range(64)))
-    monkeypatch.setattr(setup, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
-    if limit is not None:
-        (tmp_path / "cpu.max").write_text(limit, encoding="ascii")
-    assert setup.num_cores() == expected
 
 
 _COUNT_THREADS = """
@@ -147,7 +136,7 @@ print(len(os.listdir("/proc/self/task")))
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/task") or setup.num_cores() < 2, reason="needs /proc and 2 cores")
+@pytest.mark.skipif(not os.path.exists("/proc/self/task") or threads.num_cores() < 2, reason="needs /proc and 2 cores")
 def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
     """With two workers on its machine a task has half of the threads for an operation, in every session."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"}
@@ -155,5 +144,5 @@ def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
         int(subprocess.run([sys.executable, "-c", _COUNT_THREADS, which], env=environment, cwd=processes.REPO,
                            capture_output=True, text=True, timeout=300, check=True).stdout)
         for which in ("shared", "alone"))
-    cores = setup.num_cores()
+    cores = threads.num_cores()
     assert alone - shared == cores - max(1, cores // 2)

@@ -42,3 +42,15 @@ def test_threads_of_one_name_are_waited_for():
     threads.join_named("awaited", timeout_secs=60)
     assert not started[0].is_alive() and started[1].is_alive()
     gates["other"].set()
+
+
+@pytest.mark.parametrize(("limit", "expected"), [
+    ("max 100000\n", 64), ("400000 100000\n", 4), ("50000 100000\n", 1), ("350000 100000\n", 3),
+    ("9900000 100000\n", 64), (None, 64)])
+def test_a_container_has_the_cores_of_its_limit(tmp_path, monkeypatch, limit, expected):
+    """Not those of its node: each thread above the limit waits until the next period."""
+    monkeypatch.setattr(threads.os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(threads, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit, encoding="ascii")
+    assert threads.num_cores() == expected
