@@ -173,15 +173,23 @@ def range_ops(graph: tf.Graph) -> RangeOps | None:
     return next(iter(graph.get_collection(_RANGES)), None)
 
 
+graphs: dict[tuple[Setting, int], TrainGraph] = {}  # setting, number of a worker -> its graph
+
+
 @functools.cache
 def worker_settings(setting: Setting, index: int, learning_rate: float) -> setup.WorkerSettings:
     """Returns what the flags say to a worker."""
     return setup.worker_settings(setting.config(learning_rate), setting.cluster("worker", index))
 
 
-@functools.cache
 def build_graph(setting: Setting, index: int) -> TrainGraph:
     """Returns the graph of a worker, which all runs share."""
+    if (setting, index) not in graphs:
+        graphs[setting, index] = _build_graph(setting, index)
+    return graphs[setting, index]
+
+
+def _build_graph(setting: Setting, index: int) -> TrainGraph:
     view = setting.cluster("worker", index)
     flags = worker_settings(setting, index, 0.5)
     with tf.Graph().as_default() as graph, tf.variable_scope("", use_resource=True):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import textwrap
 import time
@@ -14,12 +15,13 @@ from typing import Any, NamedTuple
 
 from ps_train.coordination import agreement, blackboard, heartbeat, sessions
 from ps_train.parts.sharding import feeder, range_queue
+from ps_train.storage import journal
 from ps_train.tasks import ps
 from ps_train.training import opening, recovery
 from ps_train.updates import staleness
 from ps_train.updates.sync import aggregation, runner
 from tests import cached_boards
-from tests.protocol import explorer, model, stand_ins
+from tests.protocol import explorer, model, stand_ins, waiting
 from tests.protocol.explorer import Schedule, Setting
 
 ASYNC = Setting(num_ps=1, num_workers=2)
@@ -61,6 +63,9 @@ class Planted(NamedTuple):
     last_point: int = 0
 
 
+# Their functions build no graph, so the graphs of other runs serve: to build them takes ten times as long as a run.
+_WITHOUT_GRAPHS = (heartbeat.Heartbeat, opening.Admission, ps.PsTask, recovery.SupervisedTraining, sessions.Connection,
+                   journal, waiting.WaitingWatcher)
 PLANTED = [
     Planted("the chief prepares live parameters again", opening.Admission, "_ask_as_chief",
             "Parameters.LIVE if view.is_prepared else Parameters.NEW", "Parameters.NEW"),
@@ -178,21 +183,36 @@ def planted(fault: Planted) -> Iterator[None]:
     module = inspect.getmodule(function)
     names: dict[str, Any] = {}
     exec(compile(source.replace(fault.old, fault.new), f"planted in {module.__name__}", "exec"), vars(module), names)
-    forget_graphs()
     setattr(fault.owner, fault.function, names[fault.function])
+    try:
+        with contextlib.nullcontext() if fault.owner in _WITHOUT_GRAPHS else _graphs_of(fault):
+            yield
+    finally:
+        setattr(fault.owner, fault.function, original)
+
+
+_own_graphs: dict[Planted, list[Any]] = {}  # of the fault that was planted last, what `_graphs_of` exchanges
+
+
+@contextlib.contextmanager
+def _graphs_of(fault: Planted) -> Iterator[None]:
+    """Lets runs share other graphs while its body runs, as the code that builds them is another one."""
+    caches = (stand_ins._prototypes, cached_boards.prototypes, model.graphs)
+
+    def exchange(reading: Any, *contents: dict) -> list[Any]:
+        kept = [agreement._reading, *map(dict, caches)]
+        agreement._reading = reading
+        for cache, content in zip(caches, contents):
+            cache.clear()
+            cache.update(content)
+        return kept
+
+    kept = exchange(*_own_graphs.get(fault, [functools.cache(agreement._reading.__wrapped__), *({} for _ in caches)]))
     try:
         yield
     finally:
-        setattr(fault.owner, fault.function, original)
-        forget_graphs()
-
-
-def forget_graphs() -> None:
-    """Forgets the graphs that runs share, as the code that builds them changes."""
-    stand_ins._prototypes.clear()
-    cached_boards.prototypes.clear()
-    model.build_graph.cache_clear()
-    agreement._reading.cache_clear()
+        _own_graphs.clear()
+        _own_graphs[fault] = exchange(*kept)
 
 
 class Found(NamedTuple):
