@@ -353,6 +353,9 @@ class Observer:
         if not self._is_over and now_secs - self._asked_secs >= _ASK_PERIOD_SECS:
             self._asked_secs = now_secs
             self._is_over = self._ask(now_secs, has_max_steps)
+            if self._is_over and self._board is not None:
+                # TensorFlow would close the session when it is deleted, and wait for a ps that has ended.
+                self._board.close()
         return self._is_over
 
     def _ask(self, now_secs: float, has_max_steps: bool) -> bool:

@@ -6,11 +6,13 @@ import importlib.util
 import json
 import os
 import shutil
+import types
 
 import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination.state import State
 from ps_train.errors import ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
 from ps_train.plugins import contracts
@@ -252,6 +254,19 @@ def test_an_evaluator_ends_with_the_ps_once_it_has_evaluated_max_steps(api, run_
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 4), api.EvalSpec(
         lambda: batches(1), start_delay_secs=0, throttle_secs=0))
     assert observer.is_over(has_max_steps=True)
+
+
+def test_an_observer_closes_its_session_once_training_is_over(monkeypatch):
+    """Issue: TensorFlow closed it when it was deleted, and waited for a ps that had ended, so the evaluator hung."""
+    closed = []
+    snapshots = iter([types.SimpleNamespace(state=State.RUNNING, finished=[is_over]) for is_over in (False, True)])
+    board = types.SimpleNamespace(snapshot=lambda: next(snapshots), close=lambda: closed.append(True))
+    monkeypatch.setattr(bridge, "_ASK_PERIOD_SECS", 0.0)
+    monkeypatch.setattr(bridge.reachability, "accepts", lambda address: True)
+    monkeypatch.setattr(bridge.blackboard, "for_client", lambda cluster, secs: board)
+    observer = bridge.Observer(Cluster("evaluator", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}}), Timeouts())
+    answers = [(observer.is_over(has_max_steps=False), len(closed)) for _ in range(3)]
+    assert answers == [(False, 0), (True, 1), (True, 1)]
 
 
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
