@@ -347,3 +347,28 @@ def test_without_a_gpu_what_is_put_on_one_runs_on_the_cpu(worker, graph):
         three = tf.identity(tf.constant(1.0) + 2.0)
     with tf.Session() as session:
         assert session.run(three) == 3.0
+
+
+@pytest.mark.parametrize("message", ["The same RunGraph (Worker) request was received twice. step_id: 1", "another"])
+@pytest.mark.parametrize("name", ["run", "make_callable"])
+def test_a_step_that_tensorflow_dropped_as_a_duplicate_runs_again(worker, graph, monkeypatch, name, message):
+    """Issue: it ended the script of a Supervisor. Any other AbortedError means that the session is lost."""
+    count, errors = counter(), [tf.errors.AbortedError(None, None, message)]
+
+    def failing_once(run):
+        def result(*args, **kwargs):
+            if errors:
+                raise errors.pop()
+            return run(*args, **kwargs)
+        return result
+
+    with tf.Session(worker.target) as session:
+        session.run(tf.global_variables_initializer())
+        original = getattr(BaseSession, name)
+        monkeypatch.setattr(BaseSession, name, failing_once(original) if name == "run" else (
+            lambda session, *args: failing_once(original(session, *args))))
+        run = session.make_callable(count) if name == "make_callable" else lambda: session.run(count)
+        if message == "another":
+            with pytest.raises(tf.errors.AbortedError, match="another"):
+                run()
+        assert run() == 1.0
