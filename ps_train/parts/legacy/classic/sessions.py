@@ -139,7 +139,7 @@ class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
 def repeated_if_dropped(run: Callable[[], Any]) -> Any:
     """Returns `run()`, or what it returns the second time if TensorFlow has dropped its request as a duplicate.
 
-    A task remembers the random numbers of requests; of 60,000 runs by five threads two had one that was in use.
+    A task knows its last requests by random numbers. Now and then a new one has the number of another.
     """
     try:
         return run()
