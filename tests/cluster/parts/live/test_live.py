@@ -18,7 +18,7 @@ from ps_train.parts.live import table as live_table
 from ps_train.parts.live.exporting import Version
 from ps_train.parts.live.model import LiveModel
 from ps_train.parts.live.pushes import Begin, Current
-from ps_train.parts.tables import contents
+from ps_train.parts.tables import contents, index
 from ps_train.parts.tables.contents import SavedTable
 from ps_train.parts.tables.tables import hash_of_strings
 from ps_train.plugins.contracts import Model
@@ -356,17 +356,26 @@ def test_room_ends_with_a_refusal_and_dropped_rows_make_room_after_a_commit(stat
 
 
 def test_the_index_is_rebuilt_after_many_drops(states, monkeypatch):
-    """Rows that come and go for long leave no marks that make searches fail."""
+    """Rows that come and go for long leave no marks that make searches fail, and all others stay."""
     monkeypatch.setattr(live_table, "_MIN_REMOVED", 10)
     (first, first_dir), _ = states
     with LiveModel(_export(first, first_dir)) as model:
+        _rows(model, 8, _WORD_IDS[20:], value=3.0)
         for number in range(8, 30):
             ids = np.arange(number * 1000, number * 1000 + 500)
             _rows(model, number, ids, ids - 1000, value=number)
             _commit(model, number)
-        assert model.status()["used"] == [25, 20 + 500]
-        rows = model.predict(_FEATURES)["words"][:20]
-        np.testing.assert_array_equal(rows, np.array(list(first.tables["words"].values())))
+        assert model.status()["used"] == [25, _NUM_IDS + 500]
+        words = model.predict(_FEATURES)["words"]
+        np.testing.assert_array_equal(words[:20], np.array(list(first.tables["words"].values())))
+        np.testing.assert_array_equal(words[20:], np.full([_NUM_IDS - 20, 2], 3.0))
+        session = model._loaded.session
+        [table] = [operation.outputs[0] for operation in session.graph.get_operations()
+                   if operation.type == "MutableDenseHashTableV2" and operation.get_attr("shared_name").endswith(
+                       b"/words/later")]
+        with session.graph.as_default():
+            keys = session.run(tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64))[0]
+        assert (np.sum(keys != index._EMPTY), np.sum(keys == index._DELETED)) == (_NUM_IDS - 20 + 500, 0)
 
 
 def test_each_prediction_while_pushes_commit_has_the_variables_of_one_push(states):
