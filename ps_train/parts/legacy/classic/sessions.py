@@ -139,7 +139,8 @@ class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
 def repeated_if_dropped(run: Callable[[], Any]) -> Any:
     """Returns `run()`, or what it returns the second time if TensorFlow has dropped its request as a duplicate.
 
-    A task knows its last requests by random numbers. Now and then a new one has the number of another.
+    A task refuses a request whose number it has seen. That has ended a script; the reason is not known. If the first
+    request was carried out in part, the repeated step applies that part twice.
     """
     try:
         return run()
