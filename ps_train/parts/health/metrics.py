@@ -134,9 +134,9 @@ class Exposition:
         try:
             import prometheus_client  # noqa: PLC0415 (of an extra)
             from prometheus_client import metrics_core  # noqa: PLC0415
-        except ImportError:
-            raise ConfigError("package_missing", "--health_port: needs prometheus_client, which is not installed: "
-                              "pip install 'ps_train[health]'") from None
+        except ImportError as error:
+            raise ConfigError("package_missing", f"--health_port: needs prometheus_client: {error}; pip install "
+                              "'ps_train[health]'") from None
         self._counts, self._task = counts, (job, str(index))
         self._client, self._core = prometheus_client, metrics_core
         self._registry = prometheus_client.CollectorRegistry()

@@ -175,9 +175,9 @@ def opened(name: str, size: int | None = None) -> Iterator[Any]:
     try:
         import pyarrow  # noqa: PLC0415 (an extra)
         from pyarrow import parquet  # noqa: PLC0415 (an extra)
-    except ImportError:
-        raise ConfigError("package_missing", f"{name} is a Parquet file and needs pyarrow, which is not installed: "
-                          "pip install 'ps_train[parquet]'") from None
+    except ImportError as error:  # not installed, or, since pyarrow 26, NumPy is older than 2
+        raise ConfigError("package_missing", f"{name} is a Parquet file and needs pyarrow: {error}; pip install "
+                          "'ps_train[parquet]', and where NumPy is older than 2, pip install 'pyarrow<26'") from None
     try:
         # pyarrow opens a file of this machine itself, and reads it without Python.
         with open_buffered(name, size) if "://" in name else contextlib.nullcontext(name) as source, \

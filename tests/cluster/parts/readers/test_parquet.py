@@ -218,3 +218,15 @@ def test_without_pyarrow_a_parquet_file_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with raises("package_missing"):
         plan_ranges(f"{tmp_path}/a.parquet", is_text=False)
+
+
+def test_a_pyarrow_that_is_too_new_for_this_numpy_gives_its_reason(tmp_path, monkeypatch):
+    """As pyarrow 26 does with the NumPy of TensorFlow 2.15; the line has the command that helps."""
+    write(f"{tmp_path}/a.parquet", numbers(0))
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('pyarrow requires NumPy 2.0 or newer, found 1.26.4')")
+    monkeypatch.delitem(sys.modules, "pyarrow")
+    monkeypatch.syspath_prepend(tmp_path)
+    with raises("package_missing") as caught:
+        plan_ranges(f"{tmp_path}/a.parquet", is_text=False)
+    assert "pyarrow requires NumPy 2.0 or newer, found 1.26.4" in str(caught.value)
+    assert "pip install 'pyarrow<26'" in str(caught.value)
