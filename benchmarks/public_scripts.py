@@ -5,13 +5,15 @@
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
     python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later
+    python -m benchmarks.public_scripts --corpus=DIR --set=further        and later still
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
 
 The corpus is not part of this project: DIR/OWNER/NAME is a clone of each repository at the commit of the catalogue.
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
-Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying or PyYAML 5: put them on PYTHONPATH.
+Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
+matplotlib or dacite: put them on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ def main() -> int:
         report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
         return 0
     if arguments.make_data:
-        from benchmarks.public import data, field_data, fresh_data  # noqa: PLC0415 (imports TensorFlow)
+        from benchmarks.public import data, field_data, fresh_data, further_data  # noqa: PLC0415 (imports TensorFlow)
 
-        for module in (data, field_data, fresh_data):
+        for module in (data, field_data, fresh_data, further_data):
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []

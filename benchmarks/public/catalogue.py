@@ -1,4 +1,4 @@
-"""Which public jobs there are: reads `catalogue.json`, `field.json` and `fresh.json` into values."""
+"""Which public jobs there are: reads `catalogue.json`, `field.json`, `fresh.json` and `further.json` into values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
 FIELD = pathlib.Path(__file__).with_name("field.json")
 FRESH = pathlib.Path(__file__).with_name("fresh.json")
-SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH}
+FURTHER = pathlib.Path(__file__).with_name("further.json")
+SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras")
 
@@ -71,8 +72,9 @@ def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
     Args:
       only: beginnings of names.
       set_name: `catalogue`, the jobs that ps_train was written with; a half of `field.json`, jobs of which nobody had
-        run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, jobs
-        that were collected after that, and of which nobody had run one when they were written down.
+        run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, and
+        later `further`, jobs that were collected after that, and of which nobody had run one when they were written
+        down.
 
     Raises:
       ValueError: a name fits no job.

@@ -1,0 +1,1 @@
+"""Stands in for a package that a script imports and does not use."""
