@@ -34,7 +34,8 @@ def _series(root: pathlib.Path, rng: np.random.Generator) -> None:
     for name, count in (("train", 500), ("valid", 100)):
         frequencies = rng.uniform(0.1, 0.6, (count, 1))
         values = np.sin(np.arange(10) * frequencies) + rng.uniform(0.5, 2.0, (count, 1))
-        write_text(root / "series" / f"{name}.csv-0", "".join(f"{','.join(f'{v:.4f}' for v in row)}\n" for row in values))
+        lines = (",".join(f"{value:.4f}" for value in row) for row in values)
+        write_text(root / "series" / f"{name}.csv-0", "".join(f"{line}\n" for line in lines))
 
 
 def _variants(root: pathlib.Path, rng: np.random.Generator) -> None:
