@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 
 from ps_train.errors import ConfigError
+from ps_train.parts.legacy import looped_flags
 from ps_train.parts.legacy.flags import Script
 
 CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: those of the launcher, for a `Server`
@@ -121,6 +122,7 @@ def _files_of(place: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 
 
 def defines_flag(text: str, name: str) -> bool:
-    """Returns whether a script defines a flag, with absl, argparse or `tf.app.flags`."""
+    """Returns whether a script defines a flag, with absl, argparse or `tf.app.flags`, one by one or in a loop."""
     pattern = re.escape(name)
-    return re.search(rf"""['"]--{pattern}['"]|\bDEFINE_\w+\(\s*(name\s*=\s*)?['"]{pattern}['"]""", text) is not None
+    is_there = re.search(rf"""['"]--{pattern}['"]|\bDEFINE_\w+\(\s*(name\s*=\s*)?['"]{pattern}['"]""", text)
+    return is_there is not None or name in looped_flags.of(text)

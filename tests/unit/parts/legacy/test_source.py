@@ -66,6 +66,40 @@ def test_a_flag_is_known_by_its_definition(text, is_defined):
     assert source.defines_flag(text, "job_name") is is_defined
 
 
+@pytest.mark.parametrize("text", [
+    'for name, default in [("ps_hosts", ""), ("job_name", "")]:\n    flags.DEFINE_string(name, default, "")',
+    'for name in ("ps_hosts", "job_name"):\n    parser.add_argument("--" + name, type=str)',
+    'for name in ("ps_hosts", "job_name"):\n    parser.add_argument(f"--{name}")',
+    'for name in ("--ps_hosts", "--job_name"):\n    parser.add_argument(name)',
+    'NAMES = {"job_name": "", "ps_hosts": ""}\nfor name in sorted(NAMES):\n    flags.DEFINE_string(name, "", "")',
+    'NAMES = {"job_name": ""}\nfor name, value in NAMES.items():\n    DEFINE_string(name=name, default=value)',
+    '[flags.DEFINE_string(name, "", "") for name in ["job_name", "ps_hosts"]]',
+    'def flag(kind, name):\n    flags.DEFINE_string(name, "", kind)\nflag("a job", "job_name")',
+    'def flag(name, kind=str):\n    parser.add_argument("--%s" % name)\nfor name in ["job_name"]:\n    flag(name)',
+    'class Flags:\n  def add(self, name):\n    self.parser.add_argument("--" + name)\nFlags().add("job_name")',
+    'define = tf.app.flags.DEFINE_string\ndefine("job_name", "", "")',
+], ids=["pairs", "sum", "f-string", "with dashes", "names elsewhere", "items", "comprehension", "function",
+        "function in a loop", "method", "alias"])
+def test_a_flag_that_is_defined_in_a_loop_or_by_a_function_is_found(text):
+    """Issue: `launch run` gave a script TF_CONFIG, whose flags were made by a loop over pairs of name and default."""
+    assert source.defines_flag(text, "job_name")
+
+
+@pytest.mark.parametrize("text", [
+    'for name in ("ps_hosts", "job_name"):\n    print(name)\nflags.DEFINE_string("other", "", "")',
+    'for name in ["other"]:\n    flags.DEFINE_string(name, "", "")\nvalues["job_name"] = 1',
+    'for job in ["job_name"]:\n    for name in ["other"]:\n        flags.DEFINE_string(name, job, "")',
+    'def flag(name, value):\n    flags.DEFINE_string(name, value, "")\nflag("other", "job_name")',
+    'parser.add_argument("job_name")',
+    'for name in ["job_name"]:\n    parser.add_argument(name)',
+    'print "for name in (\'job_name\',): DEFINE_string(name)"',
+], ids=["no definition", "another string", "a default", "another argument", "positional",
+        "positional in a loop", "Python 2"])
+def test_a_string_in_another_place_is_no_flag(text):
+    """A flag that a script does not define, given to it, ends it."""
+    assert not source.defines_flag(text, "job_name")
+
+
 FLAGS = 'flags.DEFINE_string("job_name", "", "ps or worker")'
 
 
