@@ -18,12 +18,12 @@ _OURS = _LEGACY + "names."
 
 def names_text() -> str:
     """Returns the tables."""
-    from ps_train.parts.legacy.names import tables  # noqa: PLC0415 (main finds them)
+    from ps_train.parts.legacy.names import moved, tables  # noqa: PLC0415 (main finds them)
 
     contrib = {name: today for name, today in tables.TABLES.names.items() if name.startswith("tf.contrib.")}
     others = {name: today for name, today in tables.TABLES.names.items() if name not in contrib}
-    moved = {f"{module}.{name}": today for module, names in
-             (*tables.MOVED.items(), *tables.REPLACED.items()) for name, today in names.items()}
+    private = {f"{module}.{name}": today for module, names in
+             (*moved.MOVED.items(), *moved.REPLACED.items()) for name, today in names.items()}
     parts = [
         "### Renamed, or with other arguments", _table("name", "today", _rows(others)),
         "### tf.contrib: modules that are looked up elsewhere", _table("module", "looked up in", (
@@ -34,7 +34,7 @@ def names_text() -> str:
         _table("name", "what to do", ((f"`{name}`", hint) for name, hint in sorted(tables.TABLES.advice.items())
                                       if name != "tf.contrib")),
         "### Inside TensorFlow", _table("name", "today", _rows(
-            {**moved, **{name: today for name, today in tables.PACKAGES.items() if not name.startswith("tf_keras")}})),
+            {**private, **{name: today for name, today in moved.PACKAGES.items() if not name.startswith("tf_keras")}})),
         "### numpy", _table("name", "today", _rows({f"np.{name}": today for name, today in tables.NUMPY.items()})),
     ]
     return "\n\n".join(parts)

@@ -136,9 +136,10 @@ def _distribute_coordinator(name: str) -> types.ModuleType:
 
 
 def _init_run_config(config: Any, tf_config: Any) -> None:
-    """Does what the removed function does for a RunConfig without a tf.distribute strategy."""
-    strategies = ("_train_distribute", "_eval_distribute", "_experimental_distribute")
-    if any(getattr(config, name, None) is not None for name in strategies):
+    """Does what the removed function does, for ParameterServerStrategy; refuses every other tf.distribute strategy."""
+    from ps_train.parts.legacy.names.run_config import place_on_parameter_servers  # noqa: PLC0415 (needs Estimator)
+
+    if not place_on_parameter_servers(config, tf_config):
         _refusing("a tf.distribute strategy")()
     config._distribute_coordinator_mode = None  # noqa: SLF001 (Estimator reads it)
 

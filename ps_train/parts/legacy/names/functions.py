@@ -239,8 +239,10 @@ def collective_all_reduce_strategy(num_gpus_per_worker: int = 0, **ignored: Any)
 
 
 def parameter_server_strategy(num_gpus_per_worker: int = 0, **ignored: Any) -> Any:
-    """`tf.distribute.experimental.ParameterServerStrategy`, which takes all GPUs that it finds."""
-    return tf.distribute.experimental.ParameterServerStrategy()
+    """`tf.distribute.experimental.ParameterServerStrategy`, which learns of the cluster where it is used."""
+    here = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({}), num_accelerators={"GPU": num_gpus_per_worker})
+    return tf.distribute.experimental.ParameterServerStrategy(here)
 
 
 def list_devices() -> list[str]:

@@ -34,7 +34,7 @@ from tensorflow.python.training import training_util
 from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import tables
+from ps_train.parts.legacy.names import moved, tables
 from ps_train.parts.legacy.names.arrays import print_all, ragged_array, restore_pandas, set_missing, wrap
 from ps_train.parts.legacy.names.namespace import Namespace
 
@@ -149,7 +149,7 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
 def _today_name(fullname: str) -> str | None:
     """Returns today's name of a module in one of PACKAGES, or of one whose copy is beside the script; or None."""
-    for old, today in tables.PACKAGES.items():
+    for old, today in moved.PACKAGES.items():
         if fullname == old or fullname.startswith(old + "."):
             return today + fullname.removeprefix(old)
     folder, _, leaf = fullname.rpartition(".")
@@ -162,12 +162,12 @@ def _repair() -> None:
     for name, today in tables.NUMPY.items():
         if name not in np.__dict__:
             setattr(np, name, pkgutil.resolve_name(today))
-    for module_name, names in tables.MOVED.items():
+    for module_name, names in moved.MOVED.items():
         module = importlib.import_module(module_name)
         for name, today in names.items():
             if not hasattr(module, name):
                 setattr(module, name, pkgutil.resolve_name(today))
-    for module_name, names in tables.REPLACED.items():
+    for module_name, names in moved.REPLACED.items():
         for name, today in names.items():
             setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))
     # In TF1 every variable was an instance of tf.Variable.

@@ -60,17 +60,7 @@ class LearnRunConfig(tf.estimator.RunConfig):
                 keep_checkpoint_max=keep_checkpoint_max, session_config=session_config,
                 keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours)
         if not _has_chief(tf_config):
-            self._take_cluster(tf_config["cluster"], tf_config.get("task", {}))
-
-    def _take_cluster(self, cluster: dict, task: dict) -> None:
-        self._cluster_spec = tf.train.ClusterSpec(cluster)
-        self._task_type, self._task_id = task.get("type", "worker"), int(task.get("index", 0))
-        self._master = "grpc://" + self._cluster_spec.task_address(self._task_type, self._task_id)
-        self._is_chief = (self._task_type, self._task_id) == ("worker", 0)
-        self._num_ps_replicas = len(cluster.get("ps", ()))
-        self._num_worker_replicas = len(cluster.get("worker", ()))
-        self._global_id_in_cluster = self._task_id + (self._num_worker_replicas if self._task_type == "ps" else 0)
-        self._maybe_overwrite_session_config_for_distributed_training()
+            _take_cluster(self, tf_config["cluster"], tf_config.get("task", {}))
 
     @property
     def tf_config(self) -> tf.ConfigProto:
@@ -83,6 +73,37 @@ class LearnRunConfig(tf.estimator.RunConfig):
     def task(self) -> int:
         """The index of this task, as the first versions called it."""
         return self.task_id
+
+
+def place_on_parameter_servers(config: tf.estimator.RunConfig, tf_config: dict) -> bool:
+    """Makes a RunConfig with ParameterServerStrategy one without a strategy; returns False if it has another one.
+
+    Under this strategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own graph
+    asynchronously, with the variables on the ps. But worker 0 could be the chief.
+    """
+    given = config._experimental_distribute  # noqa: SLF001 (no public place)
+    strategies = [config._train_distribute, config._eval_distribute, *(  # noqa: SLF001
+        (given.train_distribute, given.eval_distribute, given.remote_cluster) if given else ())]
+    if not all(type(strategy).__name__.startswith("ParameterServerStrategy") for strategy in filter(None, strategies)):
+        return False
+    config._train_distribute = config._eval_distribute = config._experimental_distribute = None  # noqa: SLF001
+    if _has_chief(tf_config) or tf_config.get("task", {}).get("type") == "evaluator":
+        config._init_distributed_setting_from_environment_var(tf_config)  # noqa: SLF001
+        config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001
+    else:
+        _take_cluster(config, tf_config["cluster"], tf_config.get("task", {}))
+    return True
+
+
+def _take_cluster(config: tf.estimator.RunConfig, cluster: dict, task: dict) -> None:
+    """Gives a RunConfig the cluster and the task of a TF_CONFIG in which worker 0 is the chief."""
+    spec, job, index = tf.train.ClusterSpec(cluster), task.get("type", "worker"), int(task.get("index", 0))
+    workers = len(cluster.get("worker", ()))
+    vars(config).update(
+        _cluster_spec=spec, _task_type=job, _task_id=index, _master="grpc://" + spec.task_address(job, index),
+        _is_chief=(job, index) == ("worker", 0), _num_ps_replicas=len(cluster.get("ps", ())),
+        _num_worker_replicas=workers, _global_id_in_cluster=index + (workers if job == "ps" else 0))
+    config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001 (no public place)
 
 
 def _has_chief(tf_config: dict) -> bool:

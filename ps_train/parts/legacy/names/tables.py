@@ -277,7 +277,7 @@ _CONTRIB_MODULES = {
                            "tf_slim.metrics.histogram_ops"),
     "tf.contrib.slim": ("tf_slim",),
     "tf.contrib.slim.losses": ("tf_slim.losses.loss_ops", "tf_slim.losses.metric_learning"),
-    "tf.contrib.slim.metrics": ("tf.contrib.metrics",),
+    "tf.contrib.slim.metrics": ("tf.contrib.metrics",), "tf.contrib.seq2seq": (_OURS + "attention", _OURS + "decoding"),
     "tf.contrib.legacy_seq2seq": (_SEQ2SEQ,), "tf.nn.seq2seq": (_SEQ2SEQ,),
     # In 0.5 and 0.6; the folders of models are for the copies of their modules beside a script.
     "tf.models.rnn": ("tf.nn", "tf.nn.rnn_cell"),
@@ -302,6 +302,8 @@ _CONTRIB_MODULES = {
     "tf.contrib.lookup.lookup_ops": ("tf.contrib.lookup",),
     **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
     **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
+    **_lookups("tf.contrib.seq2seq", "tf.contrib.seq2seq.python",
+               "ops ops.attention_wrapper ops.basic_decoder ops.decoder ops.helper"),
     **_lookups("tf.contrib.rnn", "tf.contrib.rnn.python",
                "ops ops.core_rnn ops.rnn ops.core_rnn_cell ops.core_rnn_cell_impl ops.rnn_cell"),
     "tf.contrib.slim.python.slim": ("tf.contrib.slim",),
@@ -327,74 +329,4 @@ NUMPY = {
     **{name: _OURS + "arrays:" + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
     **{name: "numpy.exceptions:" + name for name in (
         "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
-}
-
-
-def _as_before(module: str, *names: str) -> dict[str, str]:
-    """Returns name -> the same name in a module of today."""
-    return {name: f"{module}:{name}" for name in names}
-
-
-# Modules inside `tensorflow.python`, which libraries with copies of TensorFlow's code use: module -> the names that it
-# had in 1.15 -> where they are today.
-MOVED = {
-    "tensorflow.python.ops.array_ops": _as_before(
-        "tensorflow.python.ops.array_ops_stack", "stack", "unstack", "parallel_stack"),
-    "tensorflow.python.ops.control_flow_ops": {
-        "cond": "tensorflow.python.ops.cond:cond",
-        "cond_v2": "tensorflow.python.ops.cond:cond_for_tf_v2",
-        **_as_before("tensorflow.python.ops.while_loop", "while_loop", "while_loop_v2"),
-        **_as_before("tensorflow.python.ops.control_flow_case", "case", "case_v2"),
-        **_as_before("tensorflow.python.ops.control_flow_assert", "Assert"),
-        **_as_before("tensorflow.python.ops.control_flow_util", "IsLoopEnter", "IsLoopExit", "IsLoopSwitch"),
-        **_as_before("tensorflow.python.ops.control_flow_state", "MaybeCreateControlFlowState", "ZerosLike"),
-        "ZerosLikeOutsideLoop": "tensorflow.python.ops.control_flow_state:ZerosLike",
-    },
-    "tensorflow.python.ops.functional_ops": {
-        "_symbolic_gradient": "tensorflow.python.ops.gen_functional_ops:symbolic_gradient"},
-    "tensorflow.python.ops.variables": _as_before(
-        "tensorflow.python.ops.variable_v1", "VariableV1", "is_variable_initialized"),
-    "tensorflow.python.ops.variable_scope": {"variable": "tensorflow.python.ops.variable_v1:VariableV1"},
-    "tensorflow.python.framework.ops": {
-        **_as_before("tensorflow.python.framework.tensor", "Tensor", "TensorSpec"),
-        **_as_before("tensorflow.python.framework.indexed_slices", "IndexedSlices", "IndexedSlicesValue",
-                     "convert_to_tensor_or_indexed_slices", "convert_n_to_tensor_or_indexed_slices"),
-        **_as_before("tensorflow.python.framework.tensor_conversion_registry", "register_tensor_conversion_function"),
-        "convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
-        "internal_convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
-    },
-    "tensorflow.python.layers.base": {"_Layer": "tensorflow.python.layers.base:Layer"},
-    "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest:is_nested"},
-}
-
-# Names that mean TensorFlow 2's class there today -> TF1's class.
-REPLACED = {
-    # Its DeviceSpec can be changed: merge_from, and attributes that can be set.
-    "tensorflow.python.framework.device": {"DeviceSpec": "tensorflow.python.framework.device_spec:DeviceSpecV1"},
-    # Scripts ask `isinstance(column, feature_column._NumericColumn)`, and columns are of other classes today.
-    "tensorflow.python.feature_column.feature_column": {
-        f"_{name}": f"tensorflow.python.feature_column.feature_column_v2:{name}" for name in (
-            "NumericColumn", "BucketizedColumn", "EmbeddingColumn", "SharedEmbeddingColumn", "HashedCategoricalColumn",
-            "VocabularyFileCategoricalColumn", "VocabularyListCategoricalColumn", "IdentityCategoricalColumn",
-            "WeightedCategoricalColumn", "CrossedColumn", "IndicatorColumn")},
-}
-
-_KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
-# Modules of Keras 2.0 to 2.3 -> where their names are.
-_KERAS_MODULES = {
-    **{f"layers.{name}": "layers" for name in (
-        "core", "convolutional", "pooling", "normalization", "recurrent", "embeddings", "merge", "noise", "wrappers",
-        "advanced_activations", "local", "convolutional_recurrent")},
-    **{f"utils.{name}": "utils" for name in ("np_utils", "vis_utils", "generic_utils", "data_utils", "layer_utils")},
-    "engine": "layers", "engine.topology": "layers", "engine.training": "models", "legacy.interfaces": "utils",
-}
-# Packages that became packages of their own, or have another name today: the first one that fits.
-PACKAGES = {
-    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS)
-       for old, today in _KERAS_MODULES.items()},
-    "keras": _KERAS,  # Keras 3 does not build graphs
-    "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
-    # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
-    "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
-    "tensorflow.python.keras.preprocessing": "tf_keras.preprocessing",
 }
