@@ -286,11 +286,16 @@ def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
 
 
 def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
-    """Reads a flag before all of them are defined, as before 1.5; they are parsed again at the next one."""
+    """Reads a flag before all of them are defined, or beside those of getopt, as before 1.5.
+
+    They are parsed again at the next one.
+    """
     values = wrapper.__dict__["__wrapped"]
     if not values.is_parsed():
         rest = values(sys.argv, known_only=True)[1:]
         if any(_is_defined_later(word) for word in rest):
+            values.set_gnu_getopt()  # the value of a flag of getopt ends nothing
+            values(sys.argv, known_only=True)
             value = original(wrapper, name)
             values.unparse_flags()
             return value
@@ -299,13 +304,13 @@ def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
 
 
 def _is_defined_later(word: str) -> bool:
-    """Returns whether a word of the command line is a flag whose name is in the text of the script."""
+    """Returns whether a word of the command line is a flag whose name is in the text of the script, or such as "-s"."""
     name = word.lstrip("-").partition("=")[0]
     try:
         text = pathlib.Path(sys.argv[0]).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
-    return word.startswith("-") and re.search(rf"""["']{re.escape(name)}["']""", text) is not None
+    return word.startswith("-") and re.search(rf"""["']-{{0,2}}{re.escape(name)}["']""", text) is not None
 
 
 def _set_default(original: Callable, flag: flags.Flag, value: Any) -> None:

@@ -184,6 +184,21 @@ def test_a_name_is_located_as_in_tensorflow_1():
     assert pkgutil.resolve_name("tensorflow.train.AdamOptimizer") is tf.train.AdamOptimizer
 
 
+def test_flags_stand_beside_those_that_the_script_reads_with_getopt(monkeypatch, tmp_path):
+    """Issue: -s was refused, and the flags behind its value were not read."""
+    script = tmp_path / "script.py"
+    script.write_text('for opt, arg in getopt(sys.argv[1:], "s:", ["server="]):\n  if opt in ("-s", "--server"): ...')
+    monkeypatch.setattr(sys, "argv", [str(script), "-s", "a:1", "--by_getopt_too=ps"])
+    flags, values = tf.app.flags, tf.app.flags.FLAGS
+    flags.DEFINE_string("by_getopt_too", "", "")
+    values.unparse_flags()
+    assert values.by_getopt_too == "ps"
+    values.unparse_flags()
+    monkeypatch.setattr(sys, "argv", [str(script), "-x", "a:1"])
+    with pytest.raises(flags.Error, match="Unknown command line flag 'x'"):
+        print(values.by_getopt_too)
+
+
 def test_a_script_may_define_flags_that_absl_has(monkeypatch):
     """--log_dir, --v and --verbosity are the script's; _parse_flags leaves unknown flags alone."""
     tf.app.flags.DEFINE_string("log_dir", "/logs", "The script's.")
