@@ -171,6 +171,10 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.learn_runner.run": _LEARN + "run_experiment",
     "tf.contrib.learn.io.numpy_input_fn": "tf.estimator.inputs.numpy_input_fn",
     "tf.contrib.learn.io.pandas_input_fn": "tf.estimator.inputs.pandas_input_fn",
+    **_same("tf.contrib.learn.io", _OURS + "batch_reading:", "read_batch_examples read_batch_features "
+            "read_batch_record_features read_keyed_batch_examples read_keyed_batch_features"),
+    **_same("tf.contrib.learn", _OURS + "batch_reading:", "read_batch_examples read_batch_features "
+            "read_batch_record_features"),
     "tf.contrib.learn.utils.make_export_strategy": _LEARN + "make_export_strategy",
     "tf.contrib.learn.utils.saved_model_export_utils.make_export_strategy": _LEARN + "make_export_strategy",
     "tf.contrib.learn.utils.InputFnOps": _LEARN + "InputFnOps",
@@ -302,6 +306,7 @@ _CONTRIB_MODULES = {
     "tf.contrib.lookup.lookup_ops": ("tf.contrib.lookup",),
     **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
     **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
+    "tf.contrib.session_bundle": (), "tf.contrib.session_bundle.exporter": (_OURS + "exporter",),
     **_lookups("tf.contrib.seq2seq", "tf.contrib.seq2seq.python",
                "ops ops.attention_wrapper ops.basic_decoder ops.decoder ops.helper"),
     **_lookups("tf.contrib.rnn", "tf.contrib.rnn.python",
