@@ -173,9 +173,12 @@ def leave(code: int) -> None:
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        # A script may put an object in the place of a stream that can do no more than `write`, which sufficed Python 2.
+        flush = getattr(stream, "flush", None)
         with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream: the exit code still counts
-            stream.flush()
+            if flush is not None:
+                flush()
 
 
 class SignalWatch:

@@ -40,6 +40,31 @@ def test_work_of_atexit_that_takes_too_long_is_cut_off_with_a_line(monkeypatch, 
     assert "within 0.01 s" in capsys.readouterr().err
 
 
+class Tee:
+    """What scripts of Python 2 put in the place of `sys.stdout`: it has no `flush`, and passes on what it has not."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def write(self, text):
+        self.stream.write(text)
+
+    def __getattr__(self, name):
+        return self.stream.__getattr__(name)
+
+
+def test_a_stream_of_the_script_that_can_only_write_ends_nothing(monkeypatch):
+    """Issue: the script was done, and its task failed with 120 in the flush before its end; plain Python does, too."""
+    codes, own = [], io.StringIO()
+    own.flush = lambda: own.write("flushed")
+    monkeypatch.setattr(ending.os, "_exit", codes.append)
+    monkeypatch.setattr(ending.atexit, "_run_exitfuncs", lambda: None)
+    monkeypatch.setattr(sys, "__stdout__", own)
+    monkeypatch.setattr(sys, "stdout", Tee(own))
+    ending.leave(0)
+    assert codes == [0] and own.getvalue() == "flushed"
+
+
 def test_the_message_of_a_stop_is_printed_once(monkeypatch, capsys):
     """Also where the script ends at the moment at which another thread ends it."""
     monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
