@@ -9,11 +9,13 @@
 
 Each table is a dictionary of strings that can be read, and docs/compatibility.md shows them all.
 
+    moved         names inside TensorFlow and packages that have other places today
     namespace     looks names up, and says what is missing
     installation  puts the stand-in in place, for `import` statements, too, and changes TensorFlow, numpy, pandas and
                   absl themselves where a stand-in would not be reached
 
 The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,
-`datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `hparams`, `learn` (contrib.learn), `examples` (the tutorials'
-data and model).
+`datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `hparams`, `learn` and `batch_reading` (contrib.learn),
+`attention` and `decoding` (contrib.seq2seq), `exporter` (contrib.session_bundle), `examples` (the tutorials' data and
+model).
 """
