@@ -232,35 +232,41 @@ def dynamic_decode(decoder: Any, output_time_major: bool = False, impute_finishe
     """
     with tf.variable_scope(scope, "decoder"):
         finished, inputs, state = decoder.initialize()
-        zeros = tf.nest.map_structure(
-            lambda size, dtype: tf.zeros([decoder.batch_size, *tf.TensorShape(size).as_list()], dtype),
-            decoder.output_size, decoder.output_dtype)
+        if maximum_iterations is not None:
+            finished = tf.logical_or(finished, tf.less_equal(maximum_iterations, 0))
         arrays = tf.nest.map_structure(
             lambda size, dtype: tf.TensorArray(dtype, 0, dynamic_size=True,
                                                element_shape=tf.TensorShape([None]).concatenate(size)),
             decoder.output_size, decoder.output_dtype)
-        if maximum_iterations is not None:
-            finished = tf.logical_or(finished, tf.less_equal(maximum_iterations, 0))
-
-        def step(time, arrays, state, inputs, finished, lengths):
-            outputs, next_state, inputs, ends = decoder.step(time, inputs, state)
-            if not getattr(decoder, "tracks_own_finished", False):
-                ends = tf.logical_or(ends, finished)
-            if maximum_iterations is not None:
-                ends = tf.logical_or(ends, time + 1 >= maximum_iterations)
-            lengths = tf.where(finished, lengths, tf.fill(tf.shape(lengths), time + 1))
-            if impute_finished:
-                outputs = tf.nest.map_structure(lambda out, zero: tf.where(finished, zero, out), outputs, zeros)
-                next_state = tf.nest.map_structure(lambda new, old: _kept(finished, new, old), next_state, state)
-            arrays = tf.nest.map_structure(lambda array, out: array.write(time, out), arrays, outputs)
-            return time + 1, arrays, next_state, inputs, ends, lengths
-
         _, arrays, state, _, _, lengths = tf.while_loop(
-            lambda time, arrays, state, inputs, finished, lengths: tf.logical_not(tf.reduce_all(finished)), step,
+            lambda time, arrays, state, inputs, finished, lengths: tf.logical_not(tf.reduce_all(finished)),
+            _step_of(decoder, impute_finished, maximum_iterations),
             (tf.constant(0), arrays, state, inputs, finished, tf.zeros_like(finished, tf.int32)),
             parallel_iterations=parallel_iterations, swap_memory=swap_memory)
         outputs, state = decoder.finalize(tf.nest.map_structure(lambda array: array.stack(), arrays), state, lengths)
     return outputs if output_time_major else tf.nest.map_structure(_batch_and_time, outputs), state, lengths
+
+
+def _step_of(decoder: Any, impute_finished: bool, maximum_iterations: Any) -> Callable:
+    """Returns the body of the loop: time, arrays of outputs, state, inputs, finished and lengths -> the next ones."""
+    zeros = tf.nest.map_structure(
+        lambda size, dtype: tf.zeros([decoder.batch_size, *tf.TensorShape(size).as_list()], dtype),
+        decoder.output_size, decoder.output_dtype)
+
+    def step(time, arrays, state, inputs, finished, lengths):
+        outputs, next_state, inputs, ends = decoder.step(time, inputs, state)
+        if not getattr(decoder, "tracks_own_finished", False):
+            ends = tf.logical_or(ends, finished)
+        if maximum_iterations is not None:
+            ends = tf.logical_or(ends, time + 1 >= maximum_iterations)
+        lengths = tf.where(finished, lengths, tf.fill(tf.shape(lengths), time + 1))
+        if impute_finished:
+            outputs = tf.nest.map_structure(lambda out, zero: tf.where(finished, zero, out), outputs, zeros)
+            next_state = tf.nest.map_structure(lambda new, old: _kept(finished, new, old), next_state, state)
+        arrays = tf.nest.map_structure(lambda array, out: array.write(time, out), arrays, outputs)
+        return time + 1, arrays, next_state, inputs, ends, lengths
+
+    return step
 
 
 def _kept(finished: tf.Tensor, new: Any, old: Any) -> Any:
