@@ -49,6 +49,9 @@ def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = Fals
             import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
         else:
             import_tensorflow_quietly()
+    from tensorflow.python.autograph.core import config  # noqa: PLC0415 (with TensorFlow, as above)
+    # TensorFlow 2.15 and 2.16 do not know that tf_keras is a library: AutoGraph would convert all that `fit` calls.
+    config.CONVERSION_RULES += (config.DoNotConvert("tf_keras"),)
 
 
 @contextlib.contextmanager
@@ -75,8 +78,7 @@ def import_tensorflow_quietly() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     warnings.filterwarnings("ignore", module="tensorflow")
-    # TensorFlow 2.21 writes its first lines before it reads that level. Its output to file descriptor 2 during the
-    # import is therefore captured, and shown only if the import fails.
+    # TensorFlow 2.21 writes its first lines before it reads that level: they are shown only if the import fails.
     with tempfile.TemporaryFile() as held:
         stderr = os.dup(2)
         os.dup2(held.fileno(), 2)
@@ -104,9 +106,8 @@ def prefer_tf_keras() -> None:
 @contextlib.contextmanager
 def postponing_keras() -> Iterator[None]:
     """Postpones the import of Keras, if TensorFlow is imported in its body, until `tf.keras` is first used."""
-    # The last step of importing TensorFlow imports Keras, to know Keras optimizers in SavedModels, and ignores a
-    # failure. Of 2.9 s with TensorFlow 2.21, that takes 0.2 s with tf_keras, 0.4 s with Keras 3, and 0.6 s with
-    # Keras 3 and matplotlib.
+    # TensorFlow's import ends with that of Keras, to know Keras optimizers in SavedModels, and ignores a failure. Of
+    # 2.9 s (TensorFlow 2.21) that takes 0.2 s with tf_keras, 0.4 s with Keras 3, 0.6 s with Keras 3 and matplotlib.
     imported: dict[str, Any] = sys.modules
     hidden = [name for name in _KERAS_MODULES if name not in imported]
     imported.update(dict.fromkeys(hidden))  # Python cannot import a module that is None there

@@ -105,6 +105,20 @@ assert sys.modules["tf_keras.src"] is known
 """, "tf_keras")
 
 
+@pytest.mark.parametrize("kind", ["keras", "tf_keras"])
+def test_autograph_takes_keras_as_a_library(kind):
+    """TensorFlow 2.15 and 2.16 converted all that `fit` of tf_keras calls, layer by layer."""
+    pytest.importorskip(kind)
+    _run_python("""
+from ps_train.runtime import installed
+installed.import_tensorflow(needs_gpu=False, tf_log=False, needs_keras=True)
+import tensorflow as tf
+from tensorflow.python.autograph.impl import conversion
+assert conversion.is_allowlisted(tf.keras.Model.train_step)
+assert conversion.is_allowlisted(tf.keras.layers.Dense.call)
+""", kind)
+
+
 def test_a_process_takes_of_a_gpu_only_the_memory_that_it_needs():
     """Whatever creates the first device, such as the input pipeline: two workers may share a GPU."""
     _run_python("""
