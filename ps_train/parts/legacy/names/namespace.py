@@ -73,7 +73,8 @@ class Namespace(types.ModuleType):
 
     def __getattr__(self, leaf: str) -> Any:
         if leaf == "__all__":
-            return [name for name in dir(self) if not name.startswith("_") and hasattr(self, name)]
+            return [name for name in dir(self)
+                    if not name.startswith("_") and hasattr(self, name) and not self._is_import(name)]
         if leaf.startswith("__"):
             raise AttributeError(leaf)
         full = f"{self._public}.{leaf}"
@@ -114,6 +115,16 @@ class Namespace(types.ModuleType):
             if value is not _ABSENT:
                 return value
         return _ABSENT
+
+    def _is_import(self, leaf: str) -> bool:
+        """Returns whether a name is what a module of ps_train imports: `import *` would replace the script's `tf`."""
+        if f"{self._public}.{leaf}" in self._tables.names:
+            return False
+        source = next((source for source in self._sources() if hasattr(source, leaf)), None)
+        if source is None or not source.__name__.startswith("ps_train."):
+            return False
+        value = getattr(source, leaf)
+        return isinstance(value, types.ModuleType) or getattr(value, "__module__", source.__name__) != source.__name__
 
     def _child(self, leaf: str, modules: tuple[types.ModuleType, ...]) -> Namespace:
         """Returns the Namespace of a submodule; a new one if TensorFlow's own module was exchanged."""

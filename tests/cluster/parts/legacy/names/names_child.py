@@ -184,6 +184,16 @@ def test_a_name_is_located_as_in_tensorflow_1():
     assert pkgutil.resolve_name("tensorflow.train.AdamOptimizer") is tf.train.AdamOptimizer
 
 
+@pytest.mark.parametrize(("module", "name"), [
+    ("seq2seq", "BahdanauAttention"), ("seq2seq", "BasicDecoderOutput"), ("legacy_seq2seq", "rnn_decoder"),
+    ("cudnn_rnn", "CudnnLSTM"), ("seq2seq", "sequence_loss")])
+def test_an_import_of_all_names_of_a_module_brings_no_others(module, name):
+    """Issue: the script's `tf` was another one after `from tensorflow.contrib.seq2seq import *`."""
+    names = {}
+    exec(f"from tensorflow.contrib.{module} import *", names)  # `import *` is not allowed in a function
+    assert name in names and not {"tf", "Any", "annotations", "collections", "Callable"}.intersection(names)
+
+
 def test_flags_stand_beside_those_that_the_script_reads_with_getopt(monkeypatch, tmp_path):
     """Issue: -s was refused, and the flags behind its value were not read."""
     script = tmp_path / "script.py"
