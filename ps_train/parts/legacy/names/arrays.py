@@ -40,6 +40,11 @@ def ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> n
         return original(value, dtype=object)
 
 
+def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """`np.reshape`, whose argument `shape` was called `newshape` until numpy 2.3."""
+    return original(a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
+
+
 def print_all(original: Callable, *args: Any, **kwargs: Any) -> Any:
     """Takes threshold=np.nan for an array of any size, as numpy did before 1.14."""
     if _is_nan(kwargs.get("threshold")):

@@ -35,7 +35,7 @@ from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
 from ps_train.parts.legacy.names import moved, tables
-from ps_train.parts.legacy.names.arrays import print_all, ragged_array, restore_pandas, set_missing, wrap
+from ps_train.parts.legacy.names.arrays import print_all, ragged_array, reshape, restore_pandas, set_missing, wrap
 from ps_train.parts.legacy.names.namespace import Namespace
 
 # Folders of TensorFlow that are no part of its public names.
@@ -189,6 +189,7 @@ def _repair_functions() -> None:
         wrap(name, print_all, np)
     for name in ("array", "asarray"):
         wrap(name, ragged_array, np)
+    wrap("reshape", reshape, np)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
     wrap("_set_default", _set_default, flags.Flag)
