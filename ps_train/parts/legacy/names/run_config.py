@@ -81,12 +81,12 @@ def place_on_parameter_servers(config: tf.estimator.RunConfig, tf_config: dict) 
     Under this strategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own graph
     asynchronously, with the variables on the ps. But worker 0 could be the chief.
     """
-    given = config._experimental_distribute  # noqa: SLF001 (no public place)
-    strategies = [config._train_distribute, config._eval_distribute, *(  # noqa: SLF001
+    given = vars(config).get("_experimental_distribute")  # the Estimator sets it by its name
+    strategies = [config.train_distribute, config.eval_distribute, *(
         (given.train_distribute, given.eval_distribute, given.remote_cluster) if given else ())]
     if not all(type(strategy).__name__.startswith("ParameterServerStrategy") for strategy in filter(None, strategies)):
         return False
-    config._train_distribute = config._eval_distribute = config._experimental_distribute = None  # noqa: SLF001
+    vars(config).update(_train_distribute=None, _eval_distribute=None, _experimental_distribute=None)
     if _has_chief(tf_config) or tf_config.get("task", {}).get("type") == "evaluator":
         config._init_distributed_setting_from_environment_var(tf_config)  # noqa: SLF001
         config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001
