@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests; sets up what is missing first.
-#   ./run_tests.sh                             those of the spine, and of each part, the docs and the benchmarks if they
-#                                              have changed since the last whole run
+#   ./run_tests.sh                             those of the spine, of each part, the docs and the benchmarks if they
+#                                              have changed since the last whole run, and some always
 #   ./run_tests.sh quick                       of these, the ones without processes: all but tests/system
 #   ./run_tests.sh all                         all; if they pass, notes in tests/record.json with what they did
 #   ./run_tests.sh [any argument of pytest]    some, in one process

@@ -7,7 +7,8 @@
 
 tests/record.json has both: the seconds, the memory and the CPU time of each test file, and a digest of the spine and of
 each unit. A unit is a part, the documents, the benchmarks or what else _OTHER_UNITS has. The tests of a unit that is
-still what the last whole run passed with are left out, but for --all.
+still what the last whole run passed with are left out, but for --all; and so are those of the spine, but for _ALWAYS.
+The digest of the spine has the versions of Python, TensorFlow and NumPy in it: with others, it has not passed yet.
 
 A process costs a second, so short files share one. It keeps the servers that its tests have started and their memory,
 so a group has an end, too; and so has the time for which the last one runs alone.
@@ -16,7 +17,9 @@ so a group has an end, too; and so has the time for which the last one runs alon
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
+import importlib.metadata
 import json
 import pathlib
 import subprocess
@@ -24,6 +27,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ps_train.runtime.installed import tensorflow_version
 from scripts.check_layout import imports_of, modules_of, parts_imported_by
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
@@ -31,6 +35,10 @@ RECORD = REPO / "tests/record.json"
 SPINE = "spine"
 _GROUP_SECS, _GROUP_MBYTES = 60.0, 1700.0
 _UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record does not have
+# The tests of the spine that run whatever has changed: those that take milliseconds each, and with real processes one
+# training by run_local.sh, the ways in which a training can be started, a killed worker and the command line.
+_ALWAYS = ("tests/unit", "tests/protocol", "tests/system/test_run_local.py", "tests/system/tasks/test_run.py",
+           "tests/system/recovery/test_worker.py", "tests/system/test_main.py")
 # Folders and files of the units that are no parts: what they are made of, and their tests.
 _OTHER_UNITS = {
     "docs": (("docs", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "mkdocs.yml"), (
@@ -63,6 +71,7 @@ class Unit(NamedTuple):
     tests: Sequence[str]
 
 
+@functools.cache  # it reads each module
 def units() -> dict[str, Unit]:
     """Returns name -> unit, the spine not among them."""
     imports = imports_of(modules_of(REPO / "ps_train"))
@@ -85,15 +94,21 @@ def digests() -> dict[str, str]:
     files = {name: {path for path in paths if _is_below(path, [*unit.sources, *unit.tests])}
              for name, unit in units().items()}
     files[SPINE] = paths.difference(*files.values())
-    return {name: _digest(files[name]) for name in sorted(files)}
+    return {name: _digest(files[name], versions() if name == SPINE else "") for name in sorted(files)}
+
+
+def versions() -> str:
+    """Returns the versions of what the spine runs on, as text."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"python {python}, tensorflow {tensorflow_version()}, numpy {importlib.metadata.version('numpy')}"
 
 
 def _is_below(path: str, places: Sequence[str]) -> bool:
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
-def _digest(paths: set[str]) -> str:
-    digest = hashlib.sha256()
+def _digest(paths: set[str], versions_of_packages: str) -> str:
+    digest = hashlib.sha256(versions_of_packages.encode())
     for path in sorted(paths):
         digest.update(f"{path}\0{hashlib.sha256((REPO / path).read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
@@ -144,10 +159,13 @@ def plan(folders: Sequence[str], *, is_whole: bool) -> list[list[str]]:
     files, changed = read_record()["files"], changed_units()
     left_out = [] if is_whole else [place for name, unit in units().items() if name not in changed
                                     for place in unit.tests]
+    is_spine_left_out = not is_whole and SPINE not in changed
+    of_units = [place for unit in units().values() for place in unit.tests]
     planned = []
     for folder in folders:
         names = [path.relative_to(REPO).as_posix() for path in sorted((REPO / folder).rglob("test_*.py"))]
-        names = [name for name in names if not _is_below(name, left_out)]
+        names = [name for name in names if not _is_below(name, left_out)
+                 and not (is_spine_left_out and not _is_below(name, [*of_units, *_ALWAYS]))]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
             planned.append(groups([name for name in names if _is_keras(name) == is_keras], files))
     longest = max(map(len, planned), default=0)

@@ -25,11 +25,36 @@ def files_of(*args, **options):
 
 
 def test_a_unit_that_is_as_the_last_whole_run_found_it_is_left_out(record):
-    """A part that has changed is tested, and so is the spine in any case."""
+    """A part that has changed is tested, and so are the quick tests of the spine in any case."""
     record(**{"parts/ssh": "another"})
     files = files_of(["tests/unit"], is_whole=False)
     of_parts = {name.split("/")[3] for name in files if name.count("/") > 3 and "/parts/" in name}
     assert of_parts == {"ssh"} and "tests/unit/test_errors.py" in files
+
+
+def test_a_spine_that_has_not_changed_has_few_tests_with_processes(record):
+    """With a change, or another TensorFlow, it has all."""
+    record()
+    folders = ["tests/unit", "tests/cluster", "tests/system"]
+    some = files_of(folders, is_whole=False)
+    assert "tests/system/recovery/test_worker.py" in some and "tests/system/test_run_local.py" in some
+    assert not [name for name in some if name.startswith("tests/cluster") or name == "tests/system/recovery/test_ps.py"]
+    record(spine="another")
+    assert {"tests/cluster/graph/test_packing.py", "tests/system/recovery/test_ps.py"} <= set(
+        files_of(folders, is_whole=False))
+
+
+def test_the_spine_has_not_passed_with_another_tensorflow(record, monkeypatch):
+    """Nor with another Python or NumPy; the digests of the units are of their files alone."""
+    record()
+    assert plan_tests.changed_units() == set()
+    monkeypatch.setattr(plan_tests, "tensorflow_version", lambda: "2.15.1")
+    assert plan_tests.changed_units() == {"spine"}
+
+
+def test_what_always_runs_is_there():
+    """A test that has moved would be left out unseen."""
+    assert all((plan_tests.REPO / place).exists() for place in plan_tests._ALWAYS)
 
 
 def test_ci_leaves_out_of_a_copy_each_part_that_has_changed(record, capsys, monkeypatch):
