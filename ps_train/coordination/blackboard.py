@@ -10,7 +10,7 @@ Tasks reach it through the TensorFlow servers that run anyway (`sessions.py`). S
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -20,6 +20,7 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import agreement, variables
 from ps_train.coordination.sessions import Connection, run_on_ps
 from ps_train.coordination.state import AdmissionView, Beat, Finished, Snapshot, State, new_claim
+from ps_train.coordination.variables import write_if
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import clock, waits
 from ps_train.runtime.waits import Timeouts
@@ -126,11 +127,11 @@ class Blackboard:
         claim = variables.read("claims")[self._worker]
         is_own = tf.equal(self._claim, variables.ANY_CLAIM) | tf.equal(claim, self._claim)
         is_free = is_own | tf.equal(claim, 0)  # ps 0 has restarted, and this process has not claimed again
-        self._report = _write_if(is_free, lambda: variables.write_element("finished", self._worker, self._value))
+        self._report = write_if(is_free, lambda: variables.write_element("finished", self._worker, self._value))
         is_returning = tf.equal(variables.read("finished")[self._worker], Finished.RETURNS)
-        self._await = _write_if(is_returning, lambda: variables.write_element("finished", self._worker, Finished.NO))
-        self._admit = _write_if(is_own, lambda: variables.write_element("admissions", self._worker, tf.identity(claim)))
-        self._withdraw = _write_if(is_own, lambda: variables.write_element("admissions", self._worker, 0))
+        self._await = write_if(is_returning, lambda: variables.write_element("finished", self._worker, Finished.NO))
+        self._admit = write_if(is_own, lambda: variables.write_element("admissions", self._worker, tf.identity(claim)))
+        self._withdraw = write_if(is_own, lambda: variables.write_element("admissions", self._worker, 0))
         self._read_admission_view = self._build_admission_view()
         self._local_steps, self._staleness = tf.placeholder(tf.int64, []), tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is accepted: a heartbeat never takes another process's number.
@@ -139,7 +140,7 @@ class Blackboard:
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
         with tf.control_dependencies([variables.write_element("claims", self._worker, self._claim)]):
             self._write_claim = self._record_heartbeat(0)
-        self._leave = _write_if(is_own, self._record_leaving)
+        self._leave = write_if(is_own, self._record_leaving)
 
     def _build_admission_view(self) -> list[Any]:
         """Reads in the order in which a chief does not write: admissions, state, prepared, fingerprint.
@@ -376,15 +377,6 @@ class Blackboard:
     def close(self) -> None:
         """Closes the session, without waiting for a lost ps or for a call that is under way."""
         self._connection.close()
-
-
-def _write_if(condition: tf.Tensor, write: Callable[[], tf.Operation]) -> tf.Tensor:
-    """Returns a condition, after what it allows has been written."""
-    def written() -> tf.Tensor:
-        with tf.control_dependencies([write()]):
-            return tf.constant(True)
-
-    return tf.cond(condition, written, lambda: tf.constant(False))
 
 
 def for_ps(target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:

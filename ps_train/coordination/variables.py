@@ -185,6 +185,11 @@ def write_in(
     """
     with tf.control_dependencies([tf.identity(value) for value in values]):
         condition = is_current(term)
+    return write_if(condition, write)
+
+
+def write_if(condition: tf.Tensor, write: Callable[[], tf.Operation | Sequence[tf.Operation]]) -> tf.Tensor:
+    """Returns a condition, bool scalar, after the operations of `write()` if it holds."""
     return tf.cond(condition, lambda: _after(write()), lambda: tf.constant(False))
 
 

@@ -24,6 +24,7 @@ from ps_train.tasks import evaluator, ps, setup, worker
 from ps_train.tasks.setup import LoadedPlugins, WorkerSettings, worker_settings
 from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
+from ps_train.training.replica_graph import build_train_graph
 
 
 def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerResult | None:
@@ -100,7 +101,7 @@ def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlug
 
 def _check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
     """Builds the graphs of training and of evaluation, and opens no socket."""
-    graph = worker.build_graph(settings, cluster, plugins, parts)
+    graph = build_train_graph(cluster, *plugins, settings.graph, parts=parts)
     task = worker.PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
     final = parts.final_evaluation(task) or worker.FinalEvaluation(task)
     if cluster.is_chief:

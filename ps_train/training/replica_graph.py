@@ -187,6 +187,8 @@ def build_train_graph(
         if settings.seed is not None:
             # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
             tf.set_random_seed(settings.seed + cluster.worker_number)
+            if cluster.is_elastic:  # all workers read the same data, but in different orders
+                dataset_params = {**dataset_params, "seed": settings.seed + cluster.worker_number}
         with _on_first_ps(cluster):
             tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")

@@ -63,11 +63,10 @@ class Change(NamedTuple):
 
 def count_training(worker: int, heartbeat_timeout_secs: float) -> tf.Tensor:
     """Returns how many workers train now, this worker included: an int64 scalar of at least 1, on ps 0."""
-    has_joined = tf.equal(board.read("joined")[worker], board.read("claims")[worker])
+    has_joined = tf.equal(board.read("joined"), board.read("claims"))
     # In its own first round a worker counts all live workers: the others may be about to begin, too. If each took
     # itself to be alone, the parameters would move by the sum of all changes.
-    counted = tf.where(has_joined, staleness.training_workers(heartbeat_timeout_secs),
-                       staleness.alive_workers(heartbeat_timeout_secs))
+    counted = staleness.alive_workers(heartbeat_timeout_secs) & (has_joined | ~has_joined[worker])
     return 1 + tf.math.count_nonzero(staleness.without_worker(worker, counted))
 
 

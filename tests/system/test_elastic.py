@@ -21,7 +21,8 @@ from ps_train.coordination import blackboard, sessions
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.plugins import contracts
-from ps_train.tasks import setup, worker
+from ps_train.tasks import setup
+from ps_train.training import replica_graph
 from tests import clusters, processes
 from tests.errors import raises
 from tests.processes import REPO
@@ -254,5 +255,6 @@ def test_each_worker_draws_all_data_in_an_order_of_its_own():
                             contracts.Dataset("arrays", input_fn, lambda params: None, {}), params)
     for index in (0, 3):
         view = Cluster("worker", index, {"ps": {0: "a:1"}, "worker": {index: "c:1"}}, is_elastic=True)
-        worker.build_graph(setup.worker_settings(Config(seed=5, num_gpus=0), view), view, loaded)
+        settings = setup.worker_settings(Config(seed=5, num_gpus=0), view)
+        replica_graph.build_train_graph(view, *loaded, settings.graph)
     assert seen == [(5, (0, 1)), (8, (0, 1))]

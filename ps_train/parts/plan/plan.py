@@ -27,9 +27,9 @@ from ps_train.graph import devices, placement, transfer
 from ps_train.launch.preparation import fallback_dataset
 from ps_train.parts import table
 from ps_train.runtime import logs
-from ps_train.tasks import setup, worker
+from ps_train.tasks import setup
 from ps_train.tasks.setup import worker_settings
-from ps_train.training.replica_graph import TrainGraph
+from ps_train.training.replica_graph import TrainGraph, build_train_graph
 
 # Not sent: they refer to something on a device, and their readers run there.
 _BOUND = (tf.resource, tf.variant)
@@ -252,8 +252,8 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
     setup.prepare_tensorflow(config.tf_log)
     ps_process_bytes = _used_bytes()  # a ps loads neither the data nor the model
     config, plugins = _with_data(config)
-    graph = worker.build_graph(
-        worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
+    graph = build_train_graph(cluster, *plugins, worker_settings(config, cluster).graph,
+                              parts=table.make_parts(config, cluster))
     per_run = config.steps_per_execution * config.communication_period
     plan = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
                      process_bytes=_used_bytes(), ps_process_bytes=ps_process_bytes)

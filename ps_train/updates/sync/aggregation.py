@@ -283,7 +283,8 @@ class SyncEngine:
     def operations(self) -> SyncOperations:
         """Returns the operations."""
         flush_op = self._begin(1)
-        live_run_op = self._then_begin_own_step(flush_op)
+        with tf.device(self._ps), tf.control_dependencies([flush_op]):
+            live_run_op = self._begin_step(self._read_step(), 0, 0)
         train_op, verdict = self._step()
         with tf.device(self._ps):
             required = tf.placeholder(tf.int64, [], "required")
@@ -387,11 +388,6 @@ class SyncEngine:
                 raised = self._global_step.assign(tf.cast(step, self._global_step.dtype.base_dtype))
             with tf.control_dependencies([raised]):
                 return self._release()
-
-    def _then_begin_own_step(self, begun: tf.Operation) -> tf.Operation:
-        """Returns the operation that begins this worker's next step after `begun`."""
-        with tf.device(self._ps), tf.control_dependencies([begun]):
-            return self._begin_step(self._read_step(), 0, 0)
 
     def _release(self) -> tf.Operation:
         with tf.device(self._ps), tf.control_dependencies([variables.clear("awaited")]):
