@@ -11,7 +11,7 @@ import contextlib
 import logging
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -24,18 +24,18 @@ from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import extensions, placement
-from ps_train.part import NO_PARTS, Parts
+from ps_train.part import Parts
 from ps_train.runtime import logs, reports, waits
 from ps_train.runtime.reports import Evaluation, Stage, evaluation_fields
-from ps_train.storage import checkpoints, folder_record
+from ps_train.storage import checkpoints, folder_record, journal
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.tasks import setup
 from ps_train.tasks.setup import LoadedPlugins, WorkerSettings
 from ps_train.training import loop as step_loop
-from ps_train.training import recovery, replica_graph
+from ps_train.training import recovery
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
-from ps_train.training.replica_graph import TrainGraph
+from ps_train.training.replica_graph import TrainGraph, build_train_graph
 from ps_train.training.reporting import End, Outcome, Report, steps_table
 
 _log = logging.getLogger(__name__)
@@ -84,9 +84,7 @@ class ConnectedWorker:
         """
         settings, cluster, graph, stop = task.settings, task.cluster, task.graph, task.stop
         self._settings, self._cluster, self.stop = settings, cluster, stop
-        self.target = target
-        self.graph = graph
-        self.schedule = settings.loop
+        self.target, self.graph, self.schedule = target, graph, settings.loop
         self.board = blackboard.for_worker(target, cluster, settings.timeouts.heartbeat_secs)
         self.progress = WorkerProgress()
         logs.find_step_with(lambda: self.progress.step)
@@ -155,17 +153,6 @@ class ConnectedWorker:
         self.board.close()
 
 
-def build_graph(
-    settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts = NO_PARTS
-) -> TrainGraph:
-    """Returns the training graph of this worker; see `replica_graph.build_train_graph`."""
-    seed = settings.graph.seed
-    if cluster.is_elastic and seed is not None:  # all workers read the same data, but in different orders
-        seeded_params = {**plugins.dataset_params, "seed": seed + cluster.worker_number}
-        plugins = plugins._replace(dataset_params=seeded_params)
-    return replica_graph.build_train_graph(cluster, *plugins, settings.graph, parts=parts)
-
-
 class WorkerResult(NamedTuple):
     """What a worker did.
 
@@ -230,6 +217,7 @@ class WorkerTask:
         self._report, self._stop, self._parts = report, stop, parts
         self._lock = FolderLock(settings.train_dir, settings.timeouts.heartbeat_secs, stop)
         self._journal = Journal(settings.train_dir if cluster.is_chief else "")
+        self._earlier_end: Mapping[str, Any] | None = None
 
     def run(self) -> WorkerResult:
         """Trains to the end and returns what this worker did.
@@ -239,19 +227,23 @@ class WorkerTask:
         """
         self._plugins.dataset.prepare(self._plugins.dataset_params)
         self._report.device(self._settings.graph.device)
-        graph = build_graph(self._settings, self._cluster, self._plugins, self._parts)
+        graph = build_train_graph(self._cluster, *self._plugins, self._settings.graph, parts=self._parts)
         with contextlib.ExitStack() as stack:
             if self._cluster.is_chief:
                 checkpoints.check_writable(self._settings.train_dir)
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
+            self._earlier_end = journal.noted_end(self._settings.train_dir)  # before a part notes another start
             task = PreparedWorker(self._settings, self._cluster, self._plugins, graph, self._journal, self._stop)
             self._parts.before_server(task)
             stack.enter_context(self._journal.noting_failure())
             final = self._parts.final_evaluation(task) or FinalEvaluation(task)
             if self._cluster.is_chief:
                 stack.enter_context(self._parts.around_evaluations(self._plugins, final.evaluator, self._stop))
-            result = self._train_and_finish(task, final)
+            try:
+                result = self._train_and_finish(task, final)
+            except ClusterLostError as error:
+                return self._result_after_end(error)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError("stopped", f"stopped at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._settings.train_dir)} it continues from there")
@@ -259,6 +251,20 @@ class WorkerTask:
                                is_data_end=result.outcome.is_data_end,
                                metrics=dict(result.evaluation.metrics) if result.evaluation else {})
         return result
+
+    def _result_after_end(self, error: ClusterLostError) -> WorkerResult:
+        """Returns the result of a worker that was started again after the end of training, and so waited in vain.
+
+        Raises:
+          ClusterLostError: `error`, if the journal has no end, or one before the step that the flags ask for.
+        """
+        end = journal.noted_end(self._settings.train_dir) or self._earlier_end
+        is_short = end and end["why"] == End.STEPS.value and end["step"] < self._settings.loop.train_steps
+        if error.code != "timed_out" or end is None or is_short:
+            raise error
+        _log.info("training in %s has ended at step %d: %s", self._settings.train_dir, end["step"], error)
+        self._journal.note(**{name: value for name, value in end.items() if name != "time"})
+        return WorkerResult(Outcome(End.ANNOUNCED, end["step"], end["step"], 0, 0.0, reason=end["why"]), None)
 
     def _prepare_as_chief(self, graph: TrainGraph) -> None:
         """Prints the model's size, and finds a checkpoint of another model, which would otherwise show only later.
@@ -304,8 +310,8 @@ class WorkerTask:
         return WorkerResult(outcome, evaluation)
 
     def _train(self, connected: ConnectedWorker) -> Outcome:
-        settings = self._settings
         def train_once(session: Any, write_summary: Any) -> Outcome:
+            self._earlier_end = None
             self._report.training()
             hooked = connected.graph.hooks.around(session)
             run_step = self._parts.around_step(hooked, connected.graph.graph, step_loop.plain_step(hooked))
@@ -316,7 +322,7 @@ class WorkerTask:
                 extensions.report_counts(session, self._cluster.task.name)
             self._report.trained()
             if self._cluster.is_chief:
-                self._report.stage(Stage(outcome.global_step, settings.loop.train_steps, reports.FINISHING))
+                self._report.stage(Stage(outcome.global_step, self._settings.loop.train_steps, reports.FINISHING))
             self._parts.ended_loop()
             return outcome
 
@@ -377,8 +383,7 @@ class WorkerTask:
         write_summaries(evaluation, settings.train_dir)
         self._journal.note("evaluation", **evaluation_fields(evaluation))
         self._report.evaluated(evaluation)
-        steps = evaluation.global_step - outcome.first_step
-        if steps:
+        if steps := evaluation.global_step - outcome.first_step:
             examples = steps * connected.graph.update.gradients_per_step * settings.loop.batch_size
             rate = examples / max(outcome.elapsed_secs, 1e-9)
             self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "

@@ -5,6 +5,7 @@ Each worker trains so many mini-batches, then waits in its input until its gate 
 
 from __future__ import annotations
 
+import json
 import re
 
 from ps_train.coordination.state import State
@@ -67,3 +68,22 @@ def test_a_worker_that_dies_after_the_last_step_keeps_nobody(train):
     training.wait_for_state(State.STOPPING)
     training.kill("worker-1")
     training.assert_ends_well(killed=["worker-1"])
+
+
+def test_a_worker_that_comes_back_to_a_training_that_has_ended_ends(train):
+    """Matrix row 51: with 0 once it has waited, the chief as well; one that is to take further steps exits with 138.
+
+    An orchestrator would otherwise start a lost worker again and again.
+    """
+    training = train(1, 2)
+    training.open_gates()
+    training.assert_ends_well()
+    noted = json.loads((training.train_dir / "journal.jsonl").read_text().splitlines()[-1])
+    patience = "--start_timeout_secs=2"
+    for index, name, steps, exit_code in ((1, "worker-again", 1, 0), (1, "worker-for-more", 10, 138),
+                                          (0, "chief-again", 1, 0)):
+        training.start("worker", index, name, [patience, f"--train_steps={steps * training.train_steps}"])
+        assert training.group.exit_code(name) == exit_code, training.group.logs()
+        assert (f"has ended at step {noted['step']}" in training.group.log(name)) == (exit_code == 0)
+    again = json.loads((training.train_dir / "journal.jsonl").read_text().splitlines()[-1])
+    assert {**again, "time": noted["time"]} == noted, "the training has the same end as before"
