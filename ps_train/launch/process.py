@@ -77,7 +77,7 @@ class ChildReports:
     def of_line(self, line: str) -> Report | None:
         """Returns the report of which a line of the log is part, or None. Call it with the lines in their order."""
         self._read()
-        message = logs.message_in(line)
+        message = message_in(line)
         for index, (expected, report) in enumerate(self._expected):
             if message == expected or message.endswith(f" {expected}"):  # after the time of day
                 for _ in range(index + 1):  # the skipped ones are not in the log: the disk was full
@@ -232,6 +232,16 @@ class Process:
     def _send(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended since the check
             os.killpg(self._popen.pid, number)
+
+
+def message_in(line: str) -> str:
+    """Returns the message of a line of JSON, or the line itself if it is none."""
+    if not logs.is_json_line(line):
+        return line
+    try:
+        return str(json.loads(line)["message"])
+    except (ValueError, KeyError, TypeError):
+        return line
 
 
 def plain_lines(line: str) -> list[str]:

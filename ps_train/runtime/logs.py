@@ -174,16 +174,6 @@ def json_line(message: str, *, level: str = "info", task: str = "", **fields: An
         "name": "ps_train", "levelname": level, "msg": message, "fields": fields}))
 
 
-def message_in(line: str) -> str:
-    """Returns the message of a line of JSON, or the line itself if it is none."""
-    if not line.startswith(_JSON_BEGINNING):
-        return line
-    try:
-        return str(json.loads(line)["message"])
-    except (ValueError, KeyError, TypeError):
-        return line
-
-
 def is_json_line(line: str) -> bool:
     """Returns whether a line of a log is one of JSON."""
     return line.startswith(_JSON_BEGINNING)

@@ -79,8 +79,7 @@ class SupervisedTraining:
         """
         self._cluster, self._graph, self._board = cluster, graph, board
         self._heartbeat, self._progress, self._settings = heartbeat, progress, settings
-        self._stop = stop
-        self._fingerprint = own_fingerprint
+        self._stop, self._fingerprint = stop, own_fingerprint
         self._has_begun = False
         self._incarnations: tuple[int, ...] | None = None  # of the ps, before the chief prepared the parameters
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
@@ -113,7 +112,7 @@ class SupervisedTraining:
           ClusterLostError: the cluster did not answer within its time-out, or was lost again and again.
           StoppedError: stopped while waiting.
         """
-        failures = 0
+        failures, first_local_steps, begin_secs = 0, self._progress.local_steps, clock.now()
         while True:
             local_steps = self._progress.local_steps
             try:
@@ -126,6 +125,10 @@ class SupervisedTraining:
                     raise
                 if self._heartbeat.last.state == State.FAILED:
                     raise ChiefFailedError from error
+                if self._heartbeat.last.state == State.DONE and not self._cluster.is_chief:  # its step waited meanwhile
+                    step = self._progress.step
+                    return Outcome(End.ANNOUNCED, step, step, self._progress.local_steps - first_local_steps,
+                                   clock.now() - begin_secs)
                 self._chief_service.check_lost(error, self._context(is_live=True))
                 # Not the global step: after a checkpoint was restored, it is lower than before the loss.
                 failures = 1 if self._progress.local_steps > local_steps else failures + 1
@@ -178,7 +181,8 @@ class SupervisedTraining:
         """Yields a session with ready parameters and input; then closes it and stops the Supervisor's threads."""
         timeout_secs = self._settings.timeouts.start_secs
         if not is_live:
-            self._note_incarnations()
+            with _losing_session():
+                self._incarnations = self._board.incarnations()
         session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
@@ -225,7 +229,8 @@ class SupervisedTraining:
         self._run(session, init.live_run if is_live else init.new_run, self._opener.term_feed())
         self._summaries.start(self._graph.graph, int(self._run(session, self._graph.steps.status)[0]))
         if not is_live:
-            self._start_run()
+            with _losing_session():
+                self._board.start_run(self._fingerprint, self._incarnations)
         # After `start_run`, because it reads which workers have finished in this run.
         self._chief_service.start(session, self._context(is_live))
         self._saving.start(session)
@@ -233,18 +238,6 @@ class SupervisedTraining:
     def _note_activity(self, text: str) -> None:
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self._board.note_activity(text)
-
-    def _note_incarnations(self) -> None:
-        try:
-            self._incarnations = self._board.incarnations()
-        except BlackboardError as error:  # a ps is lost again: start over
-            raise tf.errors.UnavailableError(None, None, str(error)) from error
-
-    def _start_run(self) -> None:
-        try:
-            self._board.start_run(self._fingerprint, self._incarnations)
-        except BlackboardError as error:  # ps 0 is lost again, and this session with it: start over
-            raise tf.errors.UnavailableError(None, None, str(error)) from error
 
     def _context(self, is_live: bool) -> ChiefContext:
         settings = self._settings
@@ -260,27 +253,35 @@ class SupervisedTraining:
           the outcome; that of the chief has the global step of the last checkpoint.
         """
         try:
-            self._announce(session, outcome)
-            self._heartbeat.beat()  # with the last count of steps, for the chief
-            if self._heartbeat.is_replaced:  # noticed by that beat: another process has the number
-                return outcome
-            self._report_finished(outcome)
-            if self._cluster.is_chief and outcome.end is End.SIGNAL:
-                # Usually all tasks are stopped together. No last step may wait for an update that never comes.
-                self._run(session, self._graph.update.release_op)
-            elif self._cluster.is_chief:
-                self._wait_for_others(session)
-                if outcome.end is End.DATA:
-                    self._close_to_others(session)
+            try:
+                self._end_with_others(session, outcome)
+            except BlackboardError:
+                if not reachability.accepts(self._board.first_ps.address):
+                    raise
+                self._end_with_others(session, outcome)  # this task's server was too busy: now by another route
         except BlackboardError as error:
             if not self._cluster.is_chief and outcome.end is not End.SIGNAL:
                 raise
             _log.warning("%s; ending without the other workers", error)
-        if not self._cluster.is_chief:
+        if self._heartbeat.is_replaced or not self._cluster.is_chief:
             return outcome
         self._chief_service.conclude(session)
         self._opener.supervisor.request_stop()
         return outcome._replace(global_step=checkpoints.step_in_name(self._saving.save_last(session)))
+
+    def _end_with_others(self, session: tf.Session, outcome: Outcome) -> None:
+        self._announce(session, outcome)
+        self._heartbeat.beat()  # with the last count of steps, for the chief
+        if self._heartbeat.is_replaced:  # noticed by that beat: another process has the number
+            return
+        self._report_finished(outcome)
+        if self._cluster.is_chief and outcome.end is End.SIGNAL:
+            # Usually all tasks are stopped together. No last step may wait for an update that never comes.
+            self._run(session, self._graph.update.release_op)
+        elif self._cluster.is_chief:
+            self._wait_for_others(session)
+            if outcome.end is End.DATA:
+                self._close_to_others(session)
 
     def _announce(self, session: tf.Session, outcome: Outcome) -> None:
         """Announces the end of training if this worker took the last step, and releases the workers that wait."""
@@ -323,6 +324,15 @@ class SupervisedTraining:
             reminder.remind()
             if self._stop.wait(_POLL_SECS):
                 return
+
+
+@contextlib.contextmanager
+def _losing_session() -> Iterator[None]:
+    """Takes an error of the blackboard for the loss of the session: a ps is lost again, so start over."""
+    try:
+        yield
+    except BlackboardError as error:
+        raise tf.errors.UnavailableError(None, None, str(error)) from error
 
 
 def unfinished_workers(cluster: Cluster, snapshot: Snapshot, is_alive_only: bool = False) -> list[str]:

@@ -99,10 +99,6 @@ _FOUND = [
         "a ps creates it once", ps.PsTask, "run", "self._answer(lambda: [self._board.create()])",
         "[self._board.create()]"), Schedule(Setting(num_ps=2), seed=209, is_fine=True, faults=(
             Fault(80, "freeze", 5, 6), Fault(174, "kill", 4, 0.2), Fault(430, "cut", 5, 6)))),
-    ("a worker comes while the chief, whose data has ended, saves for the last time", Planted(
-        "others may join", recovery.SupervisedTraining, "_close_to_others",
-        'self._board.announce_stopping("the training data has ended")', "pass"), Schedule(
-            planted.DATA_OF_CHIEF, faults=(Fault(524, "move", 2, 3),))),
     ("a chief is frozen while it restores, and replaced", _NO_TERM, Schedule(
         Setting(num_workers=1), faults=(Fault(49, "replace", 0, 12),))),
     ("the chief is killed when it has announced the end to one ps of two", Planted(
@@ -128,3 +124,31 @@ def test_what_the_explorer_has_found_is_mended(undone, schedule):
     assert explorer.run(schedule).failure == ""
     with planted.planted(undone):
         assert explorer.run(schedule).failure
+
+
+_ENDS_ALONE = Planted("a chief that gets no answer at once ends alone", recovery.SupervisedTraining, "_end",
+                      "if not reachability.accepts(self._board.first_ps.address):", "if True:")
+_BUSY_CHIEF = Schedule(planted.DATA_OF_CHIEF, faults=(Fault(380, "block", 0, 6),))
+
+
+def test_a_chief_whose_server_is_busy_when_its_data_ends_waits_for_the_others():
+    """Their steps are in the last checkpoint; without the mend it ends at the step at which its own data ended."""
+    assert max(explorer.run(_BUSY_CHIEF).training.checkpoints) == planted.DATA_OF_CHIEF.train_steps
+    with planted.planted(_ENDS_ALONE):
+        assert max(explorer.run(_BUSY_CHIEF).training.checkpoints) < planted.DATA_OF_CHIEF.train_steps
+
+
+@pytest.mark.parametrize(("undone", "schedule"), [
+    pytest.param(_ENDS_ALONE, _BUSY_CHIEF, id="the chief ends alone"),
+    pytest.param(Planted("others may join", recovery.SupervisedTraining, "_close_to_others",
+                         'self._board.announce_stopping("the training data has ended")', "pass"),
+                 Schedule(planted.DATA_OF_CHIEF, faults=(Fault(524, "move", 2, 3),)), id="it comes late"),
+])
+def test_a_worker_whose_step_waits_when_training_ends_learns_of_it(undone, schedule):
+    """By its heartbeat, when the ps have ended; without that it waits for them, and exits with 138."""
+    with planted.planted(undone):
+        assert explorer.run(schedule).failure == ""
+        with planted.planted(Planted(
+                "its heartbeat says nothing", recovery.SupervisedTraining, "run",
+                "if self._heartbeat.last.state == State.DONE and not self._cluster.is_chief:", "if False:")):
+            assert explorer.run(schedule).failure

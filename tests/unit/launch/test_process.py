@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ps_train.launch.process import ChildReports, error_of, plain_lines
+from ps_train.launch.process import ChildReports, error_of, message_in, plain_lines
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Stage
 
@@ -81,3 +81,11 @@ def test_the_error_of_a_line_of_json_is_that_of_the_lines_of_text():
     assert (type(found), str(found), found.problems) == (type(expected), str(expected), expected.problems)
     assert found.code == "user_code_failed" and "ValueError: no" in str(found)
     assert plain_lines("a line of text") == ["a line of text"]
+
+
+def test_a_message_is_found_in_its_line():
+    """A line that is no JSON of ps_train is its own message."""
+    for message in ("step 3 of 5", 'a "quoted"\none', "日本"):
+        assert message_in(logs.json_line(message, task="x")) == message
+    for line in ("step 3", '{"a": 1}', '{"time": "x'):
+        assert message_in(line) == line

@@ -75,15 +75,6 @@ def test_results_are_on_stdout(json_log, capsys):
     assert err == "" and lines_of(out)[0]["message"] == "After 5 steps" and lines_of(out)[0]["step"] == 5
 
 
-def test_a_message_is_found_in_its_line(json_log):
-    """A line that is no JSON of ps_train is its own message."""
-    json_log()
-    for message in ("step 3 of 5", 'a "quoted"\none', "日本"):
-        assert logs.message_in(logs.json_line(message, task="x")) == message
-    for line in ("step 3", '{"a": 1}', '{"time": "x'):
-        assert logs.message_in(line) == line
-
-
 def test_what_others_log_is_json(tmp_path):
     """absl, warnings, a library, an exception in a thread: each is one line."""
     code = """
