@@ -37,7 +37,7 @@ def of(text: str) -> frozenset[str]:
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For):
             strings.update(_of_loop(loop.target, loop.iter, loop, tree, definers))
-        elif isinstance(loop, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        elif isinstance(loop, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             for part in loop.generators:
                 strings.update(_of_loop(part.target, part.iter, loop, tree, definers))
     return frozenset(text.removeprefix("--") for text in strings)
