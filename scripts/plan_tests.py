@@ -35,10 +35,14 @@ RECORD = REPO / "tests/record.json"
 SPINE = "spine"
 _GROUP_SECS, _GROUP_MBYTES = 60.0, 1700.0
 _UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record does not have
-# The tests of the spine that run whatever has changed: those that take milliseconds each, and with real processes one
-# training by run_local.sh, the ways in which a training can be started, a killed worker and the command line.
+# The tests of the spine that run whatever has changed: those without clusters, and with real processes one training by
+# run_local.sh, the ways in which a training can be started, a killed worker and the command line; and what only some
+# machines can run.
 _ALWAYS = ("tests/unit", "tests/protocol", "tests/system/test_run_local.py", "tests/system/tasks/test_run.py",
-           "tests/system/recovery/test_worker.py", "tests/system/test_main.py")
+           "tests/system/recovery/test_worker.py", "tests/system/test_main.py", "tests/system/test_gpu.py")
+# Those that also check files of units: the documents, the flags, names and models of parts.
+_OF_UNITS = ("tests/system/test_docs.py", "tests/system/test_installed.py", "tests/cluster/test_tensorflow_names.py",
+             "tests/cluster/graph/test_optimizers.py")
 # Folders and files of the units that are no parts: what they are made of, and their tests.
 _OTHER_UNITS = {
     "docs": (("docs", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "mkdocs.yml"), (
@@ -160,12 +164,12 @@ def plan(folders: Sequence[str], *, is_whole: bool) -> list[list[str]]:
     left_out = [] if is_whole else [place for name, unit in units().items() if name not in changed
                                     for place in unit.tests]
     is_spine_left_out = not is_whole and SPINE not in changed
-    of_units = [place for unit in units().values() for place in unit.tests]
+    kept = [*_ALWAYS, *(_OF_UNITS if changed else ()), *(place for unit in units().values() for place in unit.tests)]
     planned = []
     for folder in folders:
         names = [path.relative_to(REPO).as_posix() for path in sorted((REPO / folder).rglob("test_*.py"))]
         names = [name for name in names if not _is_below(name, left_out)
-                 and not (is_spine_left_out and not _is_below(name, [*of_units, *_ALWAYS]))]
+                 and not (is_spine_left_out and not _is_below(name, kept))]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
             planned.append(groups([name for name in names if _is_keras(name) == is_keras], files))
     longest = max(map(len, planned), default=0)

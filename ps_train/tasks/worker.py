@@ -233,7 +233,7 @@ class WorkerTask:
                 checkpoints.check_writable(self._settings.train_dir)
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
-            self._earlier_end = journal.noted_end(self._settings.train_dir)  # before a part notes another start
+                self._earlier_end = journal.noted_end(self._settings.train_dir)  # before a part notes another start
             task = PreparedWorker(self._settings, self._cluster, self._plugins, graph, self._journal, self._stop)
             self._parts.before_server(task)
             stack.enter_context(self._journal.noting_failure())
@@ -248,7 +248,7 @@ class WorkerTask:
                 raise StoppedError("stopped", f"stopped at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._settings.train_dir)} it continues from there")
             self._journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
-                               is_data_end=result.outcome.is_data_end,
+                               is_data_end=result.outcome.is_data_end, ps=[task.address for task in self._cluster.ps],
                                metrics=dict(result.evaluation.metrics) if result.evaluation else {})
         return result
 
@@ -256,13 +256,15 @@ class WorkerTask:
         """Returns the result of a worker that was started again after the end of training, and so waited in vain.
 
         Raises:
-          ClusterLostError: `error`, if the journal has no end, or one before the step that the flags ask for.
+          ClusterLostError: `error`, if the journal and the checkpoints are not those of this training at its last step.
         """
         end = journal.noted_end(self._settings.train_dir) or self._earlier_end
-        is_short = end and end["why"] == End.STEPS.value and end["step"] < self._settings.loop.train_steps
-        if error.code != "timed_out" or end is None or is_short:
+        path = checkpoints.newest_sound(self._settings.train_dir)
+        is_whole = end and path and end.get("ps") == [task.address for task in self._cluster.ps] and (
+            self._settings.loop.train_steps <= end["step"] <= checkpoints.step_in_name(path))
+        if error.code != "timed_out" or not is_whole:
             raise error
-        _log.info("training in %s has ended at step %d: %s", self._settings.train_dir, end["step"], error)
+        _log.warning("training in %s has ended at step %d: %s", self._settings.train_dir, end["step"], error)
         self._journal.note(**{name: value for name, value in end.items() if name != "time"})
         return WorkerResult(Outcome(End.ANNOUNCED, end["step"], end["step"], 0, 0.0, reason=end["why"]), None)
 
@@ -273,7 +275,7 @@ class WorkerTask:
           ConfigError: the checkpoint in the folder has another model, dataset or parameters.
           UserCodeError: the checkpoint does not fit the variables.
         """
-        settings = self._settings
+        settings, num_ps = self._settings, len(self._cluster.ps)
         path = checkpoints.newest_sound(settings.train_dir)
         record = folder_record.make_record(*self._plugins)
         if path is not None:
@@ -281,14 +283,12 @@ class WorkerTask:
         graph.check_origin(path)
         folder_record.write_record(settings.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
-        _log.info(placement.model_summary(graph.savers.variables, len(self._cluster.ps)))
-        for line in placement.variable_table(graph.savers.variables) if settings.logs_placement else ():
-            _log.info(line)
+        table = placement.variable_table(graph.savers.variables) if settings.logs_placement else []
+        for line in [placement.model_summary(graph.savers.variables, num_ps), *table, *graph.update.notes]:
+            _log.info("%s", line)
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        for line in graph.update.notes:
-            _log.info("%s", line)
 
     def _train_and_finish(self, task: PreparedWorker, final: FinalEvaluation) -> WorkerResult:
         settings, cluster = self._settings, self._cluster

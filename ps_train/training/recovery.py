@@ -256,9 +256,9 @@ class SupervisedTraining:
             try:
                 self._end_with_others(session, outcome)
             except BlackboardError:
-                if not reachability.accepts(self._board.first_ps.address):
+                if outcome.end is End.SIGNAL or not reachability.accepts(self._board.first_ps.address):
                     raise
-                self._end_with_others(session, outcome)  # this task's server was too busy: now by another route
+                self._end_with_others(session, outcome)  # this task's server may be too busy: now by another route
         except BlackboardError as error:
             if not self._cluster.is_chief and outcome.end is not End.SIGNAL:
                 raise

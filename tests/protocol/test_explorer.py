@@ -127,7 +127,7 @@ def test_what_the_explorer_has_found_is_mended(undone, schedule):
 
 
 _ENDS_ALONE = Planted("a chief that gets no answer at once ends alone", recovery.SupervisedTraining, "_end",
-                      "if not reachability.accepts(self._board.first_ps.address):", "if True:")
+                      "if outcome.end is End.SIGNAL or not", "if True or not")
 _BUSY_CHIEF = Schedule(planted.DATA_OF_CHIEF, faults=(Fault(380, "block", 0, 6),))
 
 

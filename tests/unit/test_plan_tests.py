@@ -54,7 +54,16 @@ def test_the_spine_has_not_passed_with_another_tensorflow(record, monkeypatch):
 
 def test_what_always_runs_is_there():
     """A test that has moved would be left out unseen."""
-    assert all((plan_tests.REPO / place).exists() for place in plan_tests._ALWAYS)
+    assert all((plan_tests.REPO / place).exists() for place in (*plan_tests._ALWAYS, *plan_tests._OF_UNITS))
+
+
+def test_a_changed_unit_runs_what_checks_the_files_of_all_units(record):
+    """Such as the flags in the documents; without a change they are left out with the spine."""
+    record(docs="another")
+    checks = {"tests/system/test_docs.py", "tests/cluster/test_tensorflow_names.py"}
+    assert checks <= set(files_of(["tests/cluster", "tests/system"], is_whole=False))
+    record()
+    assert not checks & set(files_of(["tests/cluster", "tests/system"], is_whole=False))
 
 
 def test_ci_leaves_out_of_a_copy_each_part_that_has_changed(record, capsys, monkeypatch):

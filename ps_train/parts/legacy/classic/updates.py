@@ -154,6 +154,11 @@ class StandaloneEngine(SyncEngine):
         with tf.control_dependencies([self._then_begin_own_step(begun)]):
             return tf.constant(True)
 
+    def _then_begin_own_step(self, begun: tf.Operation) -> tf.Operation:
+        """Returns the operation that begins this worker's next step after `begun`."""
+        with tf.device(self._ps), tf.control_dependencies([begun]):
+            return self._begin_step(self._read_step(), 0, 0)
+
     def _is_begun(self) -> tf.Tensor:
         """Returns whether a chief has prepared the updates on this ps, bool scalar."""
         with tf.device(self._ps):
