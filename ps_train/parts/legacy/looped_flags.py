@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -29,7 +30,9 @@ _Definers = Mapping[str, _Parameter]  # the script's own functions and aliases -
 def of(text: str) -> frozenset[str]:
     """Returns the strings among which the names of such flags are; none if the text is not Python 3."""
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # about the script's strings, from Python 3.12 on
+            tree = ast.parse(text)
     except (SyntaxError, ValueError):  # Python 2; ValueError: a null byte
         return frozenset()
     definers = _definers(tree)

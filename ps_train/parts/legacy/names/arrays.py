@@ -41,7 +41,7 @@ def ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> n
 
 
 def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-    """`np.reshape`, whose argument `shape` was called `newshape` until numpy 2.3."""
+    """`np.reshape`, whose argument `shape` was called `newshape`; numpy 2.4 refuses that."""
     return original(a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
 
 

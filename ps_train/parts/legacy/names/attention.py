@@ -151,6 +151,7 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
                  initial_cell_state: Any = None, name: str | None = None, attention_layer: Any = None) -> None:
         super().__init__(name=name)
         self._cell, self._scope_name = cell, name or "attention_wrapper"
+        self._scope: tf.VariableScope | None = None  # of its variables, once it was called
         self._is_multi = isinstance(attention_mechanism, Sequence)
         self._mechanisms = list(attention_mechanism) if self._is_multi else [attention_mechanism]
         self._attention_layers = self._make_layers(attention_layer_size, attention_layer)
@@ -207,8 +208,11 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
                 self._one(alignments), self._one(history), self._one(states))
 
     def __call__(self, inputs: Any, state: AttentionWrapperState, scope: Any = None) -> tuple[Any, Any]:
-        # Not by way of Keras: the variables are those of the scope around, as TensorFlow 1 had them.
-        with tf.variable_scope(scope or self._scope_name):
+        # Not by way of Keras: the variables are those of the scope around its first call, as TensorFlow 1 had them.
+        if self._scope is None:
+            with tf.variable_scope(scope, self._scope_name) as self._scope:
+                return self.call(inputs, state)
+        with tf.variable_scope(self._scope, reuse=True, auxiliary_name_scope=False):
             return self.call(inputs, state)
 
     def call(self, inputs: Any, state: AttentionWrapperState) -> tuple[Any, AttentionWrapperState]:

@@ -18,7 +18,7 @@ def read_keyed_batch_examples(
     queue_capacity: int = 10000, num_threads: int = 1, read_batch_size: int = 1, parse_fn: Callable | None = None,
     name: str | None = None, seed: int | None = None,
 ) -> tuple[tf.Tensor, Any]:
-    """Returns keys and records, string [batch]; what `parse_fn` makes of each record if there is one.
+    """Returns keys and records, string [batch]; or a batch of what `parse_fn` makes of the records.
 
     Args:
       file_pattern: a path with wildcards, or a list of them.
@@ -29,40 +29,45 @@ def read_keyed_batch_examples(
       queue_capacity: records that wait for being taken.
       num_threads: that read.
       read_batch_size: records that a thread reads at once.
-      parse_fn: record -> tensors.
+      parse_fn: a record, or string [read_batch_size] if that is above 1 -> a tensor, or a dict of them.
       name: of the operations.
       seed: of what is drawn.
 
     Raises:
-      ValueError: no file has such a name.
+      ValueError: no file has such a name, or the queue cannot hold more than a batch.
     """
-    patterns = [file_pattern] if isinstance(file_pattern, str) else list(file_pattern)
-    files = sorted(path for pattern in patterns for path in tf.gfile.Glob(pattern))
-    if not files:
-        raise ValueError(f"no file matches {', '.join(patterns)}")
+    files = _files(file_pattern)
+    if not isinstance(batch_size, tf.Tensor) and not 0 < batch_size < queue_capacity:
+        raise ValueError(f"batch_size must be at least 1 and below queue_capacity, {queue_capacity}; got {batch_size}")
     with tf.name_scope(name, "read_batch_examples"):
         names = tf.train.string_input_producer(files, num_epochs, shuffle=randomize_input, seed=seed)
-        records = [_read(reader(), names, read_batch_size, parse_fn) for _ in range(num_threads)]
+        read = [_read(reader(), names, read_batch_size, parse_fn) for _ in range(num_threads)]
+        # With an end, the last batch may be smaller; without one, the size of a batch is in its shape.
+        options = {"enqueue_many": read_batch_size > 1, "allow_smaller_final_batch": num_epochs is not None}
+        tensors = [tf.nest.flatten(one) for one in read]
         if not randomize_input:
-            batch = tf.train.batch_join(records, batch_size, queue_capacity, enqueue_many=True,
-                                        allow_smaller_final_batch=True)
+            batch = tf.train.batch_join(tensors, batch_size, queue_capacity, **options)
         else:
             at_least = int(queue_capacity * 0.4) if isinstance(batch_size, tf.Tensor) else \
                 max(queue_capacity - 3 * batch_size, batch_size)
-            batch = tf.train.shuffle_batch_join(records, batch_size, max(queue_capacity, at_least + 1), at_least, seed,
-                                                enqueue_many=True, allow_smaller_final_batch=True)
-        return batch["key"], batch["record"] if parse_fn is None else {
-            name: value for name, value in batch.items() if name != "key"}
+            batch = tf.train.shuffle_batch_join(tensors, batch_size, queue_capacity, at_least, seed, **options)
+        return tf.nest.pack_sequence_as(read[0], batch)
 
 
-def _read(reader: Any, names: Any, count: int, parse_fn: Callable | None) -> dict[str, tf.Tensor]:
-    """Returns the next records of a reader: name -> tensor [count, ...]."""
-    keys, records = reader.read_up_to(names, count) if count > 1 else (
-        tf.expand_dims(part, 0) for part in reader.read(names))
-    if parse_fn is None:
-        return {"key": keys, "record": records}
-    parsed = parse_fn(tf.reshape(records, [])) if count == 1 else tf.map_fn(parse_fn, records)
-    return {"key": keys, **{name: tf.expand_dims(value, 0) if count == 1 else value for name, value in parsed.items()}}
+def _files(file_pattern: Any) -> list[str]:
+    """Returns the files of a path with wildcards, or of a list; a name in it that is a file's is not a pattern."""
+    patterns = [file_pattern] if isinstance(file_pattern, str) else list(file_pattern)
+    files = [path for pattern in patterns for path in (
+        [pattern] if tf.gfile.Exists(pattern) else tf.gfile.Glob(pattern))]
+    if not files:
+        raise ValueError(f"no file matches {', '.join(patterns)}")
+    return sorted(files)
+
+
+def _read(reader: Any, names: Any, count: int, parse_fn: Callable | None) -> tuple[tf.Tensor, Any]:
+    """Returns the next keys and records of a reader, string [count], or scalars if the count is 1, parsed."""
+    keys, records = reader.read_up_to(names, count) if count > 1 else reader.read(names)
+    return keys, records if parse_fn is None else parse_fn(records)
 
 
 def read_batch_examples(*args: Any, **kwargs: Any) -> Any:

@@ -2,7 +2,8 @@
 
     base/00000123/    version 123, as the Exporter named it: what tf.saved_model.load and TensorFlow Serving read
 
-Nothing reads the format of 2016 any more. The signatures "inputs" and "outputs" become `serving_default`.
+Nothing reads the format of 2016 any more. The signatures "inputs" and "outputs" become `serving_default`, or `predict`
+where there is a default signature.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Exporter:
         named = dict(named_graph_signatures or {})
         if "inputs" in named and "outputs" in named:
             inputs, outputs = named.pop("inputs").tensors, named.pop("outputs").tensors
-            named[_DEFAULT] = Signature(_SIGNATURES.PREDICT_METHOD_NAME, inputs, outputs, {})
+            name = _DEFAULT if default_graph_signature is None else "predict"
+            named[name] = Signature(_SIGNATURES.PREDICT_METHOD_NAME, inputs, outputs, {})
         if default_graph_signature is not None:
             named[_DEFAULT] = default_graph_signature
         self._signatures = {name: _definition(signature) for name, signature in named.items()}
@@ -99,7 +101,11 @@ class Exporter:
         folder = os.path.join(base, f"{tf.train.global_step(session, global_step_tensor):08d}")
         if tf.gfile.Exists(folder):
             raise RuntimeError(f"the export {folder} exists already")
+        if tf.gfile.Exists(f"{folder}-tmp"):  # of a process that was killed
+            tf.gfile.DeleteRecursively(f"{folder}-tmp")
         with session.graph.as_default():
+            if self._init_op is not None:  # the builder adds it to a collection, and refuses a second one
+                session.graph.clear_collection(tf.saved_model.constants.MAIN_OP_KEY)
             builder = tf.saved_model.builder.SavedModelBuilder(f"{folder}-tmp")
             builder.add_meta_graph_and_variables(
                 session, [tf.saved_model.tag_constants.SERVING], self._signatures, self._assets,

@@ -87,7 +87,11 @@ def place_on_parameter_servers(config: tf.estimator.RunConfig, tf_config: dict) 
     if not all(type(strategy).__name__.startswith("ParameterServerStrategy") for strategy in filter(None, strategies)):
         return False
     vars(config).update(_train_distribute=None, _eval_distribute=None, _experimental_distribute=None)
-    if _has_chief(tf_config) or tf_config.get("task", {}).get("type") == "evaluator":
+    if tf_config.get("task", {}).get("type") == "evaluator" and not _has_chief(tf_config):
+        cluster = tf_config["cluster"]  # which the Estimator refuses without a chief, even for an evaluator
+        tf_config = {**tf_config, "cluster": {
+            **cluster, "chief": list(cluster["worker"])[:1], "worker": list(cluster["worker"])[1:]}}
+    if _has_chief(tf_config):
         config._init_distributed_setting_from_environment_var(tf_config)  # noqa: SLF001
         config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001
     else:

@@ -81,13 +81,21 @@ def both(train, evaluate):
     (("ps", "worker"), "ps", 0, ("ps", 0, False, 2)), (("ps", "chief"), "chief", 0, ("chief", 0, True, 0)),
     (("ps", "master", "worker"), "master", 0, ("master", 0, True, 0))])
 def test_parameter_server_strategy_is_how_an_estimator_trains_anyway(api, monkeypatch, given, jobs, job, index, task):
-    """Issue: it was refused as every tf.distribute strategy is; without a chief, worker 0 is it."""
+    """As without a strategy; without a chief, worker 0 is it."""
     cluster = {name: [f"{name}:{number}" for number in range(2 if name == "worker" else 1)] for name in jobs}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
     config = api.RunConfig(**given)
     assert (config.task_type, config.task_id, config.is_chief, config.global_id_in_cluster) == task
     assert config.train_distribute is None and config.eval_distribute is None and config.num_ps_replicas == 1
     assert config.master == f"grpc://{job}:{index}" and config.session_config.device_filters[0] == "/job:ps"
+
+
+def test_an_evaluator_of_parameter_server_strategy_needs_no_chief(api, monkeypatch):
+    """Worker 0 is it, as for the workers."""
+    cluster = {"ps": ["p:1"], "worker": ["w:0", "w:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
+    config = api.RunConfig(train_distribute=strategy())
+    assert (config.task_type, config.is_chief, config.num_worker_replicas, config.master) == ("evaluator", False, 0, "")
 
 
 @pytest.mark.parametrize("given", [

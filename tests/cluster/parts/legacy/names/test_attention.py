@@ -66,8 +66,7 @@ def test_a_wrapped_cell_has_the_attention_as_its_output_and_next_input():
     with tf.Graph().as_default():
         cell, state = wrapped(attention_layer_size=7, alignment_history=True)
         first, state = cell(tf.ones([BATCH, 2]), state)
-        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-            second, state = cell(tf.ones([BATCH, 2]), state)
+        second, state = cell(tf.ones([BATCH, 2]), state)
         (outputs, history, time), variables = run([[first, second], state.alignment_history.stack(), state.time])
         assert cell.output_size == 7 and np.shape(outputs) == (2, BATCH, 7) and time == 2
         np.testing.assert_allclose(history.sum(2), 1.0, rtol=1e-5)
@@ -76,6 +75,22 @@ def test_a_wrapped_cell_has_the_attention_as_its_output_and_next_input():
         np.testing.assert_array_equal(state.clone(time=3).time, 3)
         with pytest.raises(TypeError, match=r"zero_state\(batch_size, dtype\).clone"):
             cell(tf.ones([BATCH, 2]), tf.ones([BATCH, UNITS]))
+
+
+def test_a_wrapped_cell_that_is_called_again_has_the_same_variables():
+    """In another scope, too, as when one decoder trains and another one infers; a second cell has its own."""
+    with tf.Graph().as_default():
+        mechanism = attention.BahdanauAttention(UNITS, tf.constant(MEMORY), LENGTHS, normalize=True)
+        for number in range(2):
+            cell = attention.AttentionWrapper(tf.nn.rnn_cell.GRUCell(UNITS), mechanism)
+            for scope in ("training", "inference"):
+                with tf.variable_scope(scope):
+                    cell(tf.ones([BATCH, 2]), cell.zero_state(BATCH, tf.float32))
+            wrapper = "training/attention_wrapper" + "_1" * number
+            own = {variable.op.name for variable in tf.global_variables()} - {
+                f"{wrapper}/{name}" for name in ("gru_cell/gates/kernel", "gru_cell/gates/bias")}
+            assert f"{wrapper}/bahdanau_attention/attention_v" in own
+            assert not [name for name in own if "inference" in name]
 
 
 def test_several_mechanisms_have_their_attentions_side_by_side():

@@ -51,14 +51,18 @@ def test_each_example_is_read_once_an_epoch(files, others):
 
 
 def test_records_as_they_are_and_with_their_keys(files):
-    """`parse_fn` makes tensors of each record."""
+    """`parse_fn` makes tensors of each record; without an end, a batch has its size in its shape."""
     with tf.Graph().as_default():
         keys, parsed = batch_reading.read_keyed_batch_examples(
             [files], 5, tf.TFRecordReader, num_epochs=1,
             parse_fn=lambda record: tf.parse_single_example(record, {"x": tf.FixedLenFeature([1], tf.int64)}))
         batches = taken([keys, parsed["x"]])
         records = batch_reading.read_batch_examples(files, 5, tf.TFRecordReader, num_epochs=1)
-        assert records.dtype == tf.string
+        assert records.dtype == tf.string and records.shape.as_list() == [None]
+        endless = batch_reading.read_batch_examples(files, 5, tf.TFRecordReader, parse_fn=tf.strings.length)
+        assert endless.dtype == tf.int32 and endless.shape.as_list() == [5]
+        with pytest.raises(ValueError, match="below queue_capacity, 5; got 5"):
+            batch_reading.read_batch_examples(files, 5, tf.TFRecordReader, queue_capacity=5)
         with pytest.raises(ValueError, match="no file matches nowhere"):
             batch_reading.read_batch_record_features("nowhere", 5, {})
     assert sorted(np.concatenate([batch[1] for batch in batches])[:, 0]) == [*range(EXAMPLES)]
@@ -78,10 +82,10 @@ def export(folder, number, **signatures):
             return model.export(str(folder), tf.constant(number), session)
 
 
-def loaded(folder):
+def loaded(folder, name="serving_default"):
     """Returns the signature of what is served, and y of x = 2."""
     with tf.Graph().as_default(), tf.Session() as session:
-        served = tf.saved_model.loader.load(session, ["serve"], folder).signature_def["serving_default"]
+        served = tf.saved_model.loader.load(session, ["serve"], folder).signature_def[name]
         return served, session.run("y:0", {"x:0": [2.0]}).tolist()
 
 
@@ -96,6 +100,23 @@ def test_an_export_is_a_saved_model_of_a_version(tmp_path):
     assert served.method_name == "tensorflow/serving/predict"
     with pytest.raises(RuntimeError, match="exists already"):
         export(tmp_path, 7, **generic)
+    (tmp_path / "00000008-tmp").mkdir()  # of an export that was killed
+    both = export(tmp_path, 8, default_graph_signature=exporter.regression_signature, **generic)
+    assert loaded(both)[0].method_name == "tensorflow/serving/regress"
+    assert loaded(both, "predict")[0].outputs["b"].name == "y:0"
+
+
+def test_one_exporter_writes_version_after_version(tmp_path):
+    """With the operation that a server runs when it loads the model."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [None], name="x")
+        y = tf.multiply(x, tf.Variable(3.0), name="y")
+        session.run(tf.global_variables_initializer())
+        model = exporter.Exporter(tf.train.Saver())
+        signature = exporter.regression_signature(x, y)
+        model.init(init_op=tf.group(tf.tables_initializer()), default_graph_signature=signature)
+        folders = [model.export(tmp_path, tf.constant(number), session) for number in (1, 2)]
+    assert [loaded(folder)[1] for folder in folders] == [[6.0], [6.0]]
 
 
 @pytest.mark.parametrize(("make", "method", "outputs"), [
