@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ps_train.errors import PsTrainError, StoppedError
+from ps_train.errors import ClusterLostError, PsTrainError, StoppedError
 from ps_train.part import Part, Parts
 from ps_train.parts.control import asking, looking, requests
 from ps_train.parts.selection.part import SelectionPart
 from ps_train.parts.sharding.part import ShardingPart
 from ps_train.runtime import clock
-from ps_train.storage.journal import Journal
+from ps_train.storage.journal import Journal, noted_end
 from ps_train.tasks import run as task_runner
 from ps_train.tasks import worker
 from ps_train.training.reporting import End
@@ -162,12 +162,21 @@ class Training:
         graph = build_graph(self.setting, index)
         parts = Parts([*self._range_part(graph.graph, view), _Control(self, view), Pace(self, index)])
         task = worker.WorkerTask(settings, view, PLUGINS, Silent(), process.stop, parts)
+        if view.is_chief:
+            task._earlier_end = noted_end(settings.train_dir)
         with self._noting(index) as journal:
-            result = task._train_and_finish(worker.PreparedWorker(
-                settings, view, PLUGINS, graph._replace(parts=parts), journal, process.stop), FinalEvaluation())
-            if result.outcome.end is End.SIGNAL:  # as `WorkerTask.run`
+            task._journal = journal
+            prepared = worker.PreparedWorker(
+                settings, view, PLUGINS, graph._replace(parts=parts), journal, process.stop)
+            try:  # as `WorkerTask.run`
+                result = task._train_and_finish(prepared, FinalEvaluation())
+            except ClusterLostError as error:
+                task._result_after_end(error)
+                return
+            if result.outcome.end is End.SIGNAL:
                 raise StoppedError("stopped", "stopped")
-            journal.note("end", why=result.outcome.why, step=result.outcome.global_step)
+            journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
+                         ps=[ps.address for ps in view.ps])
 
     def _range_part(self, graph: tf.Graph, view: Any) -> Iterator[Part]:
         """Yields the part of ranges, on what it has added to the graph that all runs share."""

@@ -7,7 +7,7 @@ import pytest
 from ps_train.coordination import heartbeat
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.storage import journal
-from ps_train.tasks import ps
+from ps_train.tasks import ps, worker
 from ps_train.training import opening, recovery
 from tests.protocol import explorer, planted, waiting
 from tests.protocol.explorer import Fault, Schedule, Setting
@@ -115,6 +115,10 @@ _FOUND = [
     ("a ps is killed before it has ended, and comes back when all others have", Planted(
         "it reads no journal", journal, "noted_end", "return events[-1]", "return None"), Schedule(
             Setting(num_ps=2), faults=(Fault(612, "kill", 1, 3),))),
+    ("a worker that has reported its end is lost before it exits, and comes back on another machine", Planted(
+        "it waits for the ps, and asks to be started again", worker.WorkerTask, "_result_after_end",
+        'if error.code != "timed_out" or not is_whole:', "if True:"), Schedule(
+            planted.DATA_OF_CHIEF, faults=(Fault(687, "move", 2, 0.5),))),
 ]
 
 
