@@ -128,12 +128,14 @@ class Runner:
                 yield training
 
     def _sample_after(self, training: ParsedTraining, since: _Sample, *, secs: float) -> _Sample:
-        """Returns the chief's next report that comes so long after that of `since`."""
-        end_secs = time.monotonic() + _STEP_SECS + secs
+        """Returns the chief's first report that comes so long after that of `since`, with the time when it came."""
+        end_secs, latest_step = time.monotonic() + _STEP_SECS + secs, since.step
         while True:
             progress, now_secs = training.progress, time.monotonic()
-            if isinstance(progress, Progress) and progress.step > since.step and now_secs >= since.secs + secs:
-                return _Sample(now_secs, progress.step)
+            if isinstance(progress, Progress) and progress.step > latest_step:
+                if now_secs >= since.secs + secs:
+                    return _Sample(now_secs, progress.step)
+                latest_step = progress.step  # an older report would count steps of less time than `secs`
             if not training.is_running:
                 assert training.result is not None
                 raise training.result.error or ClusterLostError("training_ended_early", "the trial ended at step "
