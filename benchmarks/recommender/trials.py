@@ -16,8 +16,11 @@ CLASSIC_26, CLASSIC_1 = "classic loop, 26 tables", "classic loop, 1 table"
 _STRATEGY, _PYTORCH = "ParameterServerStrategy, 25 a closure", "PyTorch, one process, 1 thread"
 _SINGLE, _AT_ONCE, _K8 = "ps_train", "ps_train 8 at once", "ps_train K=8"
 _MODES = {_SINGLE: (), _AT_ONCE: ("--steps_per_execution=8",), _K8: ("--communication_period=8",)}
+_BFLOAT16 = ("--wire_dtype=bfloat16", "--embedding_wire_dtype=bfloat16")
 _OTHER_MODES = {"ps_train K=32": ("--communication_period=32",), "ps_train sync": ("--sync_replicas",),
-                "ps_train sync, async rows": ("--sync_replicas", "--async_embeddings")}
+                "ps_train sync, async rows": ("--sync_replicas", "--async_embeddings"),
+                "ps_train, bfloat16": _BFLOAT16, "ps_train K=8, bfloat16": ("--communication_period=8", *_BFLOAT16),
+                "ps_train K=32, bfloat16": ("--communication_period=32", *_BFLOAT16)}
 _PEERS: dict[str, tuple[Peer, bool]] = {  # name -> peer, whether its table is dynamic
     CLASSIC_26: (peers.classic(26), False),
     CLASSIC_1: (peers.classic(1), False),

@@ -6,6 +6,8 @@
                                                     |
     worker   gradients by id -----------------------|--> update
 
+With --embedding_wire_dtype, values travel as the nearest bfloat16, and so do gradients and the changes of local steps.
+
 A step is stopped before it sends an id that its table cannot have, or uses weights that do not match their ids. While
 the graph is built, ids are refused that a model draws at random where it is built twice: for its lookups, and for its
 step.
@@ -13,6 +15,7 @@ step.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +27,7 @@ from ps_train.parts.tables.hashing import owner_of
 from ps_train.parts.tables.registry import Lookup, Registry, current_registry
 from ps_train.parts.tables.rules import DELETED_KEY, EMPTY_KEY, TableSpec
 
+_HERE = contextlib.nullcontext()
 _BAD_ID, _BAD_WEIGHTS = "ps_train bad id", "ps_train bad weights"
 _ID_MESSAGE = re.compile(rf"\[{_BAD_ID}\] \[(.*?)\] \[(.*?)\] \[(-?\d+)\] \[(.*?)\]", re.DOTALL)
 _WEIGHTS_MESSAGE = re.compile(rf"\[{_BAD_WEIGHTS}\] \[(.*?)\] \[(.*?)\] \[(\d+)\] \[(\d+)\]", re.DOTALL)
@@ -59,7 +63,7 @@ class RowExchange:
           ids: name of a table -> ids int64 [n], which may repeat.
           sorts_ids: whether to send each table's ids in ascending order, as TensorFlow's accumulators need them.
         """
-        self.names = list(ids)
+        self.names, self._wire_dtype = list(ids), registry.wire_dtype
         self._stores = [registry.stores(name) for name in self.names]
         num_ps = len(registry.devices)
         with tf.name_scope("embeddings"):
@@ -86,14 +90,11 @@ class RowExchange:
 
     def pull(self, *, with_slots: bool = False) -> dict[str, tf.Tensor]:
         """Returns name of a table -> the values of `ids`, float32 [n, dim]; with their slots, [n, width]."""
-        widths = [stores[0].width if with_slots else stores[0].spec.dim for stores in self._stores]
         by_ps = []
         with tf.name_scope("embeddings"):
             for ps, sent in enumerate(self._sent):
                 rows = [stores[ps].read(ids, with_slots=with_slots) for stores, ids in zip(self._stores, sent.ids)]
-                with self._on_ps(ps):
-                    message = _flat(rows)
-                by_ps.append(_cut(tf.identity(message), sent.worker_sizes, widths))
+                by_ps.append(self._send_rows(rows, sent.worker_sizes, sender=self._on_ps(ps)))
         return {name: _concat(parts) for name, parts in zip(self.names, zip(*by_ps))}
 
     def push(self, rows: Mapping[str, tf.Tensor]) -> list[tuple[tf.IndexedSlices, tf.Variable]]:
@@ -102,19 +103,47 @@ class RowExchange:
         Args:
           rows: name of a table -> float32 [n, ...], in the order of `ids`; every table.
         """
-        widths = [int(rows[name].shape[1]) for name in self.names]
         pairs = []
         with tf.name_scope("embeddings"):
             counts = tf.stack([sent.worker_sizes for sent in self._sent], 1)
             by_table = [tf.split(rows[name], counts[number], num=len(self._sent)) if len(self._sent) > 1
                         else [rows[name]] for number, name in enumerate(self.names)]
             for ps, sent in enumerate(self._sent):
-                message = _flat([parts[ps] for parts in by_table])
-                with self._on_ps(ps):
-                    received = _cut(tf.identity(message), sent.sizes, widths)
-                    pairs += [(tf.IndexedSlices(part, ids), stores[ps].rows)
-                              for part, ids, stores in zip(received, sent.ids, self._stores)]
+                received = self._send_rows([parts[ps] for parts in by_table], sent.sizes, receiver=self._on_ps(ps))
+                pairs += [(tf.IndexedSlices(part, ids), stores[ps].rows)
+                          for part, ids, stores in zip(received, sent.ids, self._stores)]
         return pairs
+
+    def _send_rows(
+        self, rows: Sequence[tf.Tensor], sizes: tf.Tensor, *, sender: Any = _HERE, receiver: Any = _HERE
+    ) -> list[tf.Tensor]:
+        """Sends the rows of each table, float32 [n, width], in one message; in two if only a part of them is rounded.
+
+        Args:
+          sizes: how many rows of each table there are, int64 [tables], where they arrive.
+          sender, receiver: the devices, as contexts.
+        """
+        widths = [int(part.shape[1]) for part in rows]
+        if self._wire_dtype is None:
+            with sender:
+                message = _flat(rows)
+            with receiver:
+                return _cut(tf.identity(message), sizes, widths)
+        rounded = [width if stores[0].spec.rule.rounds_slots else stores[0].spec.dim
+                   for width, stores in zip(widths, self._stores)]
+        exact = {number: width - rounded[number] for number, width in enumerate(widths) if width > rounded[number]}
+        with sender:
+            parts = [tf.split(part, [rounded[number], exact[number]], axis=1) if number in exact else [part]
+                     for number, part in enumerate(rows)]
+            message = tf.cast(_flat([part[0] for part in parts]), self._wire_dtype)
+            exact_message = _flat([parts[number][1] for number in exact]) if exact else None
+        with receiver:
+            received = _cut(tf.cast(tf.identity(message), tf.float32), sizes, rounded)
+            if exact:
+                slots = _cut(tf.identity(exact_message), tf.gather(sizes, list(exact)), list(exact.values()))
+                for number, part in zip(exact, slots):
+                    received[number] = tf.concat([received[number], part], 1)
+            return received
 
 
 class Connected:
@@ -201,7 +230,7 @@ def _count(ids: tf.Tensor) -> tf.Tensor:
 
 
 def _cut(message: tf.Tensor, sizes: tf.Tensor, widths: Sequence[int]) -> list[tf.Tensor]:
-    """Returns the part of each table, float32 [n, width]."""
+    """Returns the part of each table, [n, width]."""
     if len(widths) == 1:
         return [tf.ensure_shape(message, [None, widths[0]])]
     parts = tf.split(message, sizes * tf.constant(widths, tf.int64), num=len(widths))

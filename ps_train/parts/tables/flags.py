@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Optional
 
 from ps_train.config import fields
+from ps_train.config.groups import WIRE_DTYPES
 from ps_train.errors import Problem
 
 EMBEDDING_OPTIMIZERS = ("sgd", "momentum", "adagrad", "rowwise_adagrad", "ftrl", "adam")
@@ -23,6 +24,9 @@ class EmbeddingFlags:
         unset="that of --optimizer; adagrad for rmsprop", is_shared=True)
     embedding_learning_rate: Optional[float] = _field(
         None, _EMBEDDINGS, "Learning rate of embedding tables.", above=0, unset="--learning_rate", is_shared=True)
+    embedding_wire_dtype: str = _field(
+        "as_is", _EMBEDDINGS, "Type that the rows of embedding tables and their gradients are rounded to for transfer.",
+        choices=WIRE_DTYPES)
     exact_embedding_updates: bool = _field(
         True, _EMBEDDINGS, "Let one update at a time change a table on a ps, so that none is lost. Without it, the "
         "updates of async workers to the same rows of a table with num_rows may undo each other's.")

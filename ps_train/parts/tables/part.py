@@ -53,6 +53,7 @@ class TableSettings(NamedTuple):
       is_exact: whether one update at a time changes a table with a fixed number of rows.
       sums_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
       is_async: in sync, whether each worker updates its rows by itself, and nothing of them is aggregated.
+      wire_dtype: see `Registry`.
       delta_secs: time between deltas, 0 for none.
       local_device: the CPU of this task, which saves and restores if it is the chief; "" in a graph of one process.
     """
@@ -61,6 +62,7 @@ class TableSettings(NamedTuple):
     is_exact: bool = True
     sums_gradients: bool = False
     is_async: bool = False
+    wire_dtype: tf.DType | None = None
     delta_secs: float = 0.0
     local_device: str = ""
 
@@ -220,8 +222,9 @@ class TableOptimizer(tf.train.GradientDescentOptimizer):
 def install_tables(devices: Sequence[str], settings: TableSettings) -> TableParameters:
     """Gives the current graph tables on the devices of the ps, before its model is built."""
     parameters = AsyncTableParameters if settings.is_async else TableParameters
-    tables = parameters(
-        install_registry(devices, settings.rule, functools.partial(Store, is_exact=settings.is_exact)), settings)
+    registry = install_registry(devices, settings.rule, functools.partial(Store, is_exact=settings.is_exact),
+                                wire_dtype=settings.wire_dtype)
+    tables = parameters(registry, settings)
     extensions.set_row_parameters(tables)
     return tables
 
@@ -247,6 +250,7 @@ class TablesPart(Part):
         self._settings = TableSettings(
             rule=table_rule(config), is_exact=config.exact_embedding_updates,
             sums_gradients=config.sum_embedding_gradients, is_async=config.async_embeddings,
+            wire_dtype=tf.bfloat16 if config.embedding_wire_dtype == "bfloat16" else None,
             delta_secs=config.save_delta_secs,
             local_device=f"{cluster.task.device}/cpu:0" if cluster.is_chief else "")
         self._tables: TableParameters | None = None

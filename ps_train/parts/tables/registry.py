@@ -47,14 +47,16 @@ class Registry:
       devices: the device of each ps; [""] where the graph runs in one process.
       default_rule: of tables without a rule; `Frozen` where tables are only read.
       refuses_ids: whether an id that its table cannot have stops the step; otherwise it has a first value.
+      wire_dtype: the type in which values and gradients travel; None for float32.
       specs: name -> table.
     """
 
     def __init__(
         self, devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store,
-        refuses_ids: bool = True,
+        refuses_ids: bool = True, wire_dtype: tf.DType | None = None,
     ) -> None:
         self.devices, self.default_rule, self.refuses_ids = list(devices), default_rule, refuses_ids
+        self.wire_dtype = wire_dtype
         self.specs: dict[str, TableSpec] = {}
         self._make_store = make_store
         self._stores: dict[str, list[Store]] = {}
@@ -135,14 +137,15 @@ class Registry:
 
 def install_registry(
     devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store, *, refuses_ids: bool = True,
+    wire_dtype: tf.DType | None = None,
 ) -> Registry:
     """Gives the current graph a registry, before its model is built.
 
     Args:
       make_store: makes the rows of a table on one ps; called as `Store` is.
-      refuses_ids: see `Registry`.
+      refuses_ids, wire_dtype: see `Registry`.
     """
-    registry = Registry(devices, default_rule, make_store, refuses_ids)
+    registry = Registry(devices, default_rule, make_store, refuses_ids, wire_dtype)
     tf.get_default_graph().clear_collection(_COLLECTION)
     tf.add_to_collection(_COLLECTION, registry)
     return registry

@@ -39,6 +39,10 @@ class RowRule:
     # How the ps merges the slots of a worker's local steps: it adds the changes of a sum, and replaces an average. If
     # it added the changes of two workers to an average of squares, that could become negative.
     slot_merging = ADD
+    # Whether slots may be rounded on their way to a worker's local steps, and the changes of them on the way back. A
+    # sum may: only its changes come back. An average that is replaced would stay where it is, as bfloat16 has no number
+    # that lies nearer than 1/256 of it.
+    rounds_slots = False
 
     @property
     def name(self) -> str:
@@ -116,6 +120,7 @@ class Adagrad(RowRule):
     """Adagrad: each element has a sum of squared gradients."""
 
     initial_accumulator: float = 0.1
+    rounds_slots = True
 
     def num_slots(self, dim: int) -> int:
         return dim

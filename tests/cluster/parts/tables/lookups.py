@@ -13,11 +13,11 @@ _RULE = Sgd(1.0)
 class Model:
     """A model's lookups in a graph of one process that stands for so many ps, with a session."""
 
-    def __init__(self, build, num_ps=1, sorts_ids=False, rule=_RULE, local_device=""):
+    def __init__(self, build, num_ps=1, sorts_ids=False, rule=_RULE, local_device="", wire_dtype=None):
         """Calls `build`, which returns the scalar loss, and connects its lookups."""
         self.graph = tf.Graph()
         with self.graph.as_default():
-            self.registry = registry.install_registry([""] * num_ps, rule)
+            self.registry = registry.install_registry([""] * num_ps, rule, wire_dtype=wire_dtype)
             self.registry.begin_build()
             self.loss = build()
             self.connected = connection.connect_lookups(sorts_ids=sorts_ids)
