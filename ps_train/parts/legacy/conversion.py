@@ -1,9 +1,10 @@
 """How does the code of a script change on its way into Python? `--python2` and `--map_path`; no file is changed.
 
     file --> decode_source --> as_python3 --> Python 2's division --> other paths --> compiled
+                      `--> leftovers, if Python 3 can read it --'
 
 Code of Python 2 becomes Python 3 by fissix, if that is installed; its division stays that of Python 2, unless the file
-imports Python 3's from __future__.
+imports Python 3's from __future__. A file is Python 2 if --python2 says so, or if only fissix can read it.
 
 This holds for the script and for each local module that it imports. The file name and the line numbers stay, so a
 traceback shows the lines of the original file.
@@ -30,6 +31,7 @@ import re
 import sys
 import tokenize
 import types
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,7 +39,8 @@ import numpy as np
 
 import ps_train
 from ps_train.errors import ConfigError
-from ps_train.runtime import tracebacks
+from ps_train.parts.legacy import leftovers
+from ps_train.runtime import advice, tracebacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +50,21 @@ class Conversion:
     Attributes:
       is_python2: whether the code is Python 2.
       mapped: pairs of paths: as written in the code, and as replaced.
+      finds_python2: whether a file that Python 3 cannot read is Python 2, and what remained of it is changed elsewhere.
     """
 
     is_python2: bool
     mapped: tuple[tuple[str, str], ...]
+    finds_python2: bool = False
 
     def __bool__(self) -> bool:
-        """Returns whether anything changes."""
-        return self.is_python2 or bool(self.mapped)
+        """Returns whether anything may change."""
+        return self.is_python2 or bool(self.mapped) or self.finds_python2
+
+    def changes(self, text: str, path: str) -> bool:
+        """Returns whether anything of a file's text changes; its names and paths may."""
+        return self.is_python2 or bool(self.mapped) or (
+            self.finds_python2 and (leftovers.may_be_in(text) or is_python2(text, path)))
 
     def compile(self, path: str, *, is_in_package: bool = False) -> types.CodeType:
         """Returns the code of a file.
@@ -66,9 +76,12 @@ class Conversion:
           SyntaxError: the code is wrong, in Python 3 and in Python 2.
           ConfigError: the conversion needs a package.
         """
-        text = decode_source(pathlib.Path(path).read_bytes())
-        tree = ast.parse(as_python3(text, path, is_in_package=is_in_package) if self.is_python2 else text, path)
-        if self.is_python2:
+        text = text_of(path)
+        is_converted = self.is_python2 or (self.finds_python2 and is_python2(text, path))
+        tree = ast.parse(as_python3(text, path, is_in_package=is_in_package) if is_converted else text, path)
+        if is_converted or self.finds_python2:
+            tree = leftovers.Leftovers(tree).visit(tree)
+        if is_converted:
             tree = _OpenModes().visit(tree)
             if not _TRUE_DIVISION.search(text):
                 tree = ast.fix_missing_locations(_Divisions().visit(tree))
@@ -80,6 +93,7 @@ class Conversion:
         """Runs a script as the main module; raises what it raises."""
         main = types.ModuleType("__main__")
         main.__file__ = path
+        main.__dict__.update(leftovers.names_in(text_of(path)))
         sys.modules["__main__"] = main
         exec(self.compile(path), main.__dict__)
 
@@ -126,8 +140,15 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> types.CodeType:
         """Returns the changed code; neither reads nor writes the .pyc file, which has the code of the original."""
+        if not self._conversion.changes(text_of(self.path), self.path):
+            return super().get_code(fullname)
         is_in_package = "." in fullname or self.is_package(fullname)
         return self._conversion.compile(self.path, is_in_package=is_in_package)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Runs a module, which has the names of Python 2 that it may use."""
+        module.__dict__.update(leftovers.names_in(text_of(self.path)))
+        super().exec_module(module)
 
 
 _TAB = 8  # columns between Python 2's tab stops
@@ -135,6 +156,11 @@ _TAB = 8  # columns between Python 2's tab stops
 _COMMENT_OR_STRING = re.compile(
     r'#[^\n]*|"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'",
     re.DOTALL)
+
+
+def text_of(path: str) -> str:
+    """Returns the text of a file of code."""
+    return decode_source(pathlib.Path(path).read_bytes())
 
 
 def decode_source(source: bytes) -> str:
@@ -145,6 +171,26 @@ def decode_source(source: bytes) -> str:
     except (SyntaxError, UnicodeDecodeError, LookupError):
         text = source.decode("latin-1")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_python2(text: str, path: str) -> bool:
+    """Returns whether only Python 2 can read a text: Python 3 cannot, but what the conversion makes of it."""
+    error = _syntax_error(text, path)
+    if error is None or not _has_fissix():
+        return error is not None and advice.is_python2(error)
+    return _syntax_error(as_python3(text, path), path) is None
+
+
+def _syntax_error(text: str, path: str) -> SyntaxError | None:
+    try:
+        with warnings.catch_warnings():  # Python warns of "\\d" and the like when it compiles the code itself
+            warnings.simplefilter("ignore")
+            compile(text, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error
+    except ValueError:  # a null byte
+        return None
+    return None
 
 
 def as_python3(text: str, path: str, *, is_in_package: bool = False) -> str:
@@ -158,7 +204,7 @@ def as_python3(text: str, path: str, *, is_in_package: bool = False) -> str:
       SyntaxError: the code is wrong in Python 2, too.
     """
     expanded = expand_tabs(text)
-    if importlib.util.find_spec("fissix") is None:
+    if not _has_fissix():
         with contextlib.suppress(SyntaxError, ValueError):
             compile(expanded, path, "exec", dont_inherit=True)
             return expanded
@@ -183,6 +229,11 @@ def _expanded(line: str) -> str:
     return line[:len(line) - len(code)].replace("\f", "").expandtabs(_TAB) + code
 
 
+def _has_fissix() -> bool:
+    return importlib.util.find_spec("fissix") is not None
+
+
+@functools.lru_cache(maxsize=8)
 def _refactored(text: str, path: str) -> str | None:
     """Returns the text in Python 3, by fissix, or None if fissix cannot read it."""
     for has_print_function in (False, True):  # Python 3.0's, with parentheses, needs another grammar
@@ -224,7 +275,8 @@ _DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__
 
 
 def install_division() -> None:
-    """Makes the division of Python 2 available to the changed code."""
+    """Makes the division of Python 2, and what the other changes call, available to the changed code."""
+    leftovers.install()
     setattr(builtins, _DIVIDE, _divide)
     setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
 

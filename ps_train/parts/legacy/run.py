@@ -26,7 +26,7 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import source
+from ps_train.parts.legacy import conversion, leftovers, source
 from ps_train.parts.legacy.classic import ending, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
@@ -46,16 +46,18 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     path = source.find(script)
     if not config.tf_log:
         let_script_show_tensorflow_log()
-    if source.is_tensorflow_1(config.tf_mode, source.text_of(path)):
+    is_tensorflow_1 = source.is_tensorflow_1(config.tf_mode, source.text_of(path))
+    if is_tensorflow_1:
         _prepare_tensorflow_1(config)
     else:
         ports.release_held_port()  # its strategy starts the server
         _report_servers()
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
-    ending.set_python2_advice("" if config.python2 else f"run it with `ps_train run --python2 {words}`, which converts "
-                              "a copy (docs/migrate.md)")
-    code = _run(script, Conversion(config.python2, parse_mapped("--map_path", config.map_path)))
+    changes = _conversion_of(config, str(path), is_tensorflow_1)
+    ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
+                              "converts a copy (docs/migrate.md)")
+    code = _run(script, changes)
     _report_strategy()
     server = script_server()
     is_ps = server is not None and server.cluster.job == "ps"
@@ -65,6 +67,15 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     if code == 0 and is_ps:
         server.leave()
     ending.leave(ending.finish(code))
+
+
+def _conversion_of(config: ScriptConfig, path: str, is_tensorflow_1: bool) -> Conversion:
+    """Returns how the code changes. A TensorFlow 1 script that only Python 2 can read is converted without a flag."""
+    is_python2 = config.python2
+    if is_tensorflow_1 and not is_python2 and conversion.is_python2(conversion.text_of(path), path):
+        print(f"ps_train run: {path} is Python 2: a converted copy runs, as with --python2", file=sys.stderr)
+        is_python2 = True
+    return Conversion(is_python2, parse_mapped("--map_path", config.map_path), finds_python2=is_tensorflow_1)
 
 
 def let_script_show_tensorflow_log() -> None:
@@ -114,21 +125,22 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
     run_config.know_chief_as_worker_0()
 
 
-def _run(script: Script, conversion: Conversion) -> int:
+def _run(script: Script, changes: Conversion) -> int:
     """Returns the exit code of a script."""
     sys.argv = [script.name, *script.arguments]
-    if conversion:
-        conversion.install()
+    if changes:
+        changes.install()
     try:
         if script.is_module:
             sys.path[:] = [os.getcwd(), *(place for place in sys.path if place)]
-            runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+            names = leftovers.names_in(source.text_of(source.find(script))) if changes.finds_python2 else {}
+            runpy.run_module(script.name, names, run_name="__main__", alter_sys=True)
         else:
             # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
             others = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
             sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *others]
-            if conversion:
-                conversion.run(script.name)
+            if changes:
+                changes.run(script.name)
             else:
                 runpy.run_path(script.name, run_name="__main__")
     except SystemExit as error:  # the exit code is the one that Python would compute

@@ -31,7 +31,8 @@ ADVICE = {
     "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
     "tf.contrib.estimator.replicate_model_fn": "use tf.distribute.MirroredStrategy in the RunConfig",
     "tf.contrib.estimator.TowerOptimizer": "use tf.distribute.MirroredStrategy in the RunConfig",
-    "tf.contrib.factorization": "use tf.estimator.experimental.KMeans for k-means",
+    "tf.contrib.factorization": "there is KMeansClustering only; for matrix factorization, write the two tables as "
+                                "variables, and train them by gradients",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
     "tf.contrib.gan": "use TF-GAN: pip install tensorflow-gan",
     "tf.contrib.graph_editor": "use tf.graph_util and tf.import_graph_def",
@@ -62,7 +63,6 @@ ADVICE = {
     "tf.contrib.session_bundle": "use tf.saved_model",
     "tf.contrib.slim": "tf_slim has no such name",
     "tf.contrib.solvers": "use tf.linalg",
-    "tf.contrib.stateless": "use tf.random.stateless_normal and the like",
     "tf.contrib.summary": "use tf.summary",
     "tf.contrib.tensor_forest": "use tf.estimator.BoostedTreesClassifier, or TensorFlow Decision Forests",
     "tf.contrib.tensorrt": "use tf.experimental.tensorrt",
@@ -72,7 +72,6 @@ ADVICE = {
     "tf.contrib.gdr": "use protocol='grpc'",
     "tf.contrib.mpi": "use protocol='grpc'",
     "tf.contrib.learn": "use tf.estimator",
-    "tf.contrib.learn.SKCompat": "use the Estimator itself: fit takes x, y and batch_size",
     "tf.contrib.learn.monitors": "use tf.train.SessionRunHook; train_and_evaluate evaluates each checkpoint",
     "tf.contrib.learn.datasets": "use tensorflow_datasets or tf.keras.datasets",
 }

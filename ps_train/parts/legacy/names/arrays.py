@@ -6,6 +6,7 @@ import functools
 import math
 import sys
 import types
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -45,6 +46,33 @@ def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray
     return original(a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
 
 
+def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """Makes an array; copy=False means what it did before numpy 2: no copy if none is needed."""
+    if kwargs.get("copy") is False:
+        kwargs["copy"] = None
+    return ragged_array(original, value, *args, **kwargs)
+
+
+def fromstring(original: Callable, string: Any, dtype: Any = float, count: int = -1, **kwargs: Any) -> np.ndarray:
+    """Reads the bytes of an array, too, as before numpy 2.3; such an array can be written to."""
+    if kwargs.get("sep"):
+        return original(string, dtype, count, **kwargs)
+    data = string.encode("latin-1") if isinstance(string, str) else string
+    return np.frombuffer(data, dtype, count).copy()
+
+
+def stack(original: Callable, arrays: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """Puts arrays together; those of an iterator, too, as `map` and `zip` made lists in Python 2."""
+    return original(list(arrays) if isinstance(arrays, Iterator) else arrays, *args, **kwargs)
+
+
+def histogram(original: Callable, a: Any, bins: Any = 10, *args: Any, **kwargs: Any) -> Any:
+    """`np.histogram`, whose argument `density` was called `normed`."""
+    if "normed" in kwargs:
+        kwargs["density"] = kwargs.pop("normed")
+    return original(a, bins, *args, **kwargs)
+
+
 def print_all(original: Callable, *args: Any, **kwargs: Any) -> Any:
     """Takes threshold=np.nan for an array of any size, as numpy did before 1.14."""
     if _is_nan(kwargs.get("threshold")):
@@ -74,6 +102,49 @@ def msort(a: Any) -> np.ndarray:
     return np.sort(a, axis=0)
 
 
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> np.ndarray:
+    """`np.pad`, at its former place `np.lib.pad`."""
+    return np.pad(array, pad_width, mode, **kwargs)
+
+
+def find_common_type(array_types: Sequence[Any], scalar_types: Sequence[Any]) -> np.dtype:
+    """Returns the dtype that holds all; scalars count if they are of a higher kind than the arrays."""
+    arrays = np.result_type(*array_types) if len(array_types) else None
+    scalars = np.result_type(*scalar_types) if len(scalar_types) else None
+    if arrays is None or scalars is None:
+        return arrays if scalars is None else scalars
+    return scalars if "biufc".find(scalars.kind) > "biufc".find(arrays.kind) else arrays
+
+
+class _Casts(dict):
+    """dtype -> a function that makes arrays of it."""
+
+    def __missing__(self, dtype: Any) -> Callable[[Any], np.ndarray]:
+        return lambda value: np.asarray(value).astype(dtype)
+
+
+class _Sizes(dict):
+    """dtype -> its bytes."""
+
+    def __missing__(self, dtype: Any) -> int:
+        return np.dtype(dtype).itemsize
+
+
+cast, nbytes = _Casts(), _Sizes()
+sctypes = {
+    "int": [np.int8, np.int16, np.int32, np.int64], "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
+    "float": [np.float16, np.float32, np.float64, np.longdouble],
+    "complex": [np.complex64, np.complex128, np.clongdouble], "others": [bool, object, bytes, str, np.void]}
+
+
+# A wrapper -> the functions of numpy that it wraps.
+WRAPPERS = {
+    print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
+    reshape: ("reshape",), fromstring: ("fromstring",), histogram: ("histogram",),
+    stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
+}
+
+
 def restore_pandas(pandas: types.ModuleType) -> None:
     """Sets the methods and names that pandas has removed since 0.23."""
     frame, series = pandas.DataFrame, pandas.Series
@@ -85,8 +156,52 @@ def restore_pandas(pandas: types.ModuleType) -> None:
             kind, "append", lambda self, other, ignore_index=False, **_: _append(pandas, self, other, ignore_index))
     set_missing(frame, "get_value", lambda self, index, column: self.at[index, column])
     set_missing(series, "get_value", lambda self, label: self.at[label])
+    for kind in (frame, series):
+        set_missing(kind, "ix", property(_Mixed))
+    set_missing(frame, "sort", lambda self, columns=None, **kwargs: (
+        self.sort_index(**kwargs) if columns is None else self.sort_values(columns, **kwargs)))
+    set_missing(frame, "from_csv", staticmethod(_from_csv))
     set_missing(pandas, "np", np)
     wrap("read_csv", _read_csv, pandas)
+
+
+class _Mixed:
+    """`.ix`: rows and columns by label, and whole numbers by position where the labels are none."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._owner.iloc[self._places(key)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._owner.iloc[self._places(key)] = value
+
+    def _places(self, key: Any) -> Any:
+        keys = key if isinstance(key, tuple) else (key,)
+        return tuple(_place(axis, part) for axis, part in zip(self._owner.axes, keys))
+
+
+def _place(labels: Any, key: Any) -> Any:
+    """Returns positions for what `.ix` took: labels, a slice of them, a mask, or positions."""
+    if not (labels.dtype.kind in "iub" or _is_text(key)):
+        return np.asarray(key) if isinstance(key, (list, np.ndarray)) else key
+    if isinstance(key, slice):
+        return labels.slice_indexer(key.start, key.stop, key.step)
+    if isinstance(key, (list, np.ndarray)) or hasattr(key, "values"):
+        values = np.asarray(key)
+        return values if values.dtype == bool else labels.get_indexer_for(values)
+    return labels.get_loc(key)
+
+
+def _is_text(key: Any) -> bool:
+    parts = (key.start, key.stop) if isinstance(key, slice) else key if isinstance(key, (list, np.ndarray)) else [key]
+    return any(isinstance(part, str) for part in parts)
+
+
+def _from_csv(path: Any, header: Any = 0, sep: str = ",", index_col: Any = 0, **kwargs: Any) -> Any:
+    pandas = sys.modules["pandas"]
+    return pandas.read_csv(path, header=header, sep=sep, index_col=index_col, **kwargs)
 
 
 def _append(pandas: types.ModuleType, first: Any, other: Any, ignore_index: bool) -> Any:

@@ -19,7 +19,7 @@ from tensorflow.python.framework import tensor_util
 from tensorflow.python.ops import lookup_ops
 
 
-def _renamed(function: Callable, **old_to_new: str) -> Callable:
+def renamed(function: Callable, **old_to_new: str) -> Callable:
     """Returns the function, which also takes the old names of its arguments."""
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ softmax_cross_entropy_with_logits = _by_position(
 sparse_softmax_cross_entropy_with_logits = _by_position(
     tf.nn.sparse_softmax_cross_entropy_with_logits, "logits", "labels", "name")
 sigmoid_cross_entropy_with_logits = _by_position(
-    _renamed(tf.nn.sigmoid_cross_entropy_with_logits, targets="labels"), "logits", "labels", "name")
+    renamed(tf.nn.sigmoid_cross_entropy_with_logits, targets="labels"), "logits", "labels", "name")
 
 def _labels_third(function: Callable) -> Callable:
     """Returns a sampled loss of (weights, biases, labels, inputs); before 1.0 the inputs came first."""
@@ -118,10 +118,10 @@ def _labels_third(function: Callable) -> Callable:
 
 nce_loss, sampled_softmax_loss = _labels_third(tf.nn.nce_loss), _labels_third(tf.nn.sampled_softmax_loss)
 
-scalar_summary = _renamed(tf.summary.scalar, tags="name", values="tensor")
-histogram_summary = _renamed(tf.summary.histogram, tag="name")
-image_summary = _renamed(tf.summary.image, tag="name", max_images="max_outputs")
-audio_summary = _renamed(tf.summary.audio, tag="name")
+scalar_summary = renamed(tf.summary.scalar, tags="name", values="tensor")
+histogram_summary = renamed(tf.summary.histogram, tag="name")
+image_summary = renamed(tf.summary.image, tag="name", max_images="max_outputs")
+audio_summary = renamed(tf.summary.audio, tag="name")
 
 
 class _OfShape(type):

@@ -2,8 +2,8 @@
 
     sys.modules  `import tensorflow` is a Namespace; by `Finder`, import statements find what its attributes find
     TensorFlow   functions that stayed, but no longer do what TF1 code expects, for compat.v1 as well
-    numpy        functions and values that were removed, and arguments that it refuses now
-    pandas       methods that were removed; nothing here imports it (both in arrays.py)
+    numpy        functions and values that were removed, and arguments that it refuses now (arrays.py)
+    pandas etc.  methods that were removed; nothing here imports them (library.py)
     absl         `tf.app.flags` began empty, and took any default
 """
 
@@ -13,6 +13,7 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import operator
 import pathlib
 import pkgutil
@@ -34,8 +35,8 @@ from tensorflow.python.training import training_util
 from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import moved, tables
-from ps_train.parts.legacy.names.arrays import print_all, ragged_array, reshape, restore_pandas, set_missing, wrap
+from ps_train.parts.legacy.names import arrays, library, moved, private, tables
+from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.namespace import Namespace
 
 # Folders of TensorFlow that are no part of its public names.
@@ -55,9 +56,10 @@ def install() -> None:
         if hasattr(tf2, name):
             setattr(root, name, getattr(tf2, name))
     sys.modules["tensorflow"] = root
-    if "pandas" in sys.modules:  # tf_keras imports it
-        restore_pandas(sys.modules["pandas"])
-    sys.meta_path.insert(0, Finder())
+    for name, restore in library.RESTORED.items():
+        if name in sys.modules:  # tf_keras imports some
+            restore(sys.modules[name])
+    sys.meta_path[:] = [Finder(), *sys.meta_path, library.Python2Finder()]
     _take_over_loaded(root)
 
 
@@ -83,7 +85,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         Raises:
           MissingModuleError: an import statement names a submodule that does not exist; it says what to use instead.
         """
-        if fullname == "pandas":
+        if fullname in library.RESTORED:
             return _restoring_spec(fullname, path, target)
         if _today_name(fullname):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -134,14 +136,14 @@ def _import_system() -> set[str]:
 
 
 def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:
-    """Returns the spec of pandas, whose old methods are set once it is loaded; None if it is not installed."""
+    """Returns the spec of a package, whose old names are set once it is loaded; None if it is not installed."""
     spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
     if spec is not None and spec.loader is not None:
         load = spec.loader.exec_module
 
         def exec_module(module: types.ModuleType) -> None:
             load(module)
-            restore_pandas(module)
+            library.RESTORED[fullname](module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec
@@ -170,6 +172,7 @@ def _repair() -> None:
     for module_name, names in moved.REPLACED.items():
         for name, today in names.items():
             setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))
+    private.set_underscored()
     # In TF1 every variable was an instance of tf.Variable.
     tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
@@ -185,11 +188,11 @@ def _repair() -> None:
 
 
 def _repair_functions() -> None:
-    for name in ("set_printoptions", "printoptions", "array2string"):
-        wrap(name, print_all, np)
-    for name in ("array", "asarray"):
-        wrap(name, ragged_array, np)
-    wrap("reshape", reshape, np)
+    library.restore_python()
+    for wrapper, names in arrays.WRAPPERS.items():
+        for name in names:
+            wrap(name, wrapper, np)
+    set_missing(np.lib, "pad", arrays.pad)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
     wrap("_set_default", _set_default, flags.Flag)
@@ -201,6 +204,10 @@ def _repair_functions() -> None:
     wrap("get_collection", _get_collection, tf1.Graph)
     wrap("constant", _constant, tf1)
     wrap("map", _map_dataset, tf1.data.Dataset)
+    wrap("__init__", _sparse_tensor, tf1.SparseTensor)
+    if importlib.util.find_spec("tf_keras"):
+        for name in ("BasicRNNCell", "GRUCell", "BasicLSTMCell", "LSTMCell"):
+            wrap("__init__", _without_input_size, getattr(tf1.nn.rnn_cell, name))
 
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
@@ -279,6 +286,18 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
         if issubclass(type_value.type, np.generic):
             return original(np.dtype(type_value.type))
     return original(type_value)
+
+
+def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:
+    # Before 1.0 the argument was called `shape`.
+    if "shape" in kwargs:
+        kwargs["dense_shape"] = kwargs.pop("shape")
+    original(*args, **kwargs)
+
+
+def _without_input_size(original: Callable, *args: Any, input_size: Any = None, **kwargs: Any) -> None:
+    # Deprecated since 0.8, and without effect: a cell takes the size of its input.
+    original(*args, **kwargs)
 
 
 def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:

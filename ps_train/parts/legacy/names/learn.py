@@ -97,19 +97,25 @@ class LearnEstimator(_Fitting, tf.estimator.Estimator):
     takes_names = False
 
     def __init__(self, model_fn: Callable, model_dir: str | None = None, config: Any = None, params: Any = None,
-                 **others: Any) -> None:
-        super().__init__(_with_labels(model_fn), model_dir=model_dir, config=config, params=params, **others)
+                 feature_engineering_fn: Callable | None = None, **others: Any) -> None:
+        super().__init__(_with_labels(model_fn, feature_engineering_fn), model_dir=model_dir, config=config,
+                         params=params, **others)
 
 
-def _with_labels(model_fn: Callable) -> Callable:
+def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = None) -> Callable:
     """Returns a model_fn(features, labels, mode, params, config) for one of contrib.learn, which took them in order.
 
     It returned (predictions, loss, train_op), or ModelFnOps.
+
+    Args:
+      feature_engineering_fn: returns the features and labels that it gets instead.
     """
     names = list(inspect.signature(model_fn).parameters)
     others = ["mode", *(name for name in ("params", "config") if name in names)]
 
     def call(features: Any, labels: Any, mode: str, **known: Any) -> Any:
+        if feature_engineering_fn is not None:
+            features, labels = feature_engineering_fn(features, labels)
         result = model_fn(features, labels, **({"mode": mode} if "mode" in names else {}), **known)
         return model_fn_ops(mode, *result) if type(result) is tuple else result
     # By it the Estimator knows what to pass; without params, it would warn of that argument.
@@ -180,6 +186,53 @@ def _with_names(data: Any) -> Any:
 
 def _named(features: Any, labels: Any = None) -> tuple[dict, Any]:
     return (features if isinstance(features, dict) else {KEY: features}), labels
+
+
+def generator_input_fn(x: Callable, target_key: str | Iterable | None = None, batch_size: int = 128,
+                       num_epochs: int | None = 1, shuffle: bool = True, queue_capacity: int = 1000,
+                       num_threads: int = 1) -> Callable:
+    """Returns an input function of what a generator function yields: dictionaries of name -> value or array."""
+    targets = [target_key] if isinstance(target_key, str) else list(target_key or ())
+
+    def split(example: Mapping) -> Any:
+        features = {name: value for name, value in example.items() if name not in targets}
+        if not targets:
+            return features
+        return features, example[target_key] if isinstance(target_key, str) else {t: example[t] for t in targets}
+
+    def input_fn() -> Any:
+        first = {name: np.asarray(value) for name, value in next(iter(x())).items()}
+        dataset = tf.data.Dataset.from_generator(
+            x, {name: tf.as_dtype(array.dtype) for name, array in first.items()},
+            {name: array.shape for name, array in first.items()}).map(split)
+        return (dataset.shuffle(queue_capacity) if shuffle else dataset).repeat(num_epochs).batch(batch_size)
+    return input_fn
+
+
+class SKCompat:
+    """An Estimator with the methods of scikit-learn, over arrays."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+
+    def fit(self, x: Any, y: Any, batch_size: int = 128, steps: int | None = None, max_steps: int | None = None,
+            monitors: Iterable | None = None) -> SKCompat:
+        """Trains by x [n, ...] and y [n]."""
+        self._estimator.fit(x, y, batch_size=batch_size, steps=steps, max_steps=max_steps, monitors=monitors)
+        return self
+
+    def score(self, x: Any, y: Any, batch_size: int = 128, steps: int | None = None, metrics: Any = None,
+              name: str | None = None) -> dict:
+        """Returns the metrics."""
+        return self._estimator.evaluate(x, y, batch_size=batch_size, steps=steps, metrics=metrics, name=name)
+
+    def predict(self, x: Any, batch_size: int = 128, outputs: Any = None) -> Any:
+        """Returns name -> array of the predictions [n, ...], or one array."""
+        results = list(self._estimator.predict(x, batch_size=batch_size))
+        if not results or not isinstance(results[0], dict):
+            return np.array(results)
+        names = [name for name in results[0] if outputs is None or name in outputs]
+        return {name: np.array([result[name] for result in results]) for name in names}
 
 
 class PredictionKey:

@@ -8,6 +8,8 @@ def _as_before(module: str, *names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names}
 
 
+_PRIVATE = "ps_train.parts.legacy.names.private:"
+
 # Modules inside `tensorflow.python`, which libraries with copies of TensorFlow's code use: module -> the names that it
 # had in 1.15 -> where they are today.
 MOVED = {
@@ -36,6 +38,17 @@ MOVED = {
         "convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
         "internal_convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
     },
+    "tensorflow.python.ops.rnn_cell_impl": {name: _PRIVATE + name for name in ("_linear", "_Linear")},
+    "tensorflow.python.framework.tensor_shape": {
+        name: _PRIVATE + name for name in ("scalar", "vector", "matrix")},
+    "tensorflow.python.eager.context": {"in_graph_mode": _PRIVATE + "in_graph_mode"},
+    "tensorflow.python.pywrap_tensorflow": _as_before(
+        "tensorflow.python.training.py_checkpoint_reader", "NewCheckpointReader"),
+    "tensorflow.python.framework.graph_util_impl": _as_before(
+        "tensorflow.compat.v1.graph_util", "convert_variables_to_constants"),
+    "tensorflow.python.ops.data_flow_ops": _as_before(
+        "tensorflow.python.ops.lookup_ops", "initialize_all_tables", "tables_initializer"),
+    "tensorflow.python.platform.flags": {"FlagsError": "absl.flags:Error"},
     "tensorflow.python.layers.base": {"_Layer": "tensorflow.python.layers.base:Layer"},
     "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest:is_nested"},
 }
@@ -70,4 +83,20 @@ PACKAGES = {
     # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
     "tensorflow.python.keras.preprocessing": "tf_keras.preprocessing",
+    "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
+    "tensorflow.python.ops.linalg_impl": "tensorflow.python.ops.linalg.linalg_impl",
+    "tensorflow.python.ops.linalg_ns": "tensorflow.python.ops.linalg.linalg_impl",
+    "tensorflow.python.ops.seq2seq": "ps_train.parts.legacy.names.seq2seq",
+    "tensorflow.python.training.distribute": "tensorflow.python.distribute.distribute_lib",
+    **{f"tensorflow.python.{package}.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib"
+       for package in ("training", "distribute")},
+    **{f"tensorflow.python.summary.{name}": f"tensorboard.backend.event_processing.{name}" for name in (
+        "event_accumulator", "event_multiplexer", "event_file_inspector")},
+    # SciPy until 1.2 and scikit-learn until 0.23
+    "scipy.misc": "ps_train.parts.legacy.names.images",
+    "sklearn.cross_validation": "sklearn.model_selection", "sklearn.grid_search": "sklearn.model_selection",
+    "sklearn.learning_curve": "sklearn.model_selection", "sklearn.externals.joblib": "joblib",
+    "sklearn.externals.six": "six", "sklearn.datasets.samples_generator": "sklearn.datasets",
+    "sklearn.metrics.classification": "sklearn.metrics",
 }

@@ -84,9 +84,10 @@ class Namespace(types.ModuleType):
                 return self._target(target)
             except (ImportError, AttributeError) as error:
                 raise name_error(full, (target,), self._tables.advice) from error
-        value = self._look_up(leaf)
+        values = self._look_up(leaf)
+        value = values[0] if values else _ABSENT
         if _is_public_module(value):
-            return self._child(leaf, (value,))
+            return self._child(leaf, tuple(filter(_is_public_module, values)))
         if full in self._tables.modules:  # before a function of that name, such as tf.nn.rnn
             return self._child(leaf, ())
         if value is not _ABSENT:
@@ -109,12 +110,10 @@ class Namespace(types.ModuleType):
         named = self._tables.modules.get(self._public, ())
         return [*self._modules, *(source for source in (self._try(name) for name in named) if source is not _ABSENT)]
 
-    def _look_up(self, leaf: str) -> Any:
-        for source in self._sources():
-            value = getattr(source, leaf, _ABSENT)
-            if value is not _ABSENT:
-                return value
-        return _ABSENT
+    def _look_up(self, leaf: str) -> list[Any]:
+        """Returns what the sources have of that name: the first counts, and for a module the others, too."""
+        values = (getattr(source, leaf, _ABSENT) for source in self._sources())
+        return [value for value in values if value is not _ABSENT]
 
     def _is_import(self, leaf: str) -> bool:
         """Returns whether a name is what a module of ps_train imports: `import *` would replace the script's `tf`."""
@@ -175,7 +174,7 @@ def _is_public_module(value: Any) -> bool:
 
 # Package -> its name, the extra that installs it, and the beginnings of the entries of the tables that need it.
 _NEEDS = {
-    "tf_slim": ("TF-Slim", "legacy", ("tf_slim", "tf.contrib.slim")),
+    "tf_slim": ("TF-Slim", "legacy", ("tf_slim", "tf.contrib.slim", "ps_train.parts.legacy.names.losses")),
     "tf_keras": ("Keras 2", "legacy", ("tf.nn.rnn_cell", "tf.layers")),
     "tensorflow_estimator": ("the Estimator", "estimator", (
         "tf.estimator", "tensorflow_estimator", "ps_train.parts.legacy.names.learn",

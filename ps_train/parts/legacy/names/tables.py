@@ -12,6 +12,7 @@ from ps_train.parts.legacy.names.namespace import Tables
 
 _OURS = "ps_train.parts.legacy.names."
 _FUNCTIONS = _OURS + "functions:"
+_CONTRIB = _OURS + "contrib:"
 _EXAMPLES = _OURS + "examples:"
 _LEARN = _OURS + "learn:"
 _LOOKUP = "tensorflow.python.ops.lookup_ops:"
@@ -149,12 +150,31 @@ _CONTRIB_NAMES = {
             "weighted_sparse_column crossed_column embedding_column input_from_feature_columns "
             "weighted_sum_from_feature_columns SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY embed_sequence optimize_loss"),
     "tf.contrib.layers.shared_embedding_columns": _FUNCTIONS + "contrib_shared_embedding_columns",
-    "tf.contrib.layers.one_hot_column": "tf.feature_column.indicator_column",
+    "tf.contrib.layers.one_hot_column": _CONTRIB + "one_hot_column",
     "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
     "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",
     **_same("tf.contrib.nccl", _OURS + "nccl:", "all_sum all_prod all_min all_max reduce_sum"),
     "tf.contrib.nccl.broadcast": _OURS + "nccl:copy_to_users",
+    **_same("tf.contrib.losses", _OURS + "losses:", "absolute_difference hinge_loss log_loss mean_squared_error "
+            "mean_pairwise_squared_error sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy "
+            "compute_weighted_loss cosine_distance"),
+    **_same("tf.contrib.slim.losses", "tf.contrib.losses.", "absolute_difference hinge_loss log_loss "
+            "mean_squared_error mean_pairwise_squared_error sigmoid_cross_entropy softmax_cross_entropy "
+            "sparse_softmax_cross_entropy compute_weighted_loss cosine_distance"),
+    # batching, compiler, factorization, feature_column, staging, stateless
+    "tf.contrib.batching.batch_function": "tf.nondifferentiable_batch_function",
+    "tf.contrib.compiler.jit.experimental_jit_scope": "tf.xla.experimental.jit_scope",
+    "tf.contrib.compiler.xla.compile": "tf.xla.experimental.compile",
+    "tf.contrib.factorization.KMeansClustering": _CONTRIB + "k_means",
+    "tf.contrib.feature_column.sequence_input_layer": _CONTRIB + "sequence_input_layer",
+    "tf.contrib.staging.StagingArea": "tensorflow.python.ops.data_flow_ops:StagingArea",
+    **{f"tf.contrib.stateless.stateless_{name}": f"tf.random.stateless_{today}" for name, today in (
+        ("random_uniform", "uniform"), ("random_normal", "normal"), ("truncated_normal", "truncated_normal"),
+        ("multinomial", "multinomial"))},
     # learn
+    "tf.contrib.learn.InputFnOps": _LEARN + "InputFnOps",
+    "tf.contrib.learn.io.generator_input_fn": _LEARN + "generator_input_fn",
+    "tf.contrib.learn.SKCompat": _LEARN + "SKCompat",
     **_same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:",
             "VocabularyProcessor CategoricalVocabulary tokenizer"),
     **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator DNNClassifier DNNRegressor LinearClassifier "
@@ -187,6 +207,7 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.datasets.base.Dataset": _EXAMPLES + "LearnDataset",
     "tf.contrib.learn.datasets.base.Datasets": _EXAMPLES + "LearnDatasets",
     # lookup
+    **_same("tf.contrib.lookup", _CONTRIB, "string_to_index index_to_string"),
     **_same("tf.contrib.lookup", _FUNCTIONS, "index_table_from_tensor index_to_string_table_from_tensor"),
     **_same("tf.contrib.lookup", _LOOKUP, "index_table_from_file index_to_string_table_from_file "
             "IdTableWithHashBuckets TextFileIdTableInitializer TextFileStringTableInitializer FastHashSpec "
@@ -209,6 +230,8 @@ _CONTRIB_NAMES = {
             "LazyAdamOptimizer AdamWOptimizer MomentumWOptimizer NadamOptimizer"),
     # rnn, seq2seq
     "tf.contrib.rnn.LSTMBlockCell": _FUNCTIONS + "lstm_block_cell",
+    "tf.contrib.linalg.LinearOperatorTriL": "tf.linalg.LinearOperatorLowerTriangular",
+    **_same("tf.contrib.rnn", _OURS + "private:", "_linear _Linear"),
     "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",
     **_same("tf.contrib.rnn", _RNN, "EmbeddingWrapper InputProjectionWrapper OutputProjectionWrapper "
             "stack_bidirectional_rnn stack_bidirectional_dynamic_rnn"),
@@ -265,7 +288,10 @@ _CONTRIB_MODULES = {
     "tf.contrib.distributions": ("tf.distributions",),
     "tf.contrib.estimator": ("tf.estimator.experimental", "tf.estimator"),
     "tf.contrib.keras": ("tf.keras",),
+    "tf.contrib.feature_column": ("tf.feature_column",),
+    "tf.contrib.linalg": ("tf.linalg",),
     "tf.contrib.lite": ("tf.lite",),
+    "tf.contrib.optimizer_v2": ("tf.train",),
     "tf.contrib.mixed_precision": ("tf.mixed_precision", "tf.train.experimental"),
     "tf.contrib.rnn": ("tf.nn.rnn_cell", "tf.nn"),
     "tf.contrib.signal": ("tf.signal",),
@@ -331,7 +357,10 @@ NUMPY = {
     "str0": "numpy:str_", "bytes0": "numpy:bytes_", "void0": "numpy:void", "singlecomplex": "numpy:complex64",
     "cfloat": "numpy:complex128", "longfloat": "numpy:longdouble", "clongfloat": "numpy:clongdouble",
     "longcomplex": "numpy:clongdouble",
-    **{name: _OURS + "arrays:" + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
+    "typeDict": "numpy:sctypeDict", "math": "math", "issubclass_": "builtins:issubclass", "loads": "pickle:loads",
+    "issubsctype": "numpy:issubdtype",
+    **{name: _OURS + "arrays:" + name for name in (
+        "NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort", "cast", "nbytes", "sctypes", "find_common_type")},
     **{name: "numpy.exceptions:" + name for name in (
         "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
 }

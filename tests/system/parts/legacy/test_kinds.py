@@ -64,22 +64,35 @@ def fail(i):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
-def test_a_script_of_python_2_runs_converted_and_stays_as_it_is(start_process, tmp_path):
-    """Its module, too, and the path in both; the traceback has the lines of the original. Without it, one line."""
+@pytest.mark.parametrize("flags", [["--python2"], []], ids=["said", "found"])
+def test_a_script_of_python_2_runs_converted_and_stays_as_it_is(start_process, tmp_path, flags):
+    """Its module, too, and the path in both; the traceback has the lines of the original. No flag need say so."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data/part-0").write_text("a\nb\nc\n")
     (tmp_path / "script.py").write_text(PYTHON_2)
     (tmp_path / "helper.py").write_text(PYTHON_2_HELPER)
     script = str(tmp_path / "script.py")
-    start_process.start("plain", ["run", script])
-    start_process.start("converted", ["run", "--python2", f"--map_path=hdfs://cluster/data={tmp_path}/data", script])
-    codes = start_process.wait()
-    assert (codes["plain"], codes["converted"]) == (1, 1)
-    last_line = start_process.log("plain").splitlines()[-1]
-    assert last_line.endswith("[python2_code]") and f"{script}, line 6 " in last_line
-    assert f"`ps_train run --python2 {script}`" in last_line
-    log = start_process.log("converted")
+    start_process.start("run", ["run", *flags, f"--map_path=hdfs://cluster/data={tmp_path}/data", script])
+    assert start_process.exit_code("run") == 1
+    log = start_process.log("run")
     assert "lines 1\nb'a'\nhelper 0\n" in log
+    assert (f"{script} is Python 2: a converted copy runs" in log) is (not flags)
     assert f'  File "{tmp_path}/helper.py", line 4, in fail\n    raise ValueError, "of the helper"\n' in log
     assert (tmp_path / "script.py").read_text() == PYTHON_2 and (tmp_path / "helper.py").read_text() == PYTHON_2_HELPER
     assert not (tmp_path / "__pycache__").exists()
+
+
+LEFT_OVER = """\
+import cPickle
+import tensorflow as tf
+for name, value in {"a": 7}.iteritems():
+    print(name, value / 2, map(str, xrange(2))[1], tf.mul(2, 3).shape, cPickle.loads(cPickle.dumps(5)))
+"""
+
+
+def test_what_remained_of_python_2_runs_without_a_flag(start_process, tmp_path):
+    """In a script that Python 3 can read, whose division is that of Python 3."""
+    (tmp_path / "script.py").write_text(LEFT_OVER)
+    start_process.start("run", ["run", str(tmp_path / "script.py")])
+    assert start_process.exit_code("run") == 0
+    assert "a 3.5 1 () 5\n" in start_process.log("run")

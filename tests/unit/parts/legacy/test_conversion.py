@@ -50,6 +50,33 @@ def test_statements_of_python_2_become_those_of_python_3(tmp_path, capsys):
 
 
 @needs_fissix
+def test_a_file_that_only_python_2_can_read_is_found(tmp_path, monkeypatch, capsys):
+    """The others keep the division of Python 3; what is wrong in both stays wrong."""
+    for name, text in (("old", "print 7 / 2\n"), ("new", "print(7 / 2, {1: 2}.keys()[0], xrange(1)[0])\n")):
+        (tmp_path / f"found_{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    Conversion(False, (), finds_python2=True).install()
+    try:
+        importlib.import_module("found_old")
+        importlib.import_module("found_new")
+    finally:
+        for name in ("found_old", "found_new"):
+            sys.modules.pop(name, None)
+    assert capsys.readouterr().out == "3\n3.5 1 0\n"
+    assert conversion.is_python2("f = lambda (a, b): a\n", "f.py")
+    assert not conversion.is_python2("x = 5 5\n", "f.py") and not conversion.is_python2("x = 5\n", "f.py")
+
+
+def test_without_fissix_a_file_of_python_2_is_found_by_the_error_that_python_3_makes(tmp_path, monkeypatch):
+    """So that the error can name the extra."""
+    monkeypatch.setattr(conversion, "_has_fissix", lambda: False)
+    assert conversion.is_python2("print 'x'\n", "f.py") and not conversion.is_python2("x = 5 5\n", "f.py")
+    with raises("package_missing"):
+        values_of("print 'x'\n", tmp_path, is_python2=False, finds_python2=True)
+
+
+@needs_fissix
 def test_the_lines_stay(tmp_path):
     """So a traceback shows those of the original."""
     with pytest.raises(ZeroDivisionError) as caught:

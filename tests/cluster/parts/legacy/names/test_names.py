@@ -1,4 +1,4 @@
-"""What a TF1 script finds at `import tensorflow as tf`: runs the tests of names_child.py in a child process."""
+"""What a TF1 script finds at `import tensorflow as tf`: runs the tests of two files in child processes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pytest
 from tests.processes import REPO
 
 DEADLINE_SECS = 300
-CHILD = "tests/cluster/parts/legacy/names/names_child.py"
+CHILDREN = "tests/cluster/parts/legacy/names/"
 
 
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("tf_slim", "tf_keras", "tensorflow_estimator"))),
     reason="needs the extras legacy and estimator")
-def test_the_names_of_tensorflow_1_are_found():
+@pytest.mark.parametrize("child", ["names_child.py", "older_child.py"])
+def test_the_names_of_tensorflow_1_are_found(child):
     """The child's output names the tests that fail."""
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", CHILD], cwd=REPO,
+        [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", CHILDREN + child], cwd=REPO,
         capture_output=True, text=True, timeout=DEADLINE_SECS, env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -7,7 +7,8 @@ import types
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.names.arrays import ragged_array, reshape, wrap
+from ps_train.parts.legacy.names import arrays
+from ps_train.parts.legacy.names.arrays import ragged_array, reshape, restore_pandas, wrap
 from ps_train.runtime import tracebacks
 
 _SCRIPT = """\
@@ -37,3 +38,55 @@ def test_reshape_takes_the_name_that_its_argument_had(args, kwargs):
     """Issue: numpy 2.4 refuses `newshape`."""
     is_by_column = "F" in [*args, *kwargs.values()]
     assert reshape(np.reshape, np.arange(6), *args, **kwargs)[0].tolist() == ([0, 2, 4] if is_by_column else [0, 1, 2])
+
+
+def test_an_array_is_copied_only_if_need_be():
+    """copy=False means that since numpy 2 a copy is an error."""
+    values = np.arange(3)
+    assert np.shares_memory(arrays.array(np.array, values, copy=False), values)
+    assert arrays.array(np.array, values, dtype=np.float32, copy=False).dtype == np.float32
+    assert not np.shares_memory(arrays.array(np.array, values), values)
+
+
+def test_bytes_are_read_as_an_array_that_can_be_changed():
+    """numpy 2.3 refuses bytes; numbers in a text are read as today."""
+    values = arrays.fromstring(np.fromstring, b"\1\2\3", np.uint8, 2)
+    values += 1
+    assert values.tolist() == [2, 3]
+    assert arrays.fromstring(np.fromstring, "\xff", dtype=np.uint8).tolist() == [255]
+    assert arrays.fromstring(np.fromstring, np.float64(1.5).tobytes()).tolist() == [1.5]
+    assert arrays.fromstring(np.fromstring, "1 2", dtype=int, sep=" ").tolist() == [1, 2]
+
+
+def test_arrays_of_an_iterator_are_put_together():
+    """As `map` made a list in Python 2."""
+    assert arrays.stack(np.vstack, map(np.array, ([1], [2]))).tolist() == [[1], [2]]
+    assert arrays.stack(np.concatenate, [[[1]], [[2]]], axis=1).tolist() == [[1, 2]]
+
+
+def test_functions_and_tables_of_dtypes_that_numpy_has_removed():
+    """Casts, sizes, kinds, a histogram's density, and a pad at its old place."""
+    assert arrays.cast["float32"]([1, 2]).dtype == np.float32 and arrays.cast[np.int64](2.5) == 2
+    assert (arrays.nbytes[np.float32], np.uint8 in arrays.sctypes["uint"]) == (4, True)
+    assert arrays.find_common_type([np.float32, np.float64], []) == np.float64
+    assert arrays.find_common_type([np.float32], [np.int64, np.float64]) == np.float32
+    assert arrays.find_common_type([np.int32], [np.complex64]) == np.complex64
+    density, edges = arrays.histogram(np.histogram, [1, 1, 3], bins=2, normed=True)
+    assert density.tolist() == np.histogram([1, 1, 3], 2, density=True)[0].tolist() and edges.tolist() == [1, 2, 3]
+    assert arrays.pad([1], 1).tolist() == [0, 1, 0] and arrays.pad([1], 1, "edge").tolist() == [1, 1, 1]
+
+
+def test_rows_and_columns_of_a_table_by_label_or_position():
+    """`.ix` of pandas until 0.25, and functions of that time."""
+    pandas = pytest.importorskip("pandas")
+    restore_pandas(types.SimpleNamespace(DataFrame=pandas.DataFrame, Series=pandas.Series, concat=pandas.concat,
+                                         read_csv=pandas.read_csv))
+    table = pandas.DataFrame({"a": [1, 2, 3], "b": [4, 5, 6]}, index=["x", "y", "z"])
+    assert (table.ix["y", "a"], table.ix[2, "b"], table.ix["z", 0], table.a.ix["x"]) == (2, 6, 3, 1)
+    assert table.ix[:, "b"].tolist() == [4, 5, 6] and table.ix["x":"y", ["a"]].values.tolist() == [[1], [2]]
+    assert table.ix[1:, 1].tolist() == [5, 6] and table.ix[table.a > 1, "b"].tolist() == [5, 6]
+    table.ix["x", "a"] = 9
+    assert table.a.tolist() == [9, 2, 3] and table.sort("a").a.tolist() == [2, 3, 9]
+    numbered = pandas.DataFrame({"a": [1, 2, 3]}, index=[5, 6, 7])
+    assert numbered.ix[6, "a"] == 2 and numbered.ix[5:6].a.tolist() == [1, 2]
+    assert numbered.ix[[7, 5]].a.tolist() == [3, 1]

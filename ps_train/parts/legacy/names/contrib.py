@@ -1,0 +1,41 @@
+"""Small functions of tf.contrib whose arguments had other names, or that are several calls today."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import lookup_ops
+
+
+def one_hot_column(sparse_id_column: Any) -> Any:
+    """`indicator_column`."""
+    return tf.feature_column.indicator_column(sparse_id_column)
+
+
+def sequence_input_layer(features: dict, feature_columns: Sequence, weight_collections: Sequence | None = None,
+                         trainable: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns float [batch, time, dimensions of all columns], and the length of each sequence, int64 [batch]."""
+    layer = tf.keras.experimental.SequenceFeatures(feature_columns, trainable=trainable)
+    return layer(features)
+
+
+def string_to_index(tensor: tf.Tensor, mapping: Any, default_value: int = -1, name: str | None = None) -> tf.Tensor:
+    """Returns the position of each string in a list, int64; `tf.tables_initializer` fills its table."""
+    return lookup_ops.index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
+
+
+def index_to_string(tensor: tf.Tensor, mapping: Any, default_value: str = "UNK", name: str | None = None) -> tf.Tensor:
+    """Returns the string at each position, int64, of a list; `tf.tables_initializer` fills its table."""
+    return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)
+
+
+def k_means(num_clusters: int, model_dir: str | None = None, initial_clusters: Any = "random",
+            distance_metric: str = "squared_euclidean", random_seed: int = 0, use_mini_batch: bool = True,
+            mini_batch_steps_per_iteration: int = 1, kmeans_plus_plus_num_retries: int = 2,
+            relative_tolerance: float | None = None, config: Any = None, feature_columns: Any = None) -> Any:
+    """`tf.estimator.experimental.KMeans`."""
+    return tf.estimator.experimental.KMeans(
+        num_clusters, model_dir, initial_clusters, distance_metric, random_seed, use_mini_batch,
+        mini_batch_steps_per_iteration, kmeans_plus_plus_num_retries, relative_tolerance, config, feature_columns)

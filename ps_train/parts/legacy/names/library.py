@@ -1,0 +1,159 @@
+"""What Python's own library and some packages had when TF1 code was written, and no longer have.
+
+    Python        names that were removed from 3.0 to 3.13, and modules of Python 2
+    pandas        methods (arrays.py)
+    PyYAML        `yaml.load(text)` without a loader
+    Pillow        `Image.ANTIALIAS` and the like
+    SciPy         `scipy.misc` (images.py)
+    scikit-learn  modules that were renamed (moved.py)
+
+Only what is missing is set, so `try: import` and `hasattr` of a script for several versions end as well as before.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import collections.abc
+import errno
+import fractions
+import importlib.abc
+import importlib.machinery
+import inspect
+import itertools
+import json
+import logging
+import math
+import os
+import platform
+import random
+import string
+import sys
+import threading
+import time
+import types
+import urllib
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ps_train.parts.legacy.names.arrays import restore_pandas, set_missing, wrap
+
+# Modules of Python 2 -> those of Python 3 with the same names.
+PYTHON2_MODULES = {
+    "cPickle": "pickle", "Queue": "queue", "ConfigParser": "configparser", "StringIO": "io", "cStringIO": "io",
+    "urllib2": "urllib.request", "urlparse": "urllib.parse", "httplib": "http.client", "HTMLParser": "html.parser",
+    "BaseHTTPServer": "http.server", "SimpleHTTPServer": "http.server", "SocketServer": "socketserver",
+    "xmlrpclib": "xmlrpc.client", "commands": "subprocess", "thread": "_thread", "copy_reg": "copyreg",
+    "__builtin__": "builtins", "cookielib": "http.cookiejar", "anydbm": "dbm", "Tkinter": "tkinter",
+}
+
+
+class Python2Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds modules of Python 2; the last of all finders, so a module of that name beside the script comes first."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        """Returns a spec that leads to the module of Python 3, or None."""
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname in PYTHON2_MODULES else None
+
+    def create_module(self, spec):
+        """Leaves it to Python to make a module, which `exec_module` exchanges."""
+        return None
+
+    def exec_module(self, module):
+        """Puts the module of Python 3 instead of the new one."""
+        sys.modules[module.__name__] = importlib.import_module(PYTHON2_MODULES[module.__name__])
+
+
+class ArgSpec(NamedTuple):
+    """The arguments of a function, as `inspect.getargspec` returned them."""
+
+    args: list[str]
+    varargs: str | None
+    keywords: str | None
+    defaults: tuple[Any, ...] | None
+
+
+def getargspec(function: Callable[..., Any]) -> ArgSpec:
+    """Returns the arguments of a function; those that are given by name only are left out."""
+    return ArgSpec(*inspect.getfullargspec(function)[:4])
+
+
+def restore_python() -> None:
+    """Sets the names that Python's library has lost."""
+    for name in collections.abc.__all__:
+        set_missing(collections, name, getattr(collections.abc, name))
+    for owner, names in (
+        (time, {"clock": time.perf_counter}),
+        (inspect, {"getargspec": getargspec}),
+        (fractions, {"gcd": math.gcd}),
+        (base64, {"encodestring": base64.encodebytes, "decodestring": base64.decodebytes}),
+        (platform, {"linux_distribution": _linux_distribution, "dist": _linux_distribution}),
+        (threading.Thread, {"isAlive": threading.Thread.is_alive}),
+        (logging, {"warn": logging.warning}),
+        (logging.Logger, {"warn": logging.Logger.warning}),
+        (os, {"errno": errno, "getcwdu": os.getcwd}),
+        (sys, {"maxint": sys.maxsize, "setdefaultencoding": lambda _: None}),
+        (itertools, {"izip": zip, "imap": map, "ifilter": filter, "izip_longest": itertools.zip_longest}),
+        (string, _TEXT_FUNCTIONS),
+        (types, _TYPES),
+    ):
+        for name, value in names.items():
+            set_missing(owner, name, value)
+    for name in ("quote", "quote_plus", "unquote", "unquote_plus", "urlencode"):
+        set_missing(urllib, name, getattr(urllib.parse, name))
+    for name in ("urlopen", "urlretrieve", "URLopener", "urlcleanup"):
+        if hasattr(urllib.request, name):  # URLopener is gone in 3.14
+            set_missing(urllib, name, getattr(urllib.request, name))
+    wrap("sample", _sample, random)
+    for name in ("load", "loads"):
+        wrap(name, _without_encoding, json)
+
+
+_TEXT_FUNCTIONS = {
+    "letters": string.ascii_letters, "lowercase": string.ascii_lowercase, "uppercase": string.ascii_uppercase,
+    "maketrans": str.maketrans, "join": lambda words, sep=" ": sep.join(words), "atoi": int, "atof": float,
+    **{name: getattr(str, name) for name in ("split", "strip", "replace", "lower", "upper", "find")},
+}
+_TYPES = {
+    "StringType": str, "UnicodeType": str, "StringTypes": (str,), "IntType": int, "LongType": int, "FloatType": float,
+    "BooleanType": bool, "ListType": list, "TupleType": tuple, "DictType": dict, "ClassType": type,
+}
+
+
+def _linux_distribution(*_: Any, **__: Any) -> tuple[str, str, str]:
+    # What it returned where it could not tell.
+    return "", "", ""
+
+
+def _sample(original: Callable[..., list], population: Any, *args: Any, **kwargs: Any) -> list:
+    """Takes a set or the keys of a dictionary, too, as before 3.11."""
+    is_ordered = not isinstance(population, (collections.abc.Set, collections.abc.ValuesView))
+    return original(population if is_ordered else list(population), *args, **kwargs)
+
+
+def _without_encoding(original: Callable[..., Any], source: Any, *args: Any, **kwargs: Any) -> Any:
+    """Takes the encoding of bytes, which Python detects since 3.6, and refuses since 3.9."""
+    kwargs.pop("encoding", None)
+    return original(source, *args, **kwargs)
+
+
+def restore_yaml(yaml: types.ModuleType) -> None:
+    """Lets `yaml.load` choose a loader, as before PyYAML 6: the one that makes no objects but Python's own."""
+    for name in ("load", "load_all"):
+        wrap(name, _with_loader, yaml)
+
+
+def _with_loader(original: Callable[..., Any], stream: Any, Loader: Any = None) -> Any:  # noqa: N803 (as PyYAML has it)
+    return original(stream, Loader or sys.modules["yaml"].FullLoader)
+
+
+def restore_pillow(image: types.ModuleType) -> None:
+    """Sets the names of `PIL.Image` that Pillow 10 has removed."""
+    for name, today in (("ANTIALIAS", "LANCZOS"), ("LINEAR", "BILINEAR"), ("CUBIC", "BICUBIC")):
+        set_missing(image, name, getattr(image, today))
+
+
+# Package -> what sets the names that it has lost, once it is loaded.
+RESTORED = {"pandas": restore_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow}

@@ -1,0 +1,80 @@
+"""Private names of TensorFlow that code with copies of TensorFlow's own uses, where today's has nothing with the same.
+
+`moved.py` names them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+_GENERATED = "tensorflow.python.ops.gen_"
+
+
+def in_graph_mode() -> bool:
+    """Returns whether operations are added to a graph."""
+    return not tf.executing_eagerly()
+
+
+def scalar() -> tf.TensorShape:
+    """Returns the shape of a number."""
+    return tf.TensorShape([])
+
+
+def vector(length: int | None) -> tf.TensorShape:
+    """Returns the shape of a vector."""
+    return tf.TensorShape([length])
+
+
+def matrix(rows: int | None, columns: int | None) -> tf.TensorShape:
+    """Returns the shape of a matrix."""
+    return tf.TensorShape([rows, columns])
+
+
+def _linear(args: Any, output_size: int, bias: bool, bias_initializer: Any = None, kernel_initializer: Any = None,
+            bias_start: float = 0.0, scope: str | None = None) -> tf.Tensor:
+    """Returns sum(argument * "kernel") + "bias", in the variable scope around; 1.0 took what the bias begins with."""
+    from ps_train.parts.legacy.names.rnn import linear  # noqa: PLC0415 (its cells need Keras 2)
+
+    if isinstance(bias_initializer, (int, float)):
+        bias_initializer, bias_start = None, bias_initializer
+    return linear(args, output_size, bias, bias_initializer, kernel_initializer, bias_start, scope)
+
+
+class _Linear:
+    """The same, whose variables are made once."""
+
+    def __init__(self, args: Any, output_size: int, build_bias: bool, bias_initializer: Any = None,
+                 kernel_initializer: Any = None) -> None:
+        args = list(args) if isinstance(args, (list, tuple)) else [args]
+        size = sum(int(arg.shape[1]) for arg in args)
+        dtype = args[0].dtype
+        with tf.variable_scope(tf.get_variable_scope()):
+            self._weights = tf.get_variable("kernel", [size, output_size], dtype, kernel_initializer)
+            start = bias_initializer or tf.constant_initializer(0.0, dtype)
+            self._biases = tf.get_variable("bias", [output_size], dtype, start) if build_bias else None
+
+    def __call__(self, args: Any) -> tf.Tensor:
+        """Returns float [batch, output_size] for one tensor or a list of them."""
+        args = list(args) if isinstance(args, (list, tuple)) else [args]
+        product = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), self._weights)
+        return product if self._biases is None else tf.nn.bias_add(product, self._biases)
+
+
+def set_underscored() -> None:
+    """Lets the modules of generated operations have them with an underscore, too, as before 1.7: `_concat_v2`."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_GENERATED) and "__getattr__" not in vars(module):
+            module.__getattr__ = _without_underscore(module)  # type: ignore[method-assign]
+
+
+def _without_underscore(module: Any) -> Callable[[str], Any]:
+    def find(name: str) -> Any:
+        public = vars(module).get(name[1:]) if name.startswith("_") else None
+        if public is None:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        return public
+    return find

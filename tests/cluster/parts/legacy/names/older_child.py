@@ -1,0 +1,178 @@
+"""Arguments, modules and private names of older TensorFlow 1 code. test_names.py runs these tests in a child process."""
+# ruff: noqa: PLC0415 (these tests check imports)
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="")
+
+import tensorflow.compat.v1 as real
+
+from ps_train.parts.legacy import estimator
+from ps_train.parts.legacy.names import installation
+
+real.disable_v2_behavior()
+real.enable_resource_variables()
+real.logging.set_verbosity(real.logging.ERROR)
+estimator.install_estimator()
+installation.install()
+tf = sys.modules["tensorflow"]
+
+
+@pytest.fixture(autouse=True)
+def session():
+    """A session of a graph for this test only."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        yield session
+
+
+def evaluate(session, tensors):
+    """Returns the values of tensors, with every variable and table initialized."""
+    session.run([tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()])
+    return session.run(tensors)
+
+
+def test_losses_take_the_names_of_0_12(session):
+    """`targets` and `weight`; the values are those of tf.losses."""
+    predictions, labels = tf.constant([1.0, 4.0]), tf.constant([0.0, 2.0])
+    onehot, logits = tf.constant([[0.0, 1.0]]), tf.constant([[1.0, 3.0]])
+    losses = tf.contrib.losses
+    pairs = [
+        (losses.mean_squared_error(predictions, targets=labels, weight=2.0),
+         tf.losses.mean_squared_error(labels, predictions, 2.0)),
+        (losses.absolute_difference(predictions, targets=labels), tf.losses.absolute_difference(labels, predictions)),
+        (losses.softmax_cross_entropy(logits, onehot, weight=0.5),
+         tf.losses.softmax_cross_entropy(onehot, logits, 0.5)),
+        (losses.sparse_softmax_cross_entropy(logits, tf.constant([1])),
+         tf.losses.sparse_softmax_cross_entropy(tf.constant([1]), logits)),
+        (losses.sigmoid_cross_entropy(logits, onehot, weight=1.0), tf.losses.sigmoid_cross_entropy(onehot, logits)),
+        (losses.hinge_loss(logits, target=onehot), tf.losses.hinge_loss(onehot, logits)),
+        (tf.contrib.slim.losses.cosine_distance(onehot, targets=onehot, dim=1, weight=3.0),
+         tf.losses.cosine_distance(onehot, onehot, 1, 3.0))]
+    for ours, today in evaluate(session, pairs):
+        assert np.allclose(np.sum(ours), np.sum(today))
+
+
+def test_arguments_that_had_other_names(session):
+    """A sparse tensor's shape, a cell's input size, and a one-hot column's source."""
+    sparse = tf.SparseTensor(indices=[[0, 1]], values=[5], shape=[1, 2])
+    cells = [tf.nn.rnn_cell.BasicLSTMCell(2, input_size=3), tf.contrib.rnn.GRUCell(2, input_size=None)]
+    outputs = [cell(tf.ones([1, 3]), cell.zero_state(1, tf.float32))[0] for cell in cells]
+    job = tf.contrib.layers.sparse_column_with_keys("job", ["a", "b"])
+    column = tf.contrib.layers.one_hot_column(sparse_id_column=job)
+    dense = tf.feature_column.input_layer({"job": tf.constant([["b"]])}, [column])
+    values = evaluate(session, [tf.sparse_tensor_to_dense(sparse), *outputs, dense])
+    assert (values[0].tolist(), values[1].shape, values[2].shape, values[3].tolist()) == (
+        [[0, 5]], (1, 2), (1, 2), [[0, 1]])
+
+
+def test_small_functions_of_contrib(session):
+    """Lookups by a list, random numbers of a seed, a staging area, sequences of columns, linear operators."""
+    lookup = tf.contrib.lookup
+    area = tf.contrib.staging.StagingArea([tf.float32])
+    column = tf.contrib.feature_column.sequence_numeric_column("x")
+    sequence, length = tf.contrib.feature_column.sequence_input_layer(
+        {"x": tf.sparse_placeholder(tf.float32, [2, 3])}, [column])
+    uniform = tf.contrib.stateless.stateless_random_uniform([2], seed=[1, 2])
+    values = evaluate(session, [
+        lookup.string_to_index(tf.constant(["b", "z"]), ["a", "b"]),
+        lookup.index_to_string(tf.constant([1, 5], tf.int64), ["a", "b"]), uniform,
+        tf.random.stateless_uniform([2], [1, 2]),
+        tf.contrib.linalg.LinearOperatorTriL([[2.0, 9.0], [0.0, 3.0]]).to_dense()])
+    assert values[0].tolist() == [1, -1] and values[1].tolist() == [b"b", b"UNK"]
+    assert values[2].tolist() == values[3].tolist() and values[4].tolist() == [[2, 0], [0, 3]]
+    session.run(area.put([tf.constant(4.0)]))
+    assert session.run(area.get()) == 4.0 and (sequence.shape.rank, length.shape.rank) == (3, 1)
+    assert tf.contrib.optimizer_v2.AdamOptimizer is tf.train.AdamOptimizer
+    assert isinstance(tf.contrib.factorization.KMeansClustering(2), tf.estimator.Estimator)
+
+
+def test_names_that_only_tensorflow_2_has_are_found_in_modules_of_both():
+    """After those of TensorFlow 1."""
+    assert tf.keras.losses.Reduction.NONE == "none" and "tf_keras" in tf.keras.losses.Reduction.__module__
+    assert tf.distribute.experimental.partitioners.FixedShardsPartitioner(2) is not None
+    assert tf.losses.mean_squared_error is real.losses.mean_squared_error and not hasattr(tf.nn, "nothing")
+
+
+def test_private_names_of_copied_code(session, tmp_path):
+    """A checkpoint's reader, generated operations with an underscore, and what cells of one's own are made with."""
+    from tensorflow.python import pywrap_tensorflow
+    from tensorflow.python.eager import context
+    from tensorflow.python.framework import graph_util, tensor_shape
+    from tensorflow.python.ops import gen_array_ops, rnn_cell_impl
+    from tensorflow.python.ops.rnn_cell_impl import _Linear
+    from tensorflow.python.training import training_ops
+
+    variable = tf.get_variable("v", initializer=[1.0, 2.0])
+    x = tf.constant([[1.0, 2.0]])
+    ones = tf.ones_initializer()
+    with tf.variable_scope("a"):
+        first = rnn_cell_impl._linear([x, x], 2, True, kernel_initializer=ones)
+    with tf.variable_scope("b"):
+        layer = _Linear(x, 2, True, ones, ones)
+        second, third = layer(x), layer([x])
+    with tf.variable_scope("c"):
+        fourth = tf.contrib.rnn.python.ops.core_rnn_cell_impl._linear([x], 2, True, 1.0)
+    values = evaluate(session, [first, second, third, gen_array_ops._concat_v2([x, x], 1)])
+    assert [value.tolist() for value in values] == [[[6, 6]], [[4, 4]], [[4, 4]], [[1, 2, 1, 2]]]
+    assert fourth.shape.as_list() == [1, 2] and {"a/kernel", "a/bias", "c/bias"} <= {
+        v.op.name for v in tf.global_variables()}
+    path = tf.train.Saver([variable]).save(session, str(tmp_path / "model"))
+    assert pywrap_tensorflow.NewCheckpointReader(path).get_tensor("v").tolist() == [1, 2]
+    assert context.in_graph_mode() and tensor_shape.vector(3).as_list() == [3]
+    assert callable(training_ops.resource_apply_adam) and callable(graph_util.convert_variables_to_constants)
+    with pytest.raises(AttributeError, match="_no_such_operation"):
+        print(gen_array_ops._no_such_operation)
+
+
+def test_numpy_takes_what_it_took(session):
+    """Through numpy's own names, and in TensorFlow as well."""
+    assert np.fromstring(b"\1\2", dtype=np.uint8).tolist() == [1, 2] and np.array([1], copy=False).tolist() == [1]
+    assert np.vstack(map(np.array, ([1], [2]))).shape == (2, 1) and np.lib.pad([1], 1, "constant").tolist() == [0, 1, 0]
+    assert np.cast["float32"](3).dtype == np.float32 and np.math.sqrt(4) == 2
+    assert session.run(tf.constant(np.array([1.0, 2.0], copy=False))).tolist() == [1, 2]
+
+
+def test_an_estimator_of_contrib_learn_engineers_features_and_is_like_scikit_learn(tmp_path):
+    """feature_engineering_fn doubles the features; SKCompat trains, scores and predicts over arrays."""
+    learn = tf.contrib.learn
+    seen = []
+
+    def double(features, labels):
+        return features * 2, labels
+
+    def model_fn(features, labels, mode):
+        seen.append(mode)
+        rate = tf.get_variable("rate", [], initializer=tf.zeros_initializer())
+        predictions = tf.reduce_sum(features, 1) * rate
+        if mode == learn.ModeKeys.INFER:
+            return predictions, None, None
+        loss = tf.losses.mean_squared_error(labels, predictions)
+        return {"value": predictions}, loss, tf.contrib.layers.optimize_loss(
+            loss, tf.train.get_global_step(), 0.05, "SGD")
+
+    x, y = np.array([[1.0], [2.0]], np.float32), np.array([2.0, 4.0], np.float32)
+    model = learn.SKCompat(learn.Estimator(model_fn, str(tmp_path), feature_engineering_fn=double))
+    assert model.fit(x, y, batch_size=2, steps=50) is model
+    assert model.score(x, y, batch_size=2)["loss"] < 1e-3 and learn.ModeKeys.TRAIN in seen
+    reader = learn.Estimator(model_fn, str(tmp_path), feature_engineering_fn=double)
+    assert abs(reader.get_variable_value("rate") - 1.0) < 0.05
+
+
+def test_an_input_function_of_a_generator(session):
+    """Dictionaries of numbers and arrays, with one of them as the label."""
+    def examples():
+        for number in range(4):
+            yield {"x": np.array([number, number], np.float32), "label": np.int64(number)}
+
+    input_fn = tf.contrib.learn.io.generator_input_fn(examples, "label", batch_size=3, shuffle=False)
+    iterator = tf.data.make_initializable_iterator(input_fn())
+    features, label = iterator.get_next()
+    session.run(iterator.initializer)
+    x, labels = session.run([features["x"], label])
+    assert x.tolist() == [[0, 0], [1, 1], [2, 2]] and labels.tolist() == [0, 1, 2]

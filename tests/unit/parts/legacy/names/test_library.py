@@ -1,0 +1,89 @@
+"""Names of Python's library and of packages that scripts may still use."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import random
+import subprocess
+import sys
+import types
+
+import pytest
+
+from ps_train.parts.legacy.names import library
+from tests.processes import REPO
+
+USES = """\
+import base64, collections, fractions, inspect, itertools, json, os, string, sys, threading, time, types, urllib
+from ps_train.parts.legacy.names import library
+library.restore_python()
+sys.meta_path.append(library.Python2Finder())
+import cPickle, commands, urllib2
+from Queue import Queue
+from StringIO import StringIO
+def function(a, b=1, *rest, **others): pass
+print(issubclass(dict, collections.Mapping), time.clock() >= 0, tuple(inspect.getargspec(function)))
+print(fractions.gcd(4, 6), base64.encodestring(b"x"), threading.Thread().isAlive(), os.errno.EEXIST > 0)
+print(sys.maxint == sys.maxsize, list(itertools.izip([1], [2])), string.letters[:2], string.join(["a", "b"], "-"))
+print(types.StringType is str, urllib.quote("a b"), callable(urllib.urlretrieve), json.loads("[1]", encoding="utf-8"))
+print(cPickle.loads(cPickle.dumps(5)), commands.getoutput("echo hi"), urllib2.Request("http://a").host, Queue().empty())
+sys.setdefaultencoding("utf8")
+"""
+EXPECTED = """\
+True True (['a', 'b'], 'rest', 'others', (1,))
+2 b'eA==\\n' False True
+True [(1, 2)] ab a-b
+True a%20b True [1]
+5 hi a True
+"""
+
+
+def test_what_python_has_lost_is_there():
+    """In a process of its own, as it changes Python's library."""
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", USES], cwd=REPO, capture_output=True, text=True,
+                           timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, EXPECTED), ended.stderr
+
+
+@pytest.mark.parametrize("today", sorted(set(library.PYTHON2_MODULES.values()) - {"tkinter"}))
+def test_each_module_of_python_2_is_one_of_python_3(today):
+    """Without Tk, which not each installation has."""
+    assert importlib.import_module(today)
+
+
+def test_a_module_of_that_name_beside_the_script_comes_first(tmp_path, monkeypatch):
+    """Scripts have a queue.py or a commands.py of their own."""
+    (tmp_path / "commands.py").write_text("own = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, library.Python2Finder()])
+    try:
+        assert importlib.import_module("commands").own
+    finally:
+        del sys.modules["commands"]
+
+
+def test_a_sample_of_a_set_and_of_the_keys_of_a_dictionary():
+    """Python 3.11 refuses both."""
+    owner = types.SimpleNamespace(sample=random.sample)
+    library.wrap("sample", library._sample, owner)
+    assert sorted(owner.sample({1, 2, 3}, 3)) == [1, 2, 3] and owner.sample({4: 0}.keys(), 1) == [4]
+    assert owner.sample([7], 1) == [7] and owner.sample(range(9), 9) != []
+
+
+def test_yaml_is_loaded_without_a_loader():
+    """Into Python's own objects."""
+    yaml = pytest.importorskip("yaml")
+    owner = types.SimpleNamespace(load=yaml.load, load_all=yaml.load_all)
+    library.restore_yaml(owner)
+    assert owner.load("{a: [1, 2]}") == {"a": [1, 2]} and list(owner.load_all("1\n---\n2\n")) == [1, 2]
+    assert owner.load("5", yaml.SafeLoader) == 5 and owner.load("5", Loader=yaml.BaseLoader) == "5"
+    with pytest.raises(yaml.YAMLError):
+        owner.load("!!python/object/apply:os.getcwd []")
+
+
+def test_pillow_has_the_names_of_its_filters():
+    """Those that version 10 removed."""
+    image = importlib.import_module("PIL.Image") if importlib.util.find_spec("PIL") else pytest.skip("needs Pillow")
+    library.restore_pillow(image)
+    assert (image.ANTIALIAS, image.LINEAR, image.CUBIC) == (image.LANCZOS, image.BILINEAR, image.BICUBIC)
