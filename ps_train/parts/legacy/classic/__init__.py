@@ -10,6 +10,7 @@ Start with `membership.py`. The decision: docs/decisions/scripts.md.
     server         Server, and how long a ps serves; replica_device_setter, which balances bytes
     sessions       Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
     sync_replicas  SyncReplicasOptimizer
+    placement      variables where a script's own device functions want them
     updates        runs its updates on the chief
     ending         what happens when the script ends, fails or receives a signal to stop
 """

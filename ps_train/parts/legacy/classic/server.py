@@ -36,6 +36,7 @@ from ps_train.graph.devices import task_of
 from ps_train.graph.placement import LeastBytes
 from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
+from ps_train.parts.legacy.classic.placement import placed_types
 from ps_train.parts.legacy.source import CLUSTER_VARIABLE
 from ps_train.runtime import reports
 from ps_train.runtime.threads import Call
@@ -387,4 +388,5 @@ def replica_device_setter(
         ps_tasks = len(tf.train.ClusterSpec(cluster).as_dict().get(job, ()))
     strategy = ps_strategy or (LeastBytes(ps_tasks) if ps_tasks else None)
     return _tensorflow_setter(ps_tasks=ps_tasks, ps_device=ps_device, worker_device=worker_device,
-                              merge_devices=merge_devices, cluster=cluster, ps_ops=ps_ops, ps_strategy=strategy)
+                              merge_devices=merge_devices, cluster=cluster, ps_ops=placed_types(ps_ops),
+                              ps_strategy=strategy)

@@ -13,9 +13,10 @@ Each table is a dictionary of strings that can be read, and docs/compatibility.m
     namespace     looks names up, and says what is missing
     installation  puts the stand-in in place, for `import` statements, too, and changes TensorFlow, numpy, pandas and
                   absl themselves where a stand-in would not be reached
+    library       what Python's own library and packages have lost; command_line: flags as argparse read them
 
 The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,
 `datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `hparams`, `learn` and `batch_reading` (contrib.learn),
 `attention` and `decoding` (contrib.seq2seq), `exporter` (contrib.session_bundle), `examples` (the tutorials' data and
-model).
+model), `losses` (contrib.losses), `contrib`, `images` (scipy.misc), `private`.
 """

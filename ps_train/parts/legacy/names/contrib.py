@@ -1,10 +1,11 @@
-"""Small functions of tf.contrib whose arguments had other names, or that are several calls today."""
+"""Small functions, most of tf.contrib, whose arguments had other names, or that are several calls today."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import lookup_ops
 
@@ -39,3 +40,12 @@ def k_means(num_clusters: int, model_dir: str | None = None, initial_clusters: A
     return tf.estimator.experimental.KMeans(
         num_clusters, model_dir, initial_clusters, distance_metric, random_seed, use_mini_batch,
         mini_batch_steps_per_iteration, kmeans_plus_plus_num_retries, relative_tolerance, config, feature_columns)
+
+
+def resize_images(images: Any, size: Any = None, *args: Any, **kwargs: Any) -> tf.Tensor:
+    """`tf.image.resize_images(images, [height, width])`, and `(images, height, width)` of before 1.0."""
+    if args and np.ndim(size) == 0 and not (isinstance(size, tf.Tensor) and size.shape.rank):
+        size, args = [size, args[0]], args[1:]
+    elif "new_height" in kwargs:
+        size = [kwargs.pop("new_height"), kwargs.pop("new_width")]
+    return tf.image.resize_images(images, size, *args, **kwargs)

@@ -4,7 +4,7 @@
     TensorFlow   functions that stayed, but no longer do what TF1 code expects, for compat.v1 as well
     numpy        functions and values that were removed, and arguments that it refuses now (arrays.py)
     pandas etc.  methods that were removed; nothing here imports them (library.py)
-    absl         `tf.app.flags` began empty, and took any default
+    absl         `tf.app.flags` began empty, and took any default (command_line.py)
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import operator
-import pathlib
 import pkgutil
-import re
 import sys
 import types
 from typing import Any, Callable
@@ -25,17 +23,16 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
-from absl import flags
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import resource_variable_ops, variables
-from tensorflow.python.platform import flags as platform_flags
 from tensorflow.python.training import training_util
 
 from ps_train.errors import MissingModuleError
+from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import arrays, library, moved, private, tables
+from ps_train.parts.legacy.names import arrays, command_line, library, moved, private, tables
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.namespace import Namespace
 
@@ -178,11 +175,7 @@ def _repair() -> None:
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
         method = functools.partialmethod(_in_place, getattr(operator, name))
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
-    # TF1's flags began empty; absl has some, such as --log_dir and --v, which scripts define too.
-    for name in flags.FLAGS:
-        flags.FLAGS[name].allow_override = True
-    # Before 1.5 scripts parsed the flags themselves by this private name.
-    set_missing(flags.FlagValues, "_parse_flags", _parse_flags)
+    command_line.repair_flags()
     _repair_functions()
     install_deeprec(wrap)
 
@@ -195,8 +188,6 @@ def _repair_functions() -> None:
     set_missing(np.lib, "pad", arrays.pad)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
-    wrap("_set_default", _set_default, flags.Flag)
-    wrap("__getattr__", _read_flag, platform_flags._FlagValuesWrapper)  # noqa: SLF001 (it has no public name)
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
     wrap("string_input_producer", _string_input_producer, tf1.train)
@@ -204,10 +195,12 @@ def _repair_functions() -> None:
     wrap("get_collection", _get_collection, tf1.Graph)
     wrap("constant", _constant, tf1)
     wrap("map", _map_dataset, tf1.data.Dataset)
+    wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     if importlib.util.find_spec("tf_keras"):
-        for name in ("BasicRNNCell", "GRUCell", "BasicLSTMCell", "LSTMCell"):
-            wrap("__init__", _without_input_size, getattr(tf1.nn.rnn_cell, name))
+        from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
+
+        repair_cells(wrap)
 
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
@@ -293,62 +286,3 @@ def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:
     if "shape" in kwargs:
         kwargs["dense_shape"] = kwargs.pop("shape")
     original(*args, **kwargs)
-
-
-def _without_input_size(original: Callable, *args: Any, input_size: Any = None, **kwargs: Any) -> None:
-    # Deprecated since 0.8, and without effect: a cell takes the size of its input.
-    original(*args, **kwargs)
-
-
-def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
-    if not self.is_parsed():
-        self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
-
-
-def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
-    """Reads a flag before all of them are defined, or beside those of getopt, as before 1.5.
-
-    They are parsed again at the next one.
-    """
-    values = wrapper.__dict__["__wrapped"]
-    if not values.is_parsed():
-        rest = values(sys.argv, known_only=True)[1:]
-        if any(_is_defined_later(word) for word in rest):
-            values.set_gnu_getopt()  # the value of a flag of getopt ends nothing
-            values(sys.argv, known_only=True)
-            value = original(wrapper, name)
-            values.unparse_flags()
-            return value
-        values.unparse_flags()
-    return original(wrapper, name)
-
-
-def _is_defined_later(word: str) -> bool:
-    """Returns whether a word of the command line is a flag whose name is in the text of the script, or such as "-s"."""
-    name = word.lstrip("-").partition("=")[0]
-    try:
-        text = pathlib.Path(sys.argv[0]).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return word.startswith("-") and re.search(rf"""["']-{{0,2}}{re.escape(name)}["']""", text) is not None
-
-
-def _set_default(original: Callable, flag: flags.Flag, value: Any) -> None:
-    """Keeps a default that the flag's parser refuses, as argparse did before 1.5."""
-    try:
-        original(flag, value)
-    except (flags.IllegalFlagValueError, AttributeError, TypeError):  # a list's parser calls methods of a text
-        flag.default = _as_int(value) if isinstance(flag.parser, flags.IntegerParser) else value
-        flag.default_as_str = repr(str(flag.default))
-        if flag.using_default_value:
-            flag.value = flag.default
-
-
-def _as_int(value: Any) -> Any:
-    """Returns the int that numpy's integers and floats such as 1e6 stand for; any other value as it is."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() else value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return value

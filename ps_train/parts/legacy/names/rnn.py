@@ -44,6 +44,41 @@ def _unbuilt_value(value: Any, cell: Any, new: Any) -> Any:
     return types.MethodType(value.__func__, new) if getattr(value, "__self__", None) is cell else value
 
 
+def repair_cells(wrap: Callable) -> None:
+    """Lets TensorFlow's cells take what they took before 1.1, by a function that wraps one method of a class."""
+    cells = tf.nn.rnn_cell
+    for name in ("BasicRNNCell", "GRUCell", "BasicLSTMCell", "LSTMCell"):
+        wrap("__init__", _without_input_size, getattr(cells, name))
+    wrap("__call__", _with_own_variables, cells.MultiRNNCell)
+
+
+def _without_input_size(original: Callable, *args: Any, input_size: Any = None, **kwargs: Any) -> None:
+    # Deprecated since 0.8, and without effect: a cell takes the size of its input.
+    original(*args, **kwargs)
+
+
+def _with_own_variables(original: Callable, stack: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Makes the layers of `MultiRNNCell([cell] * 2)` different ones, as before 1.1, if they cannot be the same.
+
+    Since 1.1 they share their variables, which takes an input of the size of their output.
+    """
+    cells = stack._cells  # noqa: SLF001 (it has no public name)
+    innermost = [_innermost(cell) for cell in cells]
+    size = inputs.shape[-1] if inputs.shape.rank else None
+    if not stack.built and size != cells[0].output_size and len(set(map(id, innermost))) < len(cells):
+        stack._cells = [  # noqa: SLF001
+            unbuilt_copy(cell) if any(inner is earlier for earlier in innermost[:place]) else cell
+            for place, (cell, inner) in enumerate(zip(cells, innermost))]
+    return original(stack, inputs, *args, **kwargs)
+
+
+def _innermost(cell: Any) -> Any:
+    """Returns the cell within wrappers such as for dropout."""
+    while isinstance(inner := getattr(cell, "cell", None) or getattr(cell, "_cell", None), tf.nn.rnn_cell.RNNCell):
+        cell = inner
+    return cell
+
+
 class _Wrapper(tf.nn.rnn_cell.RNNCell):
     """A cell around a cell, of the same state."""
 

@@ -62,6 +62,7 @@ _NAMES = {
         "matrix_determinant", "matrix_inverse", "matrix_solve", "matrix_solve_ls", "matrix_triangular_solve",
         "cholesky", "cholesky_solve", "self_adjoint_eig", "self_adjoint_eigvals", "svd", "fft", "ifft", "fft2d",
         "ifft2d", "fft3d", "ifft3d")},
+    "tf.image.resize_images": _CONTRIB + "resize_images",
     "tf.image.per_image_whitening": "tf.image.per_image_standardization",
     # 1.0: the order of arguments, where the old one can be recognised
     **_same("tf", _FUNCTIONS, "concat split reverse"),

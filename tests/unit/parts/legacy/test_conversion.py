@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import pickle
 import sys
 
 import numpy as np
@@ -15,6 +16,12 @@ from ps_train.parts.legacy.flags import parse_mapped
 from tests.errors import raises
 
 needs_fissix = pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
+
+
+@pytest.fixture(autouse=True)
+def _other_tests_pickle_as_before(monkeypatch):
+    for name in ("load", "loads"):
+        monkeypatch.setattr(pickle, name, getattr(pickle, name))
 
 
 def values_of(text, tmp_path, **options):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import pickle
 import sys
 
 import numpy as np
@@ -78,6 +80,17 @@ def test_built_in_functions_of_python_2():
     names = leftovers.names_in("for i in xrange(3): print(unicode(reduce(f, [])))")
     assert set(names) == {"xrange", "unicode", "reduce"}
     assert value_of("cmp(1, 2), reload(sys) is sys, xrange(3)[1], {}.keys() + []", sys=sys) == (-1, True, 1, [])
+
+
+def test_pickles_of_python_2_are_read(monkeypatch):
+    """Text that is not ASCII, which Python 3 refuses; an encoding that the script gives counts."""
+    monkeypatch.setattr(pickle, "load", pickle.load)
+    monkeypatch.setattr(pickle, "loads", pickle.loads)
+    leftovers.read_pickles_of_python2()
+    of_python2 = b"U\x02\xff\x00q\x00."  # pickle.dumps("\xff\0", 2)
+    assert pickle.loads(of_python2) == pickle.load(io.BytesIO(of_python2)) == "\xff\0"
+    assert pickle.loads(of_python2, encoding="bytes") == b"\xff\0"
+    assert pickle.loads(pickle.dumps(["\u20ac", 1])) == ["\u20ac", 1]
 
 
 def test_lines_stay():

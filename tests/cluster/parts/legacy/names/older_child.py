@@ -176,3 +176,50 @@ def test_an_input_function_of_a_generator(session):
     session.run(iterator.initializer)
     x, labels = session.run([features["x"], label])
     assert x.tolist() == [[0, 0], [1, 1], [2, 2]] and labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("is_variable", [
+    lambda op: op.type == "Variable", lambda op: op.node_def.op in {"VariableV2", "Other"},
+    lambda op: (op if isinstance(op, tf.NodeDef) else op.node_def).op in ["Variable", "VariableV2"],
+    lambda op: not op.type != "Variable" and op.name.startswith("v") and op.node_def.name == op.name])
+def test_a_device_function_places_variables(is_variable):
+    """As those of resource variables have another type, they would lie on each worker; other operations stay."""
+    with tf.device(lambda op: "/job:ps/task:1" if is_variable(op) else "/job:worker/task:0"):
+        variable, other = tf.get_variable("v", [2]), tf.constant(1)
+    assert (variable.device, other.device) == ("/job:ps/task:1", "/job:worker/task:0")
+    with tf.device(tf.train.replica_device_setter(ps_tasks=2, ps_ops=["Variable"])):
+        assert tf.get_variable("w", [2]).device.startswith("/job:ps/task:")
+
+
+@pytest.mark.parametrize("wrap", [lambda cell: cell, lambda cell: tf.nn.rnn_cell.DropoutWrapper(cell)])
+def test_layers_of_one_cell_have_variables_of_their_own(session, wrap):
+    """As before 1.1, where the input is not of the size of the output; else they share them, as since then."""
+    cell = wrap(tf.nn.rnn_cell.BasicLSTMCell(4))
+    stack = tf.nn.rnn_cell.MultiRNNCell([cell] * 3)
+    outputs, _ = tf.nn.dynamic_rnn(stack, tf.ones([2, 3, 7]), dtype=tf.float32)
+    kernels = [v for v in tf.trainable_variables() if "kernel" in v.name]
+    assert [v.shape.as_list() for v in kernels] == [[11, 16], [8, 16], [8, 16]]
+    assert [v.name.split("/")[2] for v in kernels] == ["cell_0", "cell_1", "cell_2"]
+    assert evaluate(session, outputs).shape == (2, 3, 4)
+    shared = tf.nn.rnn_cell.MultiRNNCell([wrap(tf.nn.rnn_cell.GRUCell(4))] * 2)
+    shared(tf.ones([2, 4]), shared.zero_state(2, tf.float32))
+    assert sum("candidate/kernel" in v.name for v in tf.trainable_variables()) == 1
+
+
+def test_images_are_resized_to_a_height_and_a_width():
+    """Two numbers, as before 1.0; a list or a tensor of both since."""
+    image = tf.ones([1, 2, 2, 1])
+    for resized in (tf.image.resize_images(image, 4, 5), tf.image.resize_images(image, new_height=4, new_width=5),
+                    tf.image.resize_images(image, [4, 5], 1), tf.image.resize_images(image, tf.constant([4, 5]))):
+        assert resized.shape.as_list() == [1, 4, 5, 1]
+
+
+def test_the_value_of_a_boolean_flag_may_be_a_word_of_its_own(monkeypatch):
+    """As argparse read it before 1.5; absl would take `--sync_word False` for true."""
+    flags = tf.app.flags
+    flags.DEFINE_boolean("sync_word", True, "")
+    flags.DEFINE_boolean("on_word", False, "")
+    flags.DEFINE_string("job_word", "", "")
+    monkeypatch.setattr(sys, "argv", ["x", "--sync_word", "False", "--on_word", "--job_word", "1"])
+    flags.FLAGS.unparse_flags()
+    assert (flags.FLAGS.sync_word, flags.FLAGS.on_word, flags.FLAGS.job_word) == (False, True, "1")

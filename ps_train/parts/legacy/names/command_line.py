@@ -1,0 +1,95 @@
+"""The command line as scripts before TensorFlow 1.5 read it, by argparse; since then it is absl that reads it."""
+
+from __future__ import annotations
+
+import operator
+import pathlib
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+from tensorflow.python.platform import flags as platform_flags
+
+from ps_train.parts.legacy.names.arrays import set_missing, wrap
+
+
+def repair_flags() -> None:
+    """Changes absl for this whole process."""
+    # TF1's flags began empty; absl has some, such as --log_dir and --v, which scripts define too.
+    for name in flags.FLAGS:
+        flags.FLAGS[name].allow_override = True
+    # Before 1.5 scripts parsed the flags themselves by this private name.
+    set_missing(flags.FlagValues, "_parse_flags", _parse_flags)
+    wrap("_set_default", _set_default, flags.Flag)
+    wrap("__call__", _parse, flags.FlagValues)
+    wrap("__getattr__", _read_flag, platform_flags._FlagValuesWrapper)  # noqa: SLF001 (it has no public name)
+
+
+def _parse(original: Callable, values: flags.FlagValues, argv: list[str], *args: Any, **kwargs: Any) -> list[str]:
+    """Takes the value of a boolean flag from the next word, too: absl would take `--sync False` for --sync."""
+    words = list(argv)
+    for place in range(len(words) - 2, 0, -1):
+        name = re.fullmatch(r"--?(\w+)", words[place])
+        is_boolean = name and name[1] in values and isinstance(values[name[1]], flags.BooleanFlag)
+        if is_boolean and words[place + 1].lower() in _BOOLEANS:
+            words[place:place + 2] = [f"{words[place]}={words[place + 1]}"]
+    return original(values, words, *args, **kwargs)
+
+
+_BOOLEANS = ("true", "false", "t", "f", "1", "0")
+
+
+def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
+    if not self.is_parsed():
+        self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
+
+
+def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
+    """Reads a flag before all of them are defined, or beside those of getopt, as before 1.5.
+
+    They are parsed again at the next one.
+    """
+    values = wrapper.__dict__["__wrapped"]
+    if not values.is_parsed():
+        rest = values(sys.argv, known_only=True)[1:]
+        if any(_is_defined_later(word) for word in rest):
+            values.set_gnu_getopt()  # the value of a flag of getopt ends nothing
+            values(sys.argv, known_only=True)
+            value = original(wrapper, name)
+            values.unparse_flags()
+            return value
+        values.unparse_flags()
+    return original(wrapper, name)
+
+
+def _is_defined_later(word: str) -> bool:
+    """Returns whether a word of the command line is a flag whose name is in the text of the script, or such as "-s"."""
+    name = word.lstrip("-").partition("=")[0]
+    try:
+        text = pathlib.Path(sys.argv[0]).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return word.startswith("-") and re.search(rf"""["']-{{0,2}}{re.escape(name)}["']""", text) is not None
+
+
+def _set_default(original: Callable, flag: flags.Flag, value: Any) -> None:
+    """Keeps a default that the flag's parser refuses, as argparse did before 1.5."""
+    try:
+        original(flag, value)
+    except (flags.IllegalFlagValueError, AttributeError, TypeError):  # a list's parser calls methods of a text
+        flag.default = _as_int(value) if isinstance(flag.parser, flags.IntegerParser) else value
+        flag.default_as_str = repr(str(flag.default))
+        if flag.using_default_value:
+            flag.value = flag.default
+
+
+def _as_int(value: Any) -> Any:
+    """Returns the int that numpy's integers and floats such as 1e6 stand for; any other value as it is."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value
