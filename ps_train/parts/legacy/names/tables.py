@@ -231,6 +231,9 @@ _CONTRIB_NAMES = {
             "LazyAdamOptimizer AdamWOptimizer MomentumWOptimizer NadamOptimizer"),
     # rnn, seq2seq
     "tf.contrib.rnn.LSTMBlockCell": _FUNCTIONS + "lstm_block_cell",
+    **_same("tf.contrib.rnn", _OURS + "cells:", "LayerNormBasicLSTMCell NASCell ConvLSTMCell Conv1DLSTMCell "
+            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCellAdaptor LSTMBlockFusedCell TimeReversedFusedRNN"),
+    **{f"tf.contrib.rnn.{name}": _OURS + "cells:gru_block_cell" for name in ("GRUBlockCell", "GRUBlockCellV2")},
     "tf.contrib.linalg.LinearOperatorTriL": "tf.linalg.LinearOperatorLowerTriangular",
     **_same("tf.contrib.rnn", _OURS + "private:", "_linear _Linear"),
     "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",

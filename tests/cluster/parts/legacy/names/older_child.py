@@ -1,4 +1,4 @@
-"""Arguments, modules and private names of older TensorFlow 1 code. test_names.py runs these tests in a child process."""
+"""Arguments, modules and private names of older TensorFlow 1 code. test_names.py runs these in a child process."""
 # ruff: noqa: PLC0415 (these tests check imports)
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def test_an_input_function_of_a_generator(session):
 @pytest.mark.parametrize("is_variable", [
     lambda op: op.type == "Variable", lambda op: op.node_def.op in {"VariableV2", "Other"},
     lambda op: (op if isinstance(op, tf.NodeDef) else op.node_def).op in ["Variable", "VariableV2"],
-    lambda op: not op.type != "Variable" and op.name.startswith("v") and op.node_def.name == op.name])
+    lambda op: op.type == "Variable" and op.name.startswith("v") and op.node_def.name == op.name])
 def test_a_device_function_places_variables(is_variable):
     """As those of resource variables have another type, they would lie on each worker; other operations stay."""
     with tf.device(lambda op: "/job:ps/task:1" if is_variable(op) else "/job:worker/task:0"):
