@@ -7,6 +7,7 @@
 Start with `membership.py`. The decision: docs/decisions/scripts.md.
 
     membership     this process among the others: its claim, its heartbeat, how it leaves, and what ends it meanwhile
+    script_cluster the cluster that a script gives it, and the launcher's addresses for those that are written into it
     server         Server, and how long a ps serves; replica_device_setter, which balances bytes
     sessions       Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
     sync_replicas  SyncReplicasOptimizer

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
-import os
 import threading
 import time
 from typing import Any, Callable
@@ -26,8 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
-from ps_train.cluster.spec import CHIEF_JOBS, Cluster, Task
-from ps_train.cluster.tf_config import chief_listed_again
+from ps_train.cluster.spec import CHIEF_JOBS, Cluster
 from ps_train.coordination import blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
@@ -37,7 +34,7 @@ from ps_train.graph.placement import LeastBytes
 from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.classic.placement import placed_types
-from ps_train.parts.legacy.source import CLUSTER_VARIABLE
+from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_cluster, note_moved
 from ps_train.runtime import reports
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Reminder, Timeouts
@@ -53,40 +50,6 @@ _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
 _PROTOCOLS_OF_DEEPREC = ("grpc++", "star_server", "star_server_lite")
 _log = logging.getLogger(__name__)
 _tensorflow_setter = tf.train.replica_device_setter
-
-Addresses = dict[str, dict[int, str]]
-
-
-class ScriptCluster(Cluster):
-    """The cluster of a script, which may list the chief again, as worker 0: one task, and the number of worker 1 is 1.
-
-    Both names stay: the script and its graph may use either.
-    """
-
-    @property
-    def workers(self) -> list[Task]:
-        """The tasks listed here that train, each once."""
-        return [task for task in super().workers if not self._is_listed_again(task)]
-
-    @property
-    def chief(self) -> Task:
-        """The chief, by the name of this process if it is the chief."""
-        return self.task if self._is_listed_again(self.task) else super().chief
-
-    def number_of(self, worker: Task) -> int:
-        """Returns the number of a worker: its index if worker 0 is the chief."""
-        return worker.index if chief_listed_again(self.addresses) else super().number_of(worker)
-
-    def refuse_duplicates(self) -> None:
-        """Raises ConfigError if two tasks share an address."""
-        chief_job = chief_listed_again(self.addresses)
-        if chief_job:
-            _log.info("the cluster lists %s:0 again, as worker:0; they are one task, the chief", chief_job)
-        address_rules.refuse_duplicates({job: tasks for job, tasks in self.addresses.items() if job != chief_job})
-
-    def _is_listed_again(self, task: Task) -> bool:
-        return (task.job, task.index) == ("worker", 0) and bool(chief_listed_again(self.addresses))
-
 
 class Server(tf.train.Server):
     """`tf.compat.v1.train.Server` for a task that ends with the training.
@@ -117,7 +80,7 @@ class Server(tf.train.Server):
             config = config or server_or_cluster_def.default_session_config
         self._timeouts = timeouts or self.default_timeouts
         written = addresses_of(server_or_cluster_def)
-        cluster = _launched_cluster(written, job_name, task_index)
+        cluster = launched_cluster(written, job_name, task_index)
         for job, tasks in cluster.addresses.items():
             for index, address in tasks.items():
                 address_rules.parse_address(f"tf.train.Server: {job}:{index}", address)
@@ -130,8 +93,7 @@ class Server(tf.train.Server):
         super().__init__(tf.train.ClusterSpec(cluster.addresses), cluster.job, cluster.index, protocol or "grpc",
                          _server_config(config, cluster), start)
         self.cluster = cluster
-        _moved.update({address: real for job, tasks in written.items() for index, address in tasks.items()
-                       if (real := cluster.addresses[job].get(index, address)) != address})
+        note_moved(written, cluster.addresses)
         self._life: Call | None = None
         self._over = threading.Event()
         self._stop = threading.Event()
@@ -194,8 +156,24 @@ class Server(tf.train.Server):
             self._wait_for_life()
         elif self.cluster.job in _TRAINING_JOBS or self.cluster.ps:
             self._wait_for_the_end()
+        else:
+            self._serve_clients()
         if self.exits_after_join:
             raise SystemExit(0)
+
+    def _serve_clients(self) -> None:
+        """Waits, in a cluster without a ps, until the other tasks that came have ended, or for a signal."""
+        others = [task for job, tasks in self.cluster.addresses.items() for index, task in tasks.items()
+                  if (job, index) != (self.cluster.job, self.cluster.index)]
+        if not others and tf.get_default_graph().get_operations():
+            return  # the only task, whose script was the client
+        stop, came = threading.Event(), False
+        ending.on_stop(stop.set)
+        while not stop.wait(_POLL_SECS):
+            is_there = any(map(reachability.accepts, others))
+            if came and not is_there:
+                return
+            came = came or is_there
 
     def _wait_for_the_end(self) -> None:
         """Waits, on a worker that only serves (in-graph replication), until the ps or the first worker have ended."""
@@ -319,48 +297,6 @@ class PsLife:
             if snapshot is None or not snapshot.alive():
                 return
             time.sleep(_POLL_SECS)
-
-
-_moved: dict[str, str] = {}  # address that is written into the script -> the launcher's
-
-
-def real_target(target: str) -> str:
-    """Returns the target of a session, with the launcher's address for the one in the script."""
-    scheme, separator, address = target.rpartition("://")
-    return f"{scheme}{separator}{_moved.get(address, address)}"
-
-
-def addresses_of(server_or_cluster_def: Any) -> Addresses:
-    """Returns job -> index -> address of what `tf.train.Server` takes as a cluster."""
-    if isinstance(server_or_cluster_def, tf.train.ServerDef):
-        server_or_cluster_def = server_or_cluster_def.cluster
-    spec = tf.train.ClusterSpec(server_or_cluster_def)
-    return {job: {index: spec.task_address(job, index) for index in spec.task_indices(job)} for job in spec.jobs}
-
-
-def _launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> ScriptCluster:
-    """Returns the cluster, with the launcher's addresses if a launcher has started this task."""
-    real = dict(written)
-    launched = json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}")
-    # A script may have them from TF_CONFIG already, and name the chief as the first worker, as DeepRec's do.
-    knows_them = {address for tasks in written.values() for address in tasks.values()} <= {
-        address for hosts in launched.values() for address in hosts}
-    for job, hosts in launched.items():
-        if job in written and not knows_them:
-            if len(hosts) != len(written[job]):
-                raise ConfigError(
-                    "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
-                    f"launcher started {len(hosts)}; give --num_ps and --num_workers as in the script")
-            real[job] = dict(enumerate(hosts))
-    if job_name is None and len(real) == 1:  # as TensorFlow's class does
-        job_name = next(iter(real))
-    if task_index is None and len(real.get(job_name or "", {})) == 1:
-        task_index = next(iter(real[job_name or ""]))
-    if task_index is None or task_index not in real.get(job_name or "", {}):
-        known = ", ".join(f"{job}:{index}" for job, tasks in real.items() for index in tasks)
-        raise ConfigError("task_not_in_cluster", f"tf.train.Server: task {job_name}:{task_index} is not in the "
-                          f"cluster; allowed: {known}")
-    return ScriptCluster(str(job_name), task_index, real)
 
 
 def _server_config(config: tf.ConfigProto | None, cluster: Cluster) -> tf.ConfigProto:

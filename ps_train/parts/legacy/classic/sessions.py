@@ -28,7 +28,7 @@ from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
 from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
-from ps_train.parts.legacy.classic.server import real_target
+from ps_train.parts.legacy.classic.script_cluster import real_target
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import chief_listed_again
-from ps_train.parts.legacy.classic.server import addresses_of
+from ps_train.parts.legacy.classic.script_cluster import addresses_of
 
 
 def know_chief_as_worker_0() -> None:

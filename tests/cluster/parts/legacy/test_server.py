@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ps_train
-from ps_train.parts.legacy.classic.server import ScriptCluster
+from ps_train.parts.legacy.classic import script_cluster
+from ps_train.parts.legacy.classic.script_cluster import ScriptCluster
 from tests import processes
 from tests.errors import raises
 
@@ -35,3 +36,11 @@ def test_another_worker_with_the_address_of_the_chief_is_refused(workers):
     """Only worker 0 can be the chief."""
     with raises("address_given_twice"):
         ps_train.Server({"ps": ["a:1"], "chief": ["b:1"], "worker": workers}, "worker", 1)
+
+
+def test_blanks_in_addresses_are_left_out():
+    """Scripts split "a:1, b:2" at its comma."""
+    assert script_cluster.addresses_of({"ps": ["a: 1"], "worker": " b:2,c:3 ".split(",")}) == {
+        "ps": {0: "a:1"}, "worker": {0: "b:2", 1: "c:3"}}
+    assert script_cluster.real_target("grpc://b: 2") == "grpc://b:2" and script_cluster.real_target("") == ""
+    assert ps_train.Server({"worker": [f" localhost: {processes.free_ports(1)[0]}"]}).target.startswith("grpc://")

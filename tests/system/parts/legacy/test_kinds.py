@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from tests import processes
 from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
 
 
@@ -96,3 +97,30 @@ def test_what_remained_of_python_2_runs_without_a_flag(start_process, tmp_path):
     start_process.start("run", ["run", str(tmp_path / "script.py")])
     assert start_process.exit_code("run") == 0
     assert "a 3.5 1 () 5\n" in start_process.log("run")
+
+
+SERVER = """\
+import sys
+import tensorflow as tf
+index, ports = int(sys.argv[1]), sys.argv[2:]
+cluster = tf.train.ClusterSpec({"local": ["localhost: " + port for port in ports]})
+server = tf.train.Server(cluster, job_name="local", task_index=index)
+"""
+CLIENT = """\
+with tf.device("/job:local/task:1"):
+    variable = tf.Variable(3.0)
+with tf.Session("grpc://localhost: " + ports[0]) as session:
+    session.run(tf.global_variables_initializer())
+    print("twice is", session.run(variable * 2))
+"""
+
+
+def test_a_server_of_a_job_of_another_name_serves_until_its_client_has_ended(start_process, tmp_path):
+    """`join` ended at once; and blanks in an address, as TensorFlow took them."""
+    (tmp_path / "server.py").write_text(SERVER + "server.start()\nserver.join()\n")
+    (tmp_path / "client.py").write_text(SERVER + CLIENT)
+    ports = [str(port) for port in processes.free_ports(2)]
+    start_process.start("server", ["run", str(tmp_path / "server.py"), "1", *ports])
+    start_process.start("client", ["run", str(tmp_path / "client.py"), "0", *ports])
+    assert start_process.wait() == {"server": 0, "client": 0}
+    assert "twice is 6.0" in start_process.log("client")
