@@ -53,11 +53,21 @@ def install() -> None:
         if hasattr(tf2, name):
             setattr(root, name, getattr(tf2, name))
     sys.modules["tensorflow"] = root
+    if importlib.util.find_spec("tf_keras"):
+        _replace_copies()
     for name, restore in library.RESTORED.items():
         if name in sys.modules:  # tf_keras imports some
             restore(sys.modules[name])
     sys.meta_path[:] = [Finder(), *sys.meta_path, library.Python2Finder()]
     _take_over_loaded(root)
+
+
+def _replace_copies() -> None:
+    """Puts Keras 2 in the place of TensorFlow's copy of an older Keras, where scripts have imported tf.keras from."""
+    for name, today in moved.COPIES.items():
+        parent, _, leaf = name.rpartition(".")
+        sys.modules[name] = importlib.import_module(today)
+        setattr(importlib.import_module(parent), leaf, sys.modules[name])
 
 
 def _take_over_loaded(root: Namespace) -> None:

@@ -66,6 +66,10 @@ REPLACED = {
 }
 
 _KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
+# TensorFlow's own copy of an older Keras -> Keras 2: models of the one are none for `tf.keras` and the Estimator.
+COPIES = {f"tensorflow.python.keras.{name}": f"{_KERAS}.{name}" for name in (
+    "activations", "applications", "backend", "callbacks", "constraints", "datasets", "initializers", "layers",
+    "losses", "metrics", "models", "optimizers", "preprocessing", "regularizers", "utils")}
 # Modules of Keras 2.0 to 2.3 -> where their names are.
 _KERAS_MODULES = {
     **{f"layers.{name}": "layers" for name in (
@@ -76,7 +80,7 @@ _KERAS_MODULES = {
 }
 # Packages that became packages of their own, or have another name today: the first one that fits.
 PACKAGES = {
-    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS)
+    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS, "tensorflow.python.keras")
        for old, today in _KERAS_MODULES.items()},
     "keras": _KERAS,  # Keras 3 does not build graphs
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",

@@ -40,7 +40,7 @@ def test_another_worker_with_the_address_of_the_chief_is_refused(workers):
 
 def test_blanks_in_addresses_are_left_out():
     """Scripts split "a:1, b:2" at its comma."""
-    assert script_cluster.addresses_of({"ps": ["a: 1"], "worker": " b:2,c:3 ".split(",")}) == {
+    assert script_cluster.addresses_of({"ps": ["a: 1"], "worker": [" b:2", "c:3 "]}) == {
         "ps": {0: "a:1"}, "worker": {0: "b:2", 1: "c:3"}}
     assert script_cluster.real_target("grpc://b: 2") == "grpc://b:2" and script_cluster.real_target("") == ""
     assert ps_train.Server({"worker": [f" localhost: {processes.free_ports(1)[0]}"]}).target.startswith("grpc://")

@@ -99,6 +99,18 @@ def test_names_that_only_tensorflow_2_has_are_found_in_modules_of_both():
     assert tf.losses.mean_squared_error is real.losses.mean_squared_error and not hasattr(tf.nn, "nothing")
 
 
+def test_keras_within_tensorflow_is_keras_2():
+    """Its models are models for the Estimator; TensorFlow's own copy of an older Keras has others."""
+    from tensorflow.python.keras import backend, models
+    from tensorflow.python.keras.layers import Dense
+    from tensorflow.python.keras.preprocessing import text
+    from tensorflow.python.keras.utils import np_utils
+
+    assert models.Sequential is tf.keras.models.Sequential and Dense is tf.keras.layers.Dense
+    assert backend.get_session is not None and text.Tokenizer(3) is not None
+    assert np_utils.to_categorical([1]).tolist() == [[0, 1]]
+
+
 def test_private_names_of_copied_code(session, tmp_path):
     """A checkpoint's reader, generated operations with an underscore, and what cells of one's own are made with."""
     from tensorflow.python import pywrap_tensorflow
