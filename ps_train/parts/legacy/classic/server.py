@@ -51,11 +51,13 @@ _PROTOCOLS_OF_DEEPREC = ("grpc++", "star_server", "star_server_lite")
 _log = logging.getLogger(__name__)
 _tensorflow_setter = tf.train.replica_device_setter
 
+
 class Server(tf.train.Server):
     """`tf.compat.v1.train.Server` for a task that ends with the training.
 
     A ps serves until every worker's script has ended; then `join` returns. A worker claims its number before its first
-    remote session, and sends heartbeats. A cluster without a job "ps" gets TensorFlow's own server.
+    remote session, and sends heartbeats. A cluster without a job "ps", or without one that trains, gets TensorFlow's
+    own server, which serves until the others have ended.
 
     Raises:
       ConfigError: an address is malformed, or the port is in use.
@@ -100,7 +102,7 @@ class Server(tf.train.Server):
         self._enter_cluster()
 
     def _enter_cluster(self) -> None:
-        if not self.cluster.ps:
+        if not (self.cluster.ps and self.cluster.workers):
             reports.send(reports.Joined(self.cluster.task.name, ""), [])
             return
         if not self.exits_after_join:
@@ -154,7 +156,7 @@ class Server(tf.train.Server):
             while not self._over.wait(_POLL_SECS):  # a bound, as Python handles signals between two waits
                 pass
             self._wait_for_life()
-        elif self.cluster.job in _TRAINING_JOBS or self.cluster.ps:
+        elif self.cluster.workers and (self.cluster.job in _TRAINING_JOBS or self.cluster.ps):
             self._wait_for_the_end()
         else:
             self._serve_clients()
@@ -162,9 +164,9 @@ class Server(tf.train.Server):
             raise SystemExit(0)
 
     def _serve_clients(self) -> None:
-        """Waits, in a cluster without a ps, until the other tasks that came have ended, or for a signal."""
-        others = [task for job, tasks in self.cluster.addresses.items() for index, task in tasks.items()
-                  if (job, index) != (self.cluster.job, self.cluster.index)]
+        """Waits, in a cluster of other jobs, until the tasks that came have ended, those of "ps" left out."""
+        others = [address for job, tasks in self.cluster.addresses.items() for index, address in tasks.items()
+                  if job != "ps" and (job, index) != (self.cluster.job, self.cluster.index)]
         if not others and tf.get_default_graph().get_operations():
             return  # the only task, whose script was the client
         stop, came = threading.Event(), False

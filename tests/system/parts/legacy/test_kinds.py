@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import pytest
 
@@ -100,27 +101,31 @@ def test_what_remained_of_python_2_runs_without_a_flag(start_process, tmp_path):
 
 
 SERVER = """\
-import sys
+import json, sys
 import tensorflow as tf
-index, ports = int(sys.argv[1]), sys.argv[2:]
-cluster = tf.train.ClusterSpec({"local": ["localhost: " + port for port in ports]})
-server = tf.train.Server(cluster, job_name="local", task_index=index)
+cluster, job, index = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+server = tf.train.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=index)
 """
 CLIENT = """\
-with tf.device("/job:local/task:1"):
+with tf.device(sys.argv[4]):
     variable = tf.Variable(3.0)
-with tf.Session("grpc://localhost: " + ports[0]) as session:
+with tf.Session("grpc://" + cluster[job][index]) as session:
     session.run(tf.global_variables_initializer())
     print("twice is", session.run(variable * 2))
 """
 
 
-def test_a_server_of_a_job_of_another_name_serves_until_its_client_has_ended(start_process, tmp_path):
-    """`join` ended at once; and blanks in an address, as TensorFlow took them."""
+@pytest.mark.parametrize(("server_job", "client_job"), [("local", "local"), ("ps", "trainer")])
+def test_a_server_of_other_jobs_serves_until_its_client_has_ended(start_process, tmp_path, server_job, client_job):
+    """`join` ended at once, or waited for workers; and blanks in an address, as TensorFlow took them."""
     (tmp_path / "server.py").write_text(SERVER + "server.start()\nserver.join()\n")
     (tmp_path / "client.py").write_text(SERVER + CLIENT)
-    ports = [str(port) for port in processes.free_ports(2)]
-    start_process.start("server", ["run", str(tmp_path / "server.py"), "1", *ports])
-    start_process.start("client", ["run", str(tmp_path / "client.py"), "0", *ports])
+    cluster: dict = {}
+    for job, port in zip((client_job, server_job), processes.free_ports(2)):
+        cluster.setdefault(job, []).append(f"localhost: {port}")
+    index = str(len(cluster[server_job]) - 1)
+    start_process.start("server", ["run", str(tmp_path / "server.py"), json.dumps(cluster), server_job, index])
+    start_process.start("client", ["run", str(tmp_path / "client.py"), json.dumps(cluster), client_job, "0",
+                                   f"/job:{server_job}/task:{index}"])
     assert start_process.wait() == {"server": 0, "client": 0}
     assert "twice is 6.0" in start_process.log("client")
