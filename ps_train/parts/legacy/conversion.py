@@ -101,7 +101,7 @@ class Conversion:
         """Changes each local module that is imported from now on."""
         install_division()
         if self.is_python2:
-            leftovers.read_pickles_of_python2()
+            leftovers.read_files_of_python2()
         sys.meta_path.insert(0, _Finder(self))
 
 

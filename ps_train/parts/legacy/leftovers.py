@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import csv
 import functools
 import importlib
+import io
 import pickle
 import re
 import sys
@@ -82,16 +84,33 @@ def install() -> None:
     setattr(builtins, _LISTED, _listed)
 
 
-def read_pickles_of_python2() -> None:
-    """Lets `pickle` read the text of Python 2, such as CIFAR-10's, in every encoding: one character for each byte."""
-    for name in ("load", "loads"):
-        setattr(pickle, name, _as_latin1(getattr(pickle, name)))
+def read_files_of_python2() -> None:
+    """Lets `pickle` and `csv` take files of either mode, and pickles of Python 2, for this whole process.
+
+    Text of Python 2, such as that of CIFAR-10's pickles, is read as Latin-1: one character for each byte.
+    """
+    for name in ("load", "loads", "dump"):
+        setattr(pickle, name, _of_bytes(getattr(pickle, name)))
+    for name in ("reader", "writer"):
+        setattr(csv, name, _of_text(getattr(csv, name)))
 
 
-def _as_latin1(load: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(load)
-    def call(source: Any, **options: Any) -> Any:
-        return load(source, **{"encoding": "latin1", **options})
+def _of_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
+    options = {} if function.__name__ == "dump" else {"encoding": "latin1"}
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        files = [value.buffer if isinstance(value, io.TextIOWrapper) else value for value in args]
+        return function(*files, **{**options, **given})
+    return call
+
+
+def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(file: Any, *args: Any, **given: Any) -> Any:
+        if isinstance(file, (io.BufferedIOBase, io.RawIOBase)):
+            file = io.TextIOWrapper(file, newline="", write_through=True)
+        return function(file, *args, **given)
     return call
 
 

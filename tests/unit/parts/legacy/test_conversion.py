@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import pathlib
 import pickle
@@ -19,9 +20,10 @@ needs_fissix = pytest.mark.skipif(importlib.util.find_spec("fissix") is None, re
 
 
 @pytest.fixture(autouse=True)
-def _other_tests_pickle_as_before(monkeypatch):
-    for name in ("load", "loads"):
-        monkeypatch.setattr(pickle, name, getattr(pickle, name))
+def _other_tests_read_files_as_before(monkeypatch):
+    for owner, names in ((pickle, ("load", "loads", "dump")), (csv, ("reader", "writer"))):
+        for name in names:
+            monkeypatch.setattr(owner, name, getattr(owner, name))
 
 
 def values_of(text, tmp_path, **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import io
 import pickle
 import sys
@@ -82,15 +83,36 @@ def test_built_in_functions_of_python_2():
     assert value_of("cmp(1, 2), reload(sys) is sys, xrange(3)[1], {}.keys() + []", sys=sys) == (-1, True, 1, [])
 
 
-def test_pickles_of_python_2_are_read(monkeypatch):
-    """Text that is not ASCII, which Python 3 refuses; an encoding that the script gives counts."""
-    monkeypatch.setattr(pickle, "load", pickle.load)
-    monkeypatch.setattr(pickle, "loads", pickle.loads)
-    leftovers.read_pickles_of_python2()
+@pytest.fixture
+def _python2_files(monkeypatch):
+    for owner, names in ((pickle, ("load", "loads", "dump")), (csv, ("reader", "writer"))):
+        for name in names:
+            monkeypatch.setattr(owner, name, getattr(owner, name))
+    leftovers.read_files_of_python2()
+
+
+@pytest.mark.usefixtures("_python2_files")
+def test_pickles_of_python_2_are_read(tmp_path):
+    """Text that is not ASCII, which Python 3 refuses; files of text; an encoding that the script gives counts."""
     of_python2 = b"U\x02\xff\x00q\x00."  # pickle.dumps("\xff\0", 2)
     assert pickle.loads(of_python2) == pickle.load(io.BytesIO(of_python2)) == "\xff\0"
     assert pickle.loads(of_python2, encoding="bytes") == b"\xff\0"
     assert pickle.loads(pickle.dumps(["\u20ac", 1])) == ["\u20ac", 1]
+    with open(tmp_path / "text", "w") as file:
+        pickle.dump({"a": 1}, file, 2)
+    with open(tmp_path / "text") as file:
+        assert pickle.load(file) == {"a": 1}
+
+
+@pytest.mark.usefixtures("_python2_files")
+def test_tables_are_read_and_written_in_files_of_bytes(tmp_path):
+    """As Python 2 demanded; in files of text as today."""
+    with open(tmp_path / "table", "wb") as file:
+        csv.writer(file).writerow(["a", "b\u00e4"])
+    with open(tmp_path / "table", "rb") as file:
+        assert list(csv.reader(file)) == [["a", "b\u00e4"]]
+    with open(tmp_path / "table", encoding="utf-8", newline="") as file:
+        assert list(csv.DictReader(file, ["x", "y"])) == [{"x": "a", "y": "b\u00e4"}]
 
 
 def test_lines_stay():
