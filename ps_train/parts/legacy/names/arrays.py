@@ -184,19 +184,15 @@ class _Mixed:
 
 def _place(labels: Any, key: Any) -> Any:
     """Returns positions for what `.ix` took: labels, a slice of them, a mask, or positions."""
-    if not (labels.dtype.kind in "iub" or _is_text(key)):
-        return np.asarray(key) if isinstance(key, (list, np.ndarray)) else key
+    is_list = isinstance(key, (list, np.ndarray)) or hasattr(key, "values")
+    parts = (key.start, key.stop) if isinstance(key, slice) else key if is_list else [key]
+    if is_list and np.asarray(key).dtype == bool:
+        return np.asarray(key)
+    if labels.dtype.kind not in "iub" and not any(isinstance(part, str) for part in parts):
+        return np.asarray(key) if is_list else key
     if isinstance(key, slice):
         return labels.slice_indexer(key.start, key.stop, key.step)
-    if isinstance(key, (list, np.ndarray)) or hasattr(key, "values"):
-        values = np.asarray(key)
-        return values if values.dtype == bool else labels.get_indexer_for(values)
-    return labels.get_loc(key)
-
-
-def _is_text(key: Any) -> bool:
-    parts = (key.start, key.stop) if isinstance(key, slice) else key if isinstance(key, (list, np.ndarray)) else [key]
-    return any(isinstance(part, str) for part in parts)
+    return labels.get_indexer_for(np.asarray(key)) if is_list else labels.get_loc(key)
 
 
 def _from_csv(path: Any, header: Any = 0, sep: str = ",", index_col: Any = 0, **kwargs: Any) -> Any:
