@@ -44,8 +44,10 @@ MOVED = {
     "tensorflow.python.eager.context": {"in_graph_mode": _PRIVATE + "in_graph_mode"},
     "tensorflow.python.pywrap_tensorflow": _as_before(
         "tensorflow.python.training.py_checkpoint_reader", "NewCheckpointReader"),
-    "tensorflow.python.framework.graph_util_impl": _as_before(
-        "tensorflow.compat.v1.graph_util", "convert_variables_to_constants"),
+    **{f"tensorflow.python.framework.{name}": _as_before(
+        "tensorflow.compat.v1.graph_util", "convert_variables_to_constants", "extract_sub_graph",
+        "remove_training_nodes", "must_run_on_cpu", "tensor_shape_from_node_def_name")
+       for name in ("graph_util", "graph_util_impl")},
     "tensorflow.python.ops.data_flow_ops": _as_before(
         "tensorflow.python.ops.lookup_ops", "initialize_all_tables", "tables_initializer"),
     "tensorflow.python.platform.flags": {"FlagsError": "absl.flags:Error"},
