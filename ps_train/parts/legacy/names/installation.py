@@ -64,6 +64,8 @@ def install() -> None:
 
 def _replace_copies() -> None:
     """Puts Keras 2 in the place of TensorFlow's copy of an older Keras, where scripts have imported tf.keras from."""
+    for name in moved.LOADED_LATE:
+        importlib.import_module(name)
     for name, today in moved.COPIES.items():
         parent, _, leaf = name.rpartition(".")
         sys.modules[name] = importlib.import_module(today)

@@ -72,6 +72,10 @@ _KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a g
 COPIES = {f"tensorflow.python.keras.{name}": f"{_KERAS}.{name}" for name in (
     "activations", "applications", "backend", "callbacks", "constraints", "datasets", "initializers", "layers",
     "losses", "metrics", "models", "optimizers", "preprocessing", "regularizers", "utils")}
+# Modules of the copy that TF-Slim's layers load later, and that need it as it is.
+LOADED_LATE = ("tensorflow.python.keras.engine.base_layer_v1", *(
+    f"tensorflow.python.keras.legacy_tf_layers.{name}" for name in (
+        "base", "convolutional", "core", "pooling")))
 # Modules of Keras 2.0 to 2.3 -> where their names are.
 _KERAS_MODULES = {
     **{f"layers.{name}": "layers" for name in (
@@ -82,7 +86,7 @@ _KERAS_MODULES = {
 }
 # Packages that became packages of their own, or have another name today: the first one that fits.
 PACKAGES = {
-    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS, "tensorflow.python.keras")
+    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS)
        for old, today in _KERAS_MODULES.items()},
     "keras": _KERAS,  # Keras 3 does not build graphs
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
