@@ -42,6 +42,7 @@ from ps_train.tasks import ps
 from ps_train.tasks.setup import session_threads
 
 _POLL_SECS = 0.5
+_ARRIVAL_POLL_SECS = 0.05  # a client may be there for a moment only
 _LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server ends
 _FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
 _SHARE_OF_GRACE = 0.9
@@ -140,9 +141,9 @@ class Server(tf.train.Server):
 
     def _wait_for_life(self) -> None:
         """Returns when this ps is no longer needed; raises what its `PsLife` has raised."""
-        assert self._life is not None
-        self._life.join()
-        self._life.result()
+        if self._life is not None:  # else it serves no workers
+            self._life.join()
+            self._life.result()
 
     def join(self) -> None:
         """Returns when training is over: on a ps, when every worker's script has ended; on a worker, with the ps.
@@ -171,7 +172,7 @@ class Server(tf.train.Server):
             return  # the only task, whose script was the client
         stop, came = threading.Event(), False
         ending.on_stop(stop.set)
-        while not stop.wait(_POLL_SECS):
+        while not stop.wait(_POLL_SECS if came else _ARRIVAL_POLL_SECS):
             is_there = any(map(reachability.accepts, others))
             if came and not is_there:
                 return

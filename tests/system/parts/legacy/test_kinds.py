@@ -111,7 +111,10 @@ with tf.device(sys.argv[4]):
     variable = tf.Variable(3.0)
 with tf.Session("grpc://" + cluster[job][index]) as session:
     session.run(tf.global_variables_initializer())
-    print("twice is", session.run(variable * 2))
+    twice = variable * 2
+    for _ in range(500):
+        value = session.run(twice)
+    print("twice is", value)
 """
 
 
