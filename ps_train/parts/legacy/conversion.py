@@ -64,7 +64,7 @@ class Conversion:
     def changes(self, text: str, path: str) -> bool:
         """Returns whether anything of a file's text changes; its names and paths may."""
         return self.is_python2 or bool(self.mapped) or (
-            self.finds_python2 and (leftovers.may_be_in(text) or is_python2(text, path)))
+            self.finds_python2 and (leftovers.may_be_in(text) or is_text_python2(text, path)))
 
     def compile(self, path: str, *, is_in_package: bool = False) -> types.CodeType:
         """Returns the code of a file.
@@ -76,8 +76,8 @@ class Conversion:
           SyntaxError: the code is wrong, in Python 3 and in Python 2.
           ConfigError: the conversion needs a package.
         """
-        text = text_of(path)
-        is_converted = self.is_python2 or (self.finds_python2 and is_python2(text, path))
+        text = decoded_text(path)
+        is_converted = self.is_python2 or (self.finds_python2 and is_text_python2(text, path))
         tree = ast.parse(as_python3(text, path, is_in_package=is_in_package) if is_converted else text, path)
         if is_converted or self.finds_python2:
             tree = leftovers.Leftovers(tree).visit(tree)
@@ -93,7 +93,7 @@ class Conversion:
         """Runs a script as the main module; raises what it raises."""
         main = types.ModuleType("__main__")
         main.__file__ = path
-        main.__dict__.update(leftovers.names_in(text_of(path)))
+        main.__dict__.update(leftovers.python2_names_in(decoded_text(path)))
         sys.modules["__main__"] = main
         exec(self.compile(path), main.__dict__)
 
@@ -142,14 +142,14 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> types.CodeType:
         """Returns the changed code; neither reads nor writes the .pyc file, which has the code of the original."""
-        if not self._conversion.changes(text_of(self.path), self.path):
+        if not self._conversion.changes(decoded_text(self.path), self.path):
             return super().get_code(fullname)
         is_in_package = "." in fullname or self.is_package(fullname)
         return self._conversion.compile(self.path, is_in_package=is_in_package)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Runs a module, which has the names of Python 2 that it may use."""
-        module.__dict__.update(leftovers.names_in(text_of(self.path)))
+        module.__dict__.update(leftovers.python2_names_in(decoded_text(self.path)))
         super().exec_module(module)
 
 
@@ -160,7 +160,7 @@ _COMMENT_OR_STRING = re.compile(
     re.DOTALL)
 
 
-def text_of(path: str) -> str:
+def decoded_text(path: str) -> str:
     """Returns the text of a file of code."""
     return decode_source(pathlib.Path(path).read_bytes())
 
@@ -175,7 +175,7 @@ def decode_source(source: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def is_python2(text: str, path: str) -> bool:
+def is_text_python2(text: str, path: str) -> bool:
     """Returns whether only Python 2 can read a text: Python 3 cannot, but what the conversion makes of it."""
     error = _syntax_error(text, path)
     if error is None or not _has_fissix():
@@ -278,7 +278,7 @@ _DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__
 
 def install_division() -> None:
     """Makes the division of Python 2, and what the other changes call, available to the changed code."""
-    leftovers.install()
+    leftovers.install_changes()
     setattr(builtins, _DIVIDE, _divide)
     setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
 

@@ -73,12 +73,12 @@ def may_be_in(text: str) -> bool:
     return bool(_USED.search(text))
 
 
-def names_in(text: str) -> dict[str, Any]:
+def python2_names_in(text: str) -> dict[str, Any]:
     """Returns the built-in functions of Python 2 that a text may use."""
     return {name: NAMES[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in NAMES}
 
 
-def install() -> None:
+def install_changes() -> None:
     """Makes what the changed code calls available."""
     setattr(builtins, _METHOD, _method)
     setattr(builtins, _LISTED, _listed)

@@ -72,7 +72,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
 def _conversion_of(config: ScriptConfig, path: str, is_tensorflow_1: bool) -> Conversion:
     """Returns how the code changes. A TensorFlow 1 script that only Python 2 can read is converted without a flag."""
     is_python2 = config.python2
-    if is_tensorflow_1 and not is_python2 and conversion.is_python2(conversion.text_of(path), path):
+    if is_tensorflow_1 and not is_python2 and conversion.is_text_python2(conversion.decoded_text(path), path):
         print(f"ps_train run: {path} is Python 2: a converted copy runs, as with --python2", file=sys.stderr)
         is_python2 = True
     return Conversion(is_python2, parse_mapped("--map_path", config.map_path), finds_python2=is_tensorflow_1)
@@ -133,7 +133,7 @@ def _run(script: Script, changes: Conversion) -> int:
     try:
         if script.is_module:
             sys.path[:] = [os.getcwd(), *(place for place in sys.path if place)]
-            names = leftovers.names_in(source.text_of(source.find(script))) if changes.finds_python2 else {}
+            names = leftovers.python2_names_in(source.text_of(source.find(script))) if changes.finds_python2 else {}
             runpy.run_module(script.name, names, run_name="__main__", alter_sys=True)
         else:
             # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.

@@ -73,14 +73,14 @@ def test_a_file_that_only_python_2_can_read_is_found(tmp_path, monkeypatch, caps
         for name in ("found_old", "found_new"):
             sys.modules.pop(name, None)
     assert capsys.readouterr().out == "3\n3.5 1 0\n"
-    assert conversion.is_python2("f = lambda (a, b): a\n", "f.py")
-    assert not conversion.is_python2("x = 5 5\n", "f.py") and not conversion.is_python2("x = 5\n", "f.py")
+    assert conversion.is_text_python2("f = lambda (a, b): a\n", "f.py")
+    assert not conversion.is_text_python2("x = 5 5\n", "f.py") and not conversion.is_text_python2("x = 5\n", "f.py")
 
 
 def test_without_fissix_a_file_of_python_2_is_found_by_the_error_that_python_3_makes(tmp_path, monkeypatch):
     """So that the error can name the extra."""
     monkeypatch.setattr(conversion, "_has_fissix", lambda: False)
-    assert conversion.is_python2("print 'x'\n", "f.py") and not conversion.is_python2("x = 5 5\n", "f.py")
+    assert conversion.is_text_python2("print 'x'\n", "f.py") and not conversion.is_text_python2("x = 5 5\n", "f.py")
     with raises("package_missing"):
         values_of("print 'x'\n", tmp_path, is_python2=False, finds_python2=True)
 

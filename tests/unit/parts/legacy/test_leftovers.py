@@ -21,10 +21,10 @@ def value_of(expression, **names):
 
 def values_of(text, **names):
     """Runs a changed text, and returns its names."""
-    leftovers.install()
+    leftovers.install_changes()
     assert leftovers.may_be_in(text)
     tree = ast.parse(text)
-    scope = {"np": np, **leftovers.names_in(text), **names}
+    scope = {"np": np, **leftovers.python2_names_in(text), **names}
     exec(compile(leftovers.Leftovers(tree).visit(tree), "script.py", "exec"), scope)
     return scope
 
@@ -78,7 +78,7 @@ def test_a_method_that_is_nowhere_is_the_error_that_python_makes():
 
 def test_built_in_functions_of_python_2():
     """Only those that the text names."""
-    names = leftovers.names_in("for i in xrange(3): print(unicode(reduce(f, [])))")
+    names = leftovers.python2_names_in("for i in xrange(3): print(unicode(reduce(f, [])))")
     assert set(names) == {"xrange", "unicode", "reduce"}
     assert value_of("cmp(1, 2), reload(sys) is sys, xrange(3)[1], {}.keys() + []", sys=sys) == (-1, True, 1, [])
 
