@@ -12,6 +12,7 @@ from typing import Any, Callable
 import numpy as np
 
 NINF, PZERO, NZERO = -math.inf, 0.0, -0.0
+_COPIES_IF_NEEDED = int(np.__version__.partition(".")[0]) >= 2  # numpy 1 refuses copy=None
 
 
 def set_missing(owner: Any, name: str, value: Any) -> None:
@@ -48,22 +49,26 @@ def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray
 
 def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Makes an array; copy=False means what it did before numpy 2: no copy if none is needed."""
-    if kwargs.get("copy") is False:
+    if kwargs.get("copy") is False and _COPIES_IF_NEEDED:
         kwargs["copy"] = None
     return ragged_array(original, value, *args, **kwargs)
 
 
-def fromstring(original: Callable, string: Any, dtype: Any = float, count: int = -1, **kwargs: Any) -> np.ndarray:
+def fromstring(original: Callable, string: Any, dtype: Any = float, count: int = -1, sep: str = "",
+               **kwargs: Any) -> np.ndarray:
     """Reads the bytes of an array, too, as before numpy 2.3; such an array can be written to."""
-    if kwargs.get("sep"):
-        return original(string, dtype, count, **kwargs)
+    if sep:
+        return original(string, dtype, count, sep, **kwargs)
     data = string.encode("latin-1") if isinstance(string, str) else string
     return np.frombuffer(data, dtype, count).copy()
 
 
-def stack(original: Callable, arrays: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+def stack(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
     """Puts arrays together; those of an iterator, too, as `map` and `zip` made lists in Python 2."""
-    return original(list(arrays) if isinstance(arrays, Iterator) else arrays, *args, **kwargs)
+    if args and isinstance(args[0], Iterator):
+        args = (list(args[0]), *args[1:])
+    return original(*args, **{name: list(value) if isinstance(value, Iterator) else value
+                              for name, value in kwargs.items()})
 
 
 def histogram(original: Callable, a: Any, bins: Any = 10, *args: Any, **kwargs: Any) -> Any:

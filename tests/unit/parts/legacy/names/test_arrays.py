@@ -48,6 +48,13 @@ def test_an_array_is_copied_only_if_need_be():
     assert not np.shares_memory(arrays.array(np.array, values), values)
 
 
+@pytest.mark.parametrize(("version_2", "expected"), [(True, None), (False, False)])
+def test_numpy_1_gets_the_argument_as_the_script_wrote_it(version_2, expected, monkeypatch):
+    """It refuses copy=None: "NoneType copy mode not allowed"."""
+    monkeypatch.setattr(arrays, "_COPIES_IF_NEEDED", version_2)
+    assert arrays.array(lambda value, copy: copy, [1], copy=False) is expected
+
+
 def test_bytes_are_read_as_an_array_that_can_be_changed():
     """numpy 2.3 refuses bytes; numbers in a text are read as today."""
     values = arrays.fromstring(np.fromstring, b"\1\2\3", np.uint8, 2)
@@ -56,12 +63,15 @@ def test_bytes_are_read_as_an_array_that_can_be_changed():
     assert arrays.fromstring(np.fromstring, "\xff", dtype=np.uint8).tolist() == [255]
     assert arrays.fromstring(np.fromstring, np.float64(1.5).tobytes()).tolist() == [1.5]
     assert arrays.fromstring(np.fromstring, "1 2", dtype=int, sep=" ").tolist() == [1, 2]
+    assert arrays.fromstring(np.fromstring, "1 2", float, -1, " ").tolist() == [1.0, 2.0]
 
 
 def test_arrays_of_an_iterator_are_put_together():
     """As `map` made a list in Python 2."""
     assert arrays.stack(np.vstack, map(np.array, ([1], [2]))).tolist() == [[1], [2]]
     assert arrays.stack(np.concatenate, [[[1]], [[2]]], axis=1).tolist() == [[1, 2]]
+    assert arrays.stack(np.vstack, tup=[[1], [2]]).tolist() == [[1], [2]]
+    assert arrays.stack(np.stack, arrays=map(np.array, ([1], [2])), axis=1).tolist() == [[1, 2]]
 
 
 def test_functions_and_tables_of_dtypes_that_numpy_has_removed():
