@@ -32,14 +32,14 @@ import sys
 import tokenize
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import ps_train
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy import leftovers
+from ps_train.parts.legacy import leftovers, python2_library
 from ps_train.runtime import advice, tracebacks
 
 
@@ -61,11 +61,6 @@ class Conversion:
         """Returns whether anything may change."""
         return self.is_python2 or bool(self.mapped) or self.finds_python2
 
-    def changes(self, text: str, path: str) -> bool:
-        """Returns whether anything of a file's text changes; its names and paths may."""
-        return self.is_python2 or bool(self.mapped) or (
-            self.finds_python2 and (leftovers.may_be_in(text) or is_text_python2(text, path)))
-
     def compile(self, path: str, *, is_in_package: bool = False) -> types.CodeType:
         """Returns the code of a file.
 
@@ -76,24 +71,47 @@ class Conversion:
           SyntaxError: the code is wrong, in Python 3 and in Python 2.
           ConfigError: the conversion needs a package.
         """
+        with _deep_recursion():
+            return compile(self._changed_tree(path, is_in_package)[0], path, "exec", dont_inherit=True)
+
+    def compile_changed(self, path: str, *, is_in_package: bool = False) -> types.CodeType | None:
+        """Returns the same, or None if nothing of the code changes."""
+        with _deep_recursion():
+            tree, is_changed = self._changed_tree(path, is_in_package)
+            return compile(tree, path, "exec", dont_inherit=True) if is_changed else None
+
+    def _changed_tree(self, path: str, is_in_package: bool) -> tuple[ast.Module, bool]:
+        """Returns the tree of a file, and whether it differs from that of its text."""
         text = decoded_text(path)
-        is_converted = self.is_python2 or (self.finds_python2 and is_text_python2(text, path))
-        tree = ast.parse(as_python3(text, path, is_in_package=is_in_package) if is_converted else text, path)
-        if is_converted or self.finds_python2:
-            tree = leftovers.Leftovers(tree).visit(tree)
+        tree = None if self.is_python2 else self._tree_of_python3(text, path)
+        is_converted = tree is None
+        if tree is None:
+            tree = ast.parse(as_python3(text, path, is_in_package=is_in_package), path)
+        is_changed = (is_converted or (self.finds_python2 and leftovers.may_be_in(text))) and (
+            leftovers.change_leftovers(tree))
         if is_converted:
             tree = _OpenModes().visit(tree)
             if not _TRUE_DIVISION.search(text):
                 tree = ast.fix_missing_locations(_Divisions().visit(tree))
         if self.mapped:
             tree = _Paths(self.mapped).visit(tree)
-        return compile(tree, path, "exec", dont_inherit=True)
+        return tree, is_changed or is_converted or bool(self.mapped)
+
+    def _tree_of_python3(self, text: str, path: str) -> ast.Module | None:
+        """Returns the tree of a text that Python 3 can read; None if only Python 2 can, and such files are found."""
+        try:
+            with warnings.catch_warnings():  # Python warns again when it compiles the code itself
+                warnings.simplefilter("ignore")
+                return ast.parse(text, path)
+        except SyntaxError:
+            if self.finds_python2 and is_text_python2(text, path):
+                return None
+            raise
 
     def run(self, path: str) -> None:
         """Runs a script as the main module; raises what it raises."""
         main = types.ModuleType("__main__")
         main.__file__ = path
-        main.__dict__.update(leftovers.python2_names_in(decoded_text(path)))
         sys.modules["__main__"] = main
         exec(self.compile(path), main.__dict__)
 
@@ -101,10 +119,22 @@ class Conversion:
         """Changes each local module that is imported from now on."""
         install_division()
         if self.is_python2:
-            leftovers.read_files_of_python2()
-        sys.meta_path.insert(0, _Finder(self))
+            python2_library.read_files_of_python2()
+        sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
 
 
+@contextlib.contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Lets the visitors below, and Python's compiler, go as deep as a sum of a thousand terms is."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+_RECURSION_LIMIT = 10_000  # a visitor takes three calls for each level
 # Packages beside ps_train in a checkout, which its stand-in for the tutorials' MNIST imports.
 _BESIDE = [pathlib.Path(ps_train.__file__).parents[1] / name for name in ("data", "models")]
 
@@ -141,16 +171,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._conversion = conversion
 
     def get_code(self, fullname: str) -> types.CodeType:
-        """Returns the changed code; neither reads nor writes the .pyc file, which has the code of the original."""
-        if not self._conversion.changes(decoded_text(self.path), self.path):
-            return super().get_code(fullname)
+        """Returns the changed code, which no .pyc file has; if nothing changes, that of the original, by its file."""
         is_in_package = "." in fullname or self.is_package(fullname)
-        return self._conversion.compile(self.path, is_in_package=is_in_package)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """Runs a module, which has the names of Python 2 that it may use."""
-        module.__dict__.update(leftovers.python2_names_in(decoded_text(self.path)))
-        super().exec_module(module)
+        return self._conversion.compile_changed(self.path, is_in_package=is_in_package) or super().get_code(fullname)
 
 
 _TAB = 8  # columns between Python 2's tab stops
@@ -185,7 +208,7 @@ def is_text_python2(text: str, path: str) -> bool:
 
 def _syntax_error(text: str, path: str) -> SyntaxError | None:
     try:
-        with warnings.catch_warnings():  # Python warns of "\\d" and the like when it compiles the code itself
+        with _deep_recursion(), warnings.catch_warnings():  # Python warns of "\\d" when it compiles the code itself
             warnings.simplefilter("ignore")
             compile(text, path, "exec", dont_inherit=True)
     except SyntaxError as error:
@@ -240,11 +263,13 @@ def _refactored(text: str, path: str) -> str | None:
     """Returns the text in Python 3, by fissix, or None if fissix cannot read it."""
     for has_print_function in (False, True):  # Python 3.0's, with parentheses, needs another grammar
         try:
-            tree = _tool(has_print_function).refactor_string(text.rstrip("\n") + "\n", path)
+            with _deep_recursion():
+                tree = _tool(has_print_function).refactor_string(text.rstrip("\n") + "\n", path)
         except Exception as error:  # noqa: BLE001 (of its parser or tokenizer, or of one of its rules)
             logging.getLogger(__name__).debug("%s: %s", path, error)
         else:
-            return str(tree)
+            with _deep_recursion():
+                return str(tree)
     return None
 
 

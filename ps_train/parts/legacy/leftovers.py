@@ -1,21 +1,22 @@
 """What remained of Python 2 in code that Python 3 can read, as it often does in TensorFlow 1 code.
 
     names      xrange, unicode, reduce, ... in the modules of the user's own
+    modules    `import cPickle`, `from StringIO import StringIO` (python2_library.py)
     methods    `d.iteritems()`, `d.has_key(k)`, `iterator.next()`, and what numpy's arrays had: `array.tostring()`
     lists      `map(f, x)[0]`, `len(zip(x, y))`, `d.keys()[0]`, `range(3) + [1]`, `np.array(map(f, x))`
 
-Code that uses them fails in Python 3, so nothing else changes: the division stays that of Python 3.
+Code that uses them fails in Python 3, and code that is right there must not change: a name that a `try` expects to be
+missing stays so, and what is assigned to a variable becomes a list only if the same function, or one inside it, does
+what needs a list: it sorts or changes it, or, of `map`, `zip`, `filter` and `d.keys()`, reads it by an index. The
+division stays that of Python 3.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import csv
 import functools
 import importlib
-import io
-import pickle
 import re
 import sys
 import types
@@ -23,8 +24,11 @@ from typing import Any, Callable
 
 import numpy as np
 
-# Functions that the changed code calls; they are among the built-ins, where every module finds them.
-_METHOD, _LISTED = "__ps_train_method__", "__ps_train_listed__"
+from ps_train.parts.legacy import python2_library
+from ps_train.parts.legacy.scopes import PlacedNode, Scope, Scopes, expects
+
+# What the changed code uses; it is among the built-ins, where every module finds it.
+_METHOD, _LISTED, _NAMES = "__ps_train_method__", "__ps_train_listed__", "__ps_train_names__"
 
 
 def _reload(module: types.ModuleType) -> types.ModuleType:
@@ -63,55 +67,23 @@ _METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
 _VIEWS = ("keys", "values", "items")
 _LAZY = ("map", "zip", "filter")
 _LAZY_TYPES = (map, zip, filter, range, type({}.keys()), type({}.values()), type({}.items()))
-_USED = re.compile(rf"\.\s*({'|'.join(_METHODS)})\s*\(|\b({'|'.join(_LAZY)}|range)\s*\(|\.({'|'.join(_VIEWS)})\(\s*\)")
-# Modules whose functions take a list, or what can be made one, but not an iterator.
-_TAKE_LISTS = ("np", "numpy", "tf", "random")
+_USED = re.compile(rf"\.\s*({'|'.join(_METHODS)})\s*\(|\b({'|'.join(_LAZY)}|range)\s*\(|\.({'|'.join(_VIEWS)})\(\s*\)|"
+                   rf"\b({'|'.join((*NAMES, *python2_library.MODULES))})\b")
+# Modules whose functions take a list, or what can be made one, but not an iterator; and those that take one.
+_TAKE_LISTS, _TAKE_ITERATORS = ("np", "numpy", "tf", "random"), ("fromiter", "loadtxt", "genfromtxt")
+_CHANGING = ("sort", "append", "remove", "insert", "pop", "extend", "reverse")
 
 
 def may_be_in(text: str) -> bool:
-    """Returns whether a text has something that `Leftovers` may change."""
+    """Returns whether a text has something that `change_leftovers` may change."""
     return bool(_USED.search(text))
 
 
-def python2_names_in(text: str) -> dict[str, Any]:
-    """Returns the built-in functions of Python 2 that a text may use."""
-    return {name: NAMES[name] for name in re.findall(r"[A-Za-z_]\w*", text) if name in NAMES}
-
-
 def install_changes() -> None:
-    """Makes what the changed code calls available."""
+    """Makes what the changed code uses available."""
     setattr(builtins, _METHOD, _method)
     setattr(builtins, _LISTED, _listed)
-
-
-def read_files_of_python2() -> None:
-    """Lets `pickle` and `csv` take files of either mode, and pickles of Python 2, for this whole process.
-
-    Text of Python 2, such as that of CIFAR-10's pickles, is read as Latin-1: one character for each byte.
-    """
-    for name in ("load", "loads", "dump"):
-        setattr(pickle, name, _of_bytes(getattr(pickle, name)))
-    for name in ("reader", "writer"):
-        setattr(csv, name, _of_text(getattr(csv, name)))
-
-
-def _of_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
-    options = {} if function.__name__ == "dump" else {"encoding": "latin1"}
-
-    @functools.wraps(function)
-    def call(*args: Any, **given: Any) -> Any:
-        files = [value.buffer if isinstance(value, io.TextIOWrapper) else value for value in args]
-        return function(*files, **{**options, **given})
-    return call
-
-
-def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(file: Any, *args: Any, **given: Any) -> Any:
-        if isinstance(file, (io.BufferedIOBase, io.RawIOBase)):
-            file = io.TextIOWrapper(file, newline="", write_through=True)
-        return function(file, *args, **given)
-    return call
+    setattr(builtins, _NAMES, NAMES)
 
 
 def _method(owner: Any, name: str) -> Callable[..., Any]:
@@ -130,82 +102,197 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, _LAZY_TYPES) else value
 
 
-class Leftovers(ast.NodeTransformer):
-    """Changes the calls of old methods, and makes lists where only a list will do."""
+def change_leftovers(tree: ast.Module) -> bool:
+    """Changes the calls of old methods, makes lists where only a list will do, and gives a module the names it lacks.
 
-    def __init__(self, tree: ast.AST) -> None:
-        self._lists = _names_used_as_lists(tree)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        function = node.func
-        if isinstance(function, ast.Attribute) and function.attr in _METHODS and not _is_super(function.value):
-            if function.attr != "next" or not (node.args or node.keywords):
-                node.func = _call(_METHOD, function, function.value, ast.Constant(function.attr))
-        elif _takes_lists(function):
-            node.args = [_list_of(argument, also_range=_leaf(function) == "shuffle") for argument in node.args]
-        return node
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        self.generic_visit(node)
-        node.value = _list_of(node.value)
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.op, ast.Add):
-            node.left, node.right = _list_of(node.left, also_range=True), _list_of(node.right, also_range=True)
-        return node
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        self.generic_visit(node)
-        if any(isinstance(target, ast.Name) and target.id in self._lists for target in node.targets):
-            node.value = _list_of(node.value, also_range=True)
-        return node
+    Returns:
+      Whether anything has changed.
+    """
+    scopes = Scopes(tree)
+    variables = _Variables(scopes)
+    is_changed = False
+    for place in reversed(scopes.places):  # what is inside comes first
+        change = _CHANGES.get(type(place.node))
+        if change is not None and change(place, variables):
+            is_changed = True
+    return _define_names(tree, scopes) or is_changed
 
 
-def _names_used_as_lists(tree: ast.AST) -> set[str]:
-    """Returns the names that are sorted, added to, indexed or measured, and never given to `next`."""
-    lists, iterators = set(), set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            lists.add(node.value.id)
-        elif isinstance(node, ast.Attribute) and node.attr in ("sort", "append", "remove", "insert", "pop", "extend"):
-            lists.update([node.value.id] if isinstance(node.value, ast.Name) else [])
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            if isinstance(node.args[0], ast.Name) and node.func.id in ("len", "next"):
-                (lists if node.func.id == "len" else iterators).add(node.args[0].id)
-        elif isinstance(node, ast.Call) and _leaf(node.func) == "shuffle":
-            lists.update(argument.id for argument in node.args if isinstance(argument, ast.Name))
-    return lists - iterators
+def _define_names(tree: ast.Module, scopes: Scopes) -> bool:
+    """Sets the built-in functions of Python 2 that a module reads, neither binds itself nor expects to be missing."""
+    read = [place for place in scopes.places if isinstance(place.node, ast.Name) and place.node.id in NAMES]
+    missing = {place.node.id for place in read if scopes.owner_of(place.node.id, place.scope) is None}
+    missing -= {place.node.id for place in read if expects(place.caught, "NameError")} | set(scopes.module.bindings)
+    at = 0
+    while at < len(tree.body) and _must_be_first(tree.body[at]):
+        at += 1
+    where = tree.body[0] if tree.body else tree
+    tree.body[at:at] = [
+        _located(ast.Assign([_located(ast.Name(name, ast.Store()), where)], _located(ast.Subscript(
+            _located(ast.Name(_NAMES, ast.Load()), where), _located(ast.Constant(name), where), ast.Load()), where)),
+            where) for name in sorted(missing)]
+    return bool(missing)
+
+
+def _must_be_first(statement: ast.stmt) -> bool:
+    """Returns whether it is a text, such as the module's, or an import from __future__."""
+    return (isinstance(statement, ast.ImportFrom) and statement.module == "__future__") or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+
+
+def _change_import(place: PlacedNode, _: _Variables) -> bool:
+    """Imports a module of Python 2 from where ps_train has it, unless the code expects that it is missing."""
+    if expects(place.caught, "ImportError", "ModuleNotFoundError"):
+        return False
+    node, is_changed = place.node, False
+    if isinstance(node, ast.ImportFrom):
+        is_changed = node.module in python2_library.MODULES and not node.level
+        node.module = python2_library.PREFIX + node.module if is_changed else node.module
+        return is_changed
+    for alias in node.names:
+        if alias.name in python2_library.MODULES:
+            alias.name, alias.asname = python2_library.PREFIX + alias.name, alias.asname or alias.name
+            is_changed = True
+    return is_changed
+
+
+def _change_call(place: PlacedNode, _: _Variables) -> bool:
+    node = place.node
+    function = node.func
+    if isinstance(function, ast.Attribute) and function.attr in _METHODS and not _is_super(function.value):
+        if function.attr == "next" and (node.args or node.keywords):
+            return False
+        node.func = _call(_METHOD, function, function.value, _located(ast.Constant(function.attr), function))
+        return True
+    if not _takes_lists(function):
+        return False
+    kinds = ("lazy",) if _leaf(function) == "len" else ("lazy", "view")
+    before = list(node.args)
+    node.args = [_list_of(argument, *kinds, *(("range",) if _leaf(function) == "shuffle" else ()))
+                 for argument in node.args]
+    return any(old is not new for old, new in zip(before, node.args))
+
+
+def _change_subscript(place: PlacedNode, _: _Variables) -> bool:
+    node, before = place.node, place.node.value
+    node.value = _list_of(before, "lazy", "view")
+    return node.value is not before
+
+
+def _change_sum(place: PlacedNode, _: _Variables) -> bool:
+    node = place.node
+    if not isinstance(node.op, ast.Add):
+        return False
+    before = node.left, node.right
+    node.left, node.right = (_list_of(part, "lazy", "view", "range") for part in before)
+    return (node.left, node.right) != before
+
+
+def _change_assignment(place: PlacedNode, variables: _Variables) -> bool:
+    node, before = place.node, place.node.value
+    if any(isinstance(target, ast.Name) and variables.is_list(target.id, place.scope, _kind(before))
+           for target in node.targets):
+        node.value = _list_of(before, "lazy", "view", "range")
+    return node.value is not before
+
+
+_CHANGES: dict[type, Callable[[PlacedNode, Any], bool]] = {
+    ast.Call: _change_call, ast.Subscript: _change_subscript, ast.BinOp: _change_sum, ast.Assign: _change_assignment,
+    ast.Import: _change_import, ast.ImportFrom: _change_import,
+}
+
+
+class _Variables:
+    """How a module uses its variables: which of them must be lists."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        self._scopes = scopes
+        self._uses: dict[tuple[Scope, str], set[str]] = {}
+        self._kinds: dict[int, str | None] = {}  # id of a node that binds a variable -> what is assigned to it
+        for place in scopes.places:
+            self._note_value(place.node)
+            for use, part in _uses_in(place.node):
+                owner = scopes.owner_of(part.id, place.scope) if isinstance(part, ast.Name) else None
+                if owner is not None:
+                    self._uses.setdefault((owner, part.id), set()).add(use)
+
+    def _note_value(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            self._kinds.update((id(target), _kind(node.value)) for target in node.targets)
+        elif isinstance(node, ast.AugAssign) and _is_written_list(node.value):
+            self._kinds[id(node.target)] = "addition"
+
+    def is_list(self, name: str, scope: Scope, kind: str | None) -> bool:
+        """Returns whether a variable that is assigned something of a kind must be a list."""
+        owner = self._scopes.owner_of(name, scope)
+        if kind is None or owner is None:
+            return False
+        uses = self._uses.get((owner, name), set())
+        kinds = [found for found in (self._kinds.get(id(node)) for node in owner.bindings[name]) if found != "addition"]
+        if kind == "range":
+            return "changed" in uses
+        if kind == "view":
+            return bool(uses & {"changed", "indexed"}) and set(kinds) == {"view"}
+        return bool(uses & {"changed", "indexed", "measured"}) and len(kinds) == 1 and "advanced" not in uses
+
+
+def _uses_in(node: ast.AST) -> list[tuple[str, ast.AST]]:
+    """Returns what a node does with the values in it."""
+    if isinstance(node, ast.Subscript):
+        return [("indexed" if isinstance(node.ctx, ast.Load) else "changed", node.value)]
+    if isinstance(node, ast.Attribute):
+        return [("changed" if node.attr in _CHANGING else "advanced" if node.attr in ("next", "__next__") else "read",
+                 node.value)]
+    if isinstance(node, ast.Call):
+        use = {"len": "measured", "next": "advanced", "shuffle": "changed"}.get(_leaf(node.func), "read")
+        return [(use, argument) for argument in node.args]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [("changed", node.left), ("changed", node.right)]
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and _is_written_list(node.value):
+        return [("changed", node.target)]
+    return []
+
+
+def _is_written_list(value: ast.expr) -> bool:
+    """Returns whether an expression is sure to be a list: adding an array to a range makes an array."""
+    return isinstance(value, (ast.List, ast.ListComp)) or _leaf(getattr(value, "func", value)) == "list"
 
 
 def _takes_lists(function: ast.expr) -> bool:
     if isinstance(function, ast.Name):
-        return function.id == "len"
+        return function.id in ("len", "shuffle")
+    if _leaf(function) in _TAKE_ITERATORS:
+        return False
     while isinstance(function, ast.Attribute):
         function = function.value
     return isinstance(function, ast.Name) and function.id in _TAKE_LISTS
 
 
 def _leaf(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else ""
+    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def _is_super(owner: ast.expr) -> bool:
     return isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super"
 
 
-def _list_of(value: ast.expr, *, also_range: bool = False) -> ast.expr:
-    """Returns the expression of a list, if the value is a call that made one in Python 2."""
+def _kind(value: ast.expr) -> str | None:
+    """Returns what a call makes that was a list in Python 2; None for anything else."""
     if not isinstance(value, ast.Call):
-        return value
-    function = value.func
-    is_lazy = isinstance(function, ast.Name) and function.id in (*_LAZY, *(("range",) if also_range else ()))
-    is_view = _leaf(function) in _VIEWS and not value.args and not value.keywords
-    return _call(_LISTED, value, value) if is_lazy or is_view else value
+        return None
+    if isinstance(value.func, ast.Name):
+        return "lazy" if value.func.id in _LAZY else "range" if value.func.id == "range" else None
+    return "view" if _leaf(value.func) in _VIEWS and not value.args and not value.keywords else None
 
 
-def _call(name: str, place: ast.expr, *arguments: ast.expr) -> ast.expr:
-    call = ast.copy_location(ast.Call(ast.Name(name, ast.Load()), list(arguments), []), place)
-    return ast.fix_missing_locations(call)
+def _list_of(value: ast.expr, *kinds: str) -> ast.expr:
+    """Returns the expression of a list, if the value is a call that made one in Python 2, of one of these kinds."""
+    return _call(_LISTED, value, value) if _kind(value) in kinds else value
+
+
+def _call(name: str, where: ast.AST, *arguments: ast.expr) -> ast.expr:
+    return _located(ast.Call(_located(ast.Name(name, ast.Load()), where), list(arguments), []), where)
+
+
+def _located(node: Any, where: ast.AST) -> Any:
+    return ast.copy_location(node, where)

@@ -26,7 +26,7 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import conversion, leftovers, source
+from ps_train.parts.legacy import conversion, source
 from ps_train.parts.legacy.classic import ending, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
@@ -133,8 +133,7 @@ def _run(script: Script, changes: Conversion) -> int:
     try:
         if script.is_module:
             sys.path[:] = [os.getcwd(), *(place for place in sys.path if place)]
-            names = leftovers.python2_names_in(source.text_of(source.find(script))) if changes.finds_python2 else {}
-            runpy.run_module(script.name, names, run_name="__main__", alter_sys=True)
+            runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
             # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
             others = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path

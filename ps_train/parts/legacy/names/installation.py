@@ -58,7 +58,7 @@ def install() -> None:
     for name, restore in library.RESTORED.items():
         if name in sys.modules:  # tf_keras imports some
             restore(sys.modules[name])
-    sys.meta_path[:] = [Finder(), *sys.meta_path, library.Python2Finder()]
+    sys.meta_path.insert(0, Finder())
     _take_over_loaded(root)
 
 

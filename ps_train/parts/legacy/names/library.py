@@ -1,13 +1,13 @@
 """What Python's own library and some packages had when TF1 code was written, and no longer have.
 
-    Python        names that were removed from 3.0 to 3.13, and modules of Python 2
+    Python        names that were removed from 3.0 to 3.13 (modules of Python 2: python2_library.py)
     pandas        methods (arrays.py)
     PyYAML        `yaml.load(text)` without a loader
     Pillow        `Image.ANTIALIAS` and the like
     SciPy         `scipy.misc` (images.py)
     scikit-learn  modules that were renamed (moved.py)
 
-Only what is missing is set, so `try: import` and `hasattr` of a script for several versions end as well as before.
+Only what is missing is set, so a name that is there keeps its meaning.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import collections
 import collections.abc
 import errno
 import fractions
-import importlib.abc
-import importlib.machinery
 import inspect
 import itertools
 import json
@@ -40,31 +38,6 @@ from typing import Any, NamedTuple
 
 from ps_train.parts.legacy.names.arrays import restore_pandas, set_missing, wrap
 
-# Modules of Python 2 -> those of Python 3 with the same names.
-PYTHON2_MODULES = {
-    "cPickle": "pickle", "Queue": "queue", "ConfigParser": "configparser", "StringIO": "io", "cStringIO": "io",
-    "urllib2": "urllib.request", "urlparse": "urllib.parse", "httplib": "http.client", "HTMLParser": "html.parser",
-    "BaseHTTPServer": "http.server", "SimpleHTTPServer": "http.server", "SocketServer": "socketserver",
-    "xmlrpclib": "xmlrpc.client", "commands": "subprocess", "thread": "_thread", "copy_reg": "copyreg",
-    "__builtin__": "builtins", "cookielib": "http.cookiejar", "anydbm": "dbm", "Tkinter": "tkinter",
-}
-
-
-class Python2Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules of Python 2; the last of all finders, so a module of that name beside the script comes first."""
-
-    def find_spec(self, fullname, path=None, target=None):
-        """Returns a spec that leads to the module of Python 3, or None."""
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname in PYTHON2_MODULES else None
-
-    def create_module(self, spec):
-        """Leaves it to Python to make a module, which `exec_module` exchanges."""
-        return None
-
-    def exec_module(self, module):
-        """Puts the module of Python 3 instead of the new one."""
-        sys.modules[module.__name__] = importlib.import_module(PYTHON2_MODULES[module.__name__])
-
 
 class ArgSpec(NamedTuple):
     """The arguments of a function, as `inspect.getargspec` returned them."""
@@ -85,7 +58,7 @@ def restore_python() -> None:
     for name in collections.abc.__all__:
         set_missing(collections, name, getattr(collections.abc, name))
     for owner, names in (
-        (time, {"clock": time.perf_counter}),
+        (time, {"clock": time.process_time}),
         (inspect, {"getargspec": getargspec}),
         (fractions, {"gcd": math.gcd}),
         (base64, {"encodestring": base64.encodebytes, "decodestring": base64.decodebytes}),

@@ -158,6 +158,32 @@ def test_local_modules_are_converted_too_and_no_code_of_theirs_is_kept(tmp_path,
     assert list(tmp_path.rglob("*.pyc")) == []
 
 
+def test_a_module_in_which_nothing_changes_is_read_once_and_its_code_is_kept(tmp_path, monkeypatch):
+    """As Python keeps it, so the next start is as fast; one that changes is not kept."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(conversion, "is_text_python2", None)  # Python 3 can read both
+    (tmp_path / "same_module.py").write_text("x = [i for i in range(3)]\ny = len(list(map(str, x)))\n")
+    (tmp_path / "changed_module.py").write_text("x = map(str, range(3))[0]\n")
+    Conversion(False, (), finds_python2=True).install()
+    conversion.install_division()
+    try:
+        assert importlib.import_module("same_module").y == 3 and importlib.import_module("changed_module").x == "0"
+    finally:
+        for name in ("same_module", "changed_module"):
+            sys.modules.pop(name, None)
+    assert [path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")] == ["same_module"]
+
+
+@pytest.mark.parametrize("options", [{}, {"is_python2": False, "finds_python2": True},
+                                     {"is_python2": False, "mapped": (("/a", "/b"),)}])
+def test_long_expressions_are_compiled(tmp_path, options):
+    """By each of the changes."""
+    terms = " + ".join(["'a'"] * 700)
+    assert len(values_of(f"x = {terms}\n", tmp_path, **options)["x"]) == 700
+
+
 @needs_fissix
 def test_an_init_file_beside_a_script_makes_no_package_of_it(tmp_path, monkeypatch):
     """Its imports, and those of modules beside it, stay absolute; those of a module in a package are Python 2's."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
-import csv
-import io
-import pickle
 import sys
 
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy import leftovers
+from ps_train.parts.legacy import leftovers, python2_library
 
 
 def value_of(expression, **names):
@@ -24,9 +21,15 @@ def values_of(text, **names):
     leftovers.install_changes()
     assert leftovers.may_be_in(text)
     tree = ast.parse(text)
-    scope = {"np": np, **leftovers.python2_names_in(text), **names}
-    exec(compile(leftovers.Leftovers(tree).visit(tree), "script.py", "exec"), scope)
+    leftovers.change_leftovers(tree)
+    scope = {"np": np, **names}
+    exec(compile(tree, "script.py", "exec"), scope)
     return scope
+
+
+def is_changed(text):
+    """Returns whether anything of a text changes."""
+    return leftovers.change_leftovers(ast.parse(text))
 
 
 @pytest.mark.parametrize(("expression", "expected"), [
@@ -77,42 +80,88 @@ def test_a_method_that_is_nowhere_is_the_error_that_python_makes():
 
 
 def test_built_in_functions_of_python_2():
-    """Only those that the text names."""
-    names = leftovers.python2_names_in("for i in xrange(3): print(unicode(reduce(f, [])))")
-    assert set(names) == {"xrange", "unicode", "reduce"}
+    """In a module that has a text and imports from __future__ before its code."""
+    names = values_of('"""Text."""\nfrom __future__ import division\nvalues = [i for i in xrange(2)]\n'
+                      "def f(x): return unicode(reduce(max, x))\ntext = f([1, 2])\n")
+    assert (names["values"], names["text"], names["__doc__"]) == ([0, 1], "2", "Text.") and "cmp" not in names
     assert value_of("cmp(1, 2), reload(sys) is sys, xrange(3)[1], {}.keys() + []", sys=sys) == (-1, True, 1, [])
 
 
-@pytest.fixture
-def _python2_files(monkeypatch):
-    for owner, names in ((pickle, ("load", "loads", "dump")), (csv, ("reader", "writer"))):
-        for name in names:
-            monkeypatch.setattr(owner, name, getattr(owner, name))
-    leftovers.read_files_of_python2()
+@pytest.mark.parametrize("text", [
+    "try:\n    unicode\nexcept NameError:\n    unicode = str\nelse:\n    bytes = str\n",
+    "try:\n    text = unicode\nexcept Exception:\n    text = bytes\n",
+    "try:\n    text = unicode\nexcept:\n    text = bytes\n",
+    "def f():\n    try:\n        for i in [1]: return xrange\n    except (KeyError, NameError):\n"
+    "        return xrange\n",
+    "import sys\nif sys.version_info[0] > 2:\n    unicode = str\nx = unicode\n",
+    "from six.moves import xrange, reduce\nfor i in xrange(2): reduce\n",
+    "def cmp(a, b): return 5\nx = cmp(1, 2)\n", "def f(long, unicode=1): return long, unicode\n",
+    "# xrange, unicode\nx = 'reduce'\nx.long\n"])
+def test_names_that_a_module_binds_or_expects_to_be_missing_stay_missing(text):
+    """Otherwise `else: bytes = str` would make Python 2 of a module that runs in both."""
+    assert not is_changed(text)
 
 
-@pytest.mark.usefixtures("_python2_files")
-def test_pickles_of_python_2_are_read(tmp_path):
-    """Text that is not ASCII, which Python 3 refuses; files of text; an encoding that the script gives counts."""
-    of_python2 = b"U\x02\xff\x00q\x00."  # pickle.dumps("\xff\0", 2)
-    assert pickle.loads(of_python2) == pickle.load(io.BytesIO(of_python2)) == "\xff\0"
-    assert pickle.loads(of_python2, encoding="bytes") == b"\xff\0"
-    assert pickle.loads(pickle.dumps(["\u20ac", 1])) == ["\u20ac", 1]
-    with open(tmp_path / "text", "w") as file:
-        pickle.dump({"a": 1}, file, 2)
-    with open(tmp_path / "text") as file:
-        assert pickle.load(file) == {"a": 1}
+def test_a_training_loop_that_catches_any_error_has_the_names():
+    """`except Exception` around much more than a name expects no NameError."""
+    names = values_of("steps = []\ntry:\n    for i in xrange(2):\n        steps.append(i)\n"
+                      "except Exception as error:\n    steps = error\n")
+    assert names["steps"] == [0, 1]
 
 
-@pytest.mark.usefixtures("_python2_files")
-def test_tables_are_read_and_written_in_files_of_bytes(tmp_path):
-    """As Python 2 demanded; in files of text as today."""
-    with open(tmp_path / "table", "wb") as file:
-        csv.writer(file).writerow(["a", "b\u00e4"])
-    with open(tmp_path / "table", "rb") as file:
-        assert list(csv.reader(file)) == [["a", "b\u00e4"]]
-    with open(tmp_path / "table", encoding="utf-8", newline="") as file:
-        assert list(csv.DictReader(file, ["x", "y"])) == [{"x": "a", "y": "b\u00e4"}]
+@pytest.mark.parametrize("text", [
+    # One function's variable is not another's.
+    "def f(file):\n    lines = map(str.strip, file)\n    return lines\ndef g():\n    lines = []\n    lines.append(1)\n",
+    "def f(x):\n    pairs = zip(x, x)\n    for p in pairs: pass\n    for p in pairs: pass\n",
+    "def f(x):\n    pairs = zip(x, x)\n    first = next(pairs)\n    return pairs[0]\n",
+    "def f(x):\n    pairs = zip(x, x)\n    first = pairs.__next__()\n    return pairs[0]\n",
+    "def f(x):\n    values = map(str, x)\n    values = list(values)\n    values.sort()\n",
+    "def f(x, keys):\n    keys = x.keys()\n    return keys[0]\n",
+    "numbers = range(10 ** 9)\nlast = numbers[-1], len(numbers)\n", "x = len(range(10 ** 9)), range(9)[1]\n",
+    "keys = {}.keys()\nx = len(keys)\n", "import itertools\nnumbers = map(str, itertools.count())\n",
+    "import numpy as np, itertools\nx = np.fromiter(map(float, itertools.count()), float, count=10)\n",
+    "import numpy as np\nx = range(3)\nx += np.ones(3)\n", "x = range(5)\nfor i in range(9): print(i)\n"])
+def test_code_that_is_right_in_python_3_stays(text):
+    """Iterators that are read once, or have no end; ranges that are only read."""
+    assert not is_changed(text)
+
+
+def test_variables_that_must_be_lists_are():
+    """Of a function, of a module whose function reads it, ranges that are changed, keys that are set more than once."""
+    names = values_of("def f():\n    x = map(int, '12')\n    return x[1], len(x)\nread = f()\n"
+                      "rows = zip('ab', 'cd')\ndef g():\n    return rows[1]\nrow = g()\n"
+                      "a = range(3)\na[0] = 5\nb = range(2)\nb += [7]\nc = range(3)\ndel c[1]\n"
+                      "d = range(2)\nd = d + [9]\nfrom random import shuffle\ne = range(5)\nshuffle(e)\n"
+                      "keys = {2: 0, 1: 0}.keys()\nkeys.sort()\nfirst = keys\nkeys = {3: 0}.keys()\nlast = keys[0]\n")
+    assert (names["read"], names["row"], names["a"], names["b"]) == ((2, 2), ("b", "d"), [5, 1, 2], [0, 1, 7])
+    assert (names["c"], names["d"], sorted(names["e"])) == ([0, 2], [0, 1, 9], list(range(5)))
+    assert (names["first"], names["last"]) == ([1, 2], 3)
+
+
+@pytest.mark.parametrize("text", [
+    "try:\n    import cPickle\nexcept ImportError:\n    cPickle = None\n",
+    "try:\n    from StringIO import StringIO\nexcept ImportError:\n    from io import BytesIO as StringIO\n",
+    "try:\n    import Queue\nexcept:\n    Queue = 5\n", "from .commands import x\n",
+    "def f():\n    try:\n        import urllib2\n    except (ImportError, AttributeError):\n        pass\n"])
+def test_modules_that_a_script_expects_to_be_missing_stay_missing(text):
+    """So the branch for Python 3 runs."""
+    assert not is_changed(text)
+
+
+def test_modules_of_python_2_are_imported(monkeypatch):
+    """By the name that the script gives them; beside others, and of their names."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, python2_library.LibraryFinder()])
+    names = values_of("import os, cPickle, urllib2 as web\nfrom StringIO import StringIO as Text\n"
+                      "from Queue import Queue\nx = cPickle.loads(cPickle.dumps(5))\ndef f():\n    import commands\n"
+                      "    return commands.getoutput('echo hi')\ny = f()\nz = Text('a').read(), Queue().empty()\n")
+    assert (names["x"], names["y"], names["z"], names["web"].__name__) == (5, "hi", ("a", True), "urllib.request")
+
+
+def test_long_expressions_and_chains_are_read():
+    """Of more terms and branches than Python makes calls within each other."""
+    terms = " + ".join(["'a'"] * 900)
+    chain = "if x == 0: y = 0\n" + "".join(f"elif x == {i}: y = {i}\n" for i in range(1, 300))
+    assert is_changed(f"x = {terms} + {{}}.keys()[0]\n") and is_changed("x = [1].has_key(1)\n" + chain)
 
 
 def test_lines_stay():
