@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ps_train.graph.devices import is_on_ps
+
 _RESOURCE = "VarHandleOp"
-_REFERENCES = ("VariableV2", "Variable", "AutoReloadVariable")
+_REFERENCES = ("VariableV2", "Variable")
+_KNOWN = {*_REFERENCES, "AutoReloadVariable"}
 
 
 def placed_types(ps_ops: Sequence[str] | None) -> Sequence[str] | None:
     """Returns the operation types that go to the ps: those of resource variables, too, if others' do."""
-    if not ps_ops or _RESOURCE in ps_ops or not set(_REFERENCES).intersection(ps_ops):
+    if not ps_ops or _RESOURCE in ps_ops or not _KNOWN.intersection(ps_ops):
         return ps_ops
     return [*ps_ops, _RESOURCE]
 
@@ -28,7 +31,7 @@ def device(original: Callable, graph: Any, device_name_or_function: Any) -> Any:
     function = device_name_or_function
     if callable(function) and not _module_of(function).startswith(("tensorflow", "ps_train")):
         def device_name_or_function(op: Any) -> Any:
-            return function(_ReferenceVariable(op) if op.type == _RESOURCE else op)
+            return _device_of(function, op)
     return original(graph, device_name_or_function)
 
 
@@ -36,25 +39,31 @@ def _module_of(function: Callable) -> str:
     return getattr(function, "__module__", None) or type(function).__module__
 
 
-class _VariableType(str):
-    """The type of a variable's operation: equal to each of those that it has had."""
+def _device_of(function: Callable[[Any], Any], op: Any) -> Any:
+    """Returns what a function says of an operation, or of the variable of TensorFlow 1 in its place if that is a ps.
 
-    __slots__ = ()
-    __hash__ = str.__hash__
+    A function that assigns the ps in turn is not asked again about what it has put on one.
+    """
+    answer = function(op)
+    if op.type == _RESOURCE and not _names_ps(answer):
+        for kind in _REFERENCES:
+            other = function(_ReferenceVariable(op, kind))
+            if _names_ps(other):
+                return other
+    return answer
 
-    def __eq__(self, other: object) -> bool:
-        return other in _REFERENCES or other == _RESOURCE
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+def _names_ps(answer: Any) -> bool:
+    text = answer.to_string() if hasattr(answer, "to_string") else answer
+    return isinstance(text, str) and is_on_ps(text)
 
 
 class _OfType:
     """An object, but for the attribute that has the type of the operation."""
 
-    def __init__(self, owner: Any, name: str) -> None:
-        self._owner = owner
-        setattr(self, name, _VariableType(_REFERENCES[0]))
+    def __init__(self, owner: Any, name: str, kind: str) -> None:
+        self._owner, self._kind = owner, kind
+        setattr(self, name, kind)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._owner, name)
@@ -63,10 +72,10 @@ class _OfType:
 class _ReferenceVariable(_OfType):
     """The operation of a resource variable, with the type that a reference variable's has."""
 
-    def __init__(self, op: Any) -> None:
-        super().__init__(op, "type")
+    def __init__(self, op: Any, kind: str) -> None:
+        super().__init__(op, "type", kind)
 
     @property
     def node_def(self) -> _OfType:
         """The definition of the operation."""
-        return _OfType(self._owner.node_def, "op")
+        return _OfType(self._owner.node_def, "op", self._kind)

@@ -32,7 +32,7 @@ from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import arrays, command_line, library, moved, private, tables
+from ps_train.parts.legacy.names import arrays, command_line, keras_copies, library, moved, private, tables
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.namespace import Namespace
 
@@ -54,22 +54,12 @@ def install() -> None:
             setattr(root, name, getattr(tf2, name))
     sys.modules["tensorflow"] = root
     if importlib.util.find_spec("tf_keras"):
-        _replace_copies()
+        keras_copies.replace_copies()
     for name, restore in library.RESTORED.items():
         if name in sys.modules:  # tf_keras imports some
             restore(sys.modules[name])
     sys.meta_path.insert(0, Finder())
     _take_over_loaded(root)
-
-
-def _replace_copies() -> None:
-    """Puts Keras 2 in the place of TensorFlow's copy of an older Keras, where scripts have imported tf.keras from."""
-    for name in moved.LOADED_LATE:
-        importlib.import_module(name)
-    for name, today in moved.COPIES.items():
-        parent, _, leaf = name.rpartition(".")
-        sys.modules[name] = importlib.import_module(today)
-        setattr(importlib.import_module(parent), leaf, sys.modules[name])
 
 
 def _take_over_loaded(root: Namespace) -> None:

@@ -68,14 +68,10 @@ REPLACED = {
 }
 
 _KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
-# TensorFlow's own copy of an older Keras -> Keras 2: models of the one are none for `tf.keras` and the Estimator.
+# TensorFlow's own copy of an older Keras -> Keras 2 (keras_copies.py).
 COPIES = {f"tensorflow.python.keras.{name}": f"{_KERAS}.{name}" for name in (
     "activations", "applications", "backend", "callbacks", "constraints", "datasets", "initializers", "layers",
     "losses", "metrics", "models", "optimizers", "preprocessing", "regularizers", "utils")}
-# Modules of the copy that TF-Slim's layers load later, and that need it as it is.
-LOADED_LATE = ("tensorflow.python.keras.engine.base_layer_v1", *(
-    f"tensorflow.python.keras.legacy_tf_layers.{name}" for name in (
-        "base", "convolutional", "core", "pooling")))
 # Modules of Keras 2.0 to 2.3 -> where their names are.
 _KERAS_MODULES = {
     **{f"layers.{name}": "layers" for name in (

@@ -84,10 +84,9 @@ class Namespace(types.ModuleType):
                 return self._target(target)
             except (ImportError, AttributeError) as error:
                 raise name_error(full, (target,), self._tables.advice) from error
-        values = self._look_up(leaf)
-        value = values[0] if values else _ABSENT
+        value = self._look_up(leaf)
         if _is_public_module(value):
-            return self._child(leaf, tuple(filter(_is_public_module, values)))
+            return self._child(leaf, (value,))
         if full in self._tables.modules:  # before a function of that name, such as tf.nn.rnn
             return self._child(leaf, ())
         if value is not _ABSENT:
@@ -110,10 +109,9 @@ class Namespace(types.ModuleType):
         named = self._tables.modules.get(self._public, ())
         return [*self._modules, *(source for source in (self._try(name) for name in named) if source is not _ABSENT)]
 
-    def _look_up(self, leaf: str) -> list[Any]:
-        """Returns what the sources have of that name: the first counts, and for a module the others, too."""
+    def _look_up(self, leaf: str) -> Any:
         values = (getattr(source, leaf, _ABSENT) for source in self._sources())
-        return [value for value in values if value is not _ABSENT]
+        return next((value for value in values if value is not _ABSENT), _ABSENT)
 
     def _is_import(self, leaf: str) -> bool:
         """Returns whether a name is what a module of ps_train imports: `import *` would replace the script's `tf`."""

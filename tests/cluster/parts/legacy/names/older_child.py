@@ -94,11 +94,13 @@ def test_small_functions_of_contrib(session):
     assert isinstance(tf.contrib.factorization.KMeansClustering(2), tf.estimator.Estimator)
 
 
-def test_names_that_only_tensorflow_2_has_are_found_in_modules_of_both():
-    """After those of TensorFlow 1."""
+def test_few_names_that_only_tensorflow_2_has_are_found_in_modules_of_both():
+    """Code that asks `hasattr(tf.random, "set_seed")` must not set a seed that no graph knows."""
     assert tf.keras.losses.Reduction.NONE == "none" and "tf_keras" in tf.keras.losses.Reduction.__module__
     assert tf.distribute.experimental.partitioners.FixedShardsPartitioner(2) is not None
     assert tf.losses.mean_squared_error is real.losses.mean_squared_error and not hasattr(tf.nn, "nothing")
+    assert not (hasattr(tf.random, "set_seed") or hasattr(tf.summary, "create_file_writer"))
+    assert not hasattr(tf.keras.utils, "set_random_seed")
 
 
 def test_keras_within_tensorflow_is_keras_2():
@@ -111,6 +113,31 @@ def test_keras_within_tensorflow_is_keras_2():
     assert models.Sequential is tf.keras.models.Sequential and Dense is tf.keras.layers.Dense
     assert backend.get_session is not None and text.Tokenizer(3) is not None
     assert np_utils.to_categorical([1]).tolist() == [[0, 1]]
+
+
+def test_files_of_the_copy_of_keras_are_there_and_it_is_whole_for_tensorflow(session):
+    """Those that Keras 2 keeps private; what TensorFlow itself imports of its copy, also late, is of the copy."""
+    import tensorflow.python.keras.layers as all_layers
+    from tensorflow.python.keras import layers
+    from tensorflow.python.keras.engine import base_layer, base_layer_v1
+    from tensorflow.python.keras.layers import recurrent
+    from tensorflow.python.keras.legacy_tf_layers import core
+    from tensorflow.python.keras.utils import conv_utils, losses_utils, tf_utils
+    from tensorflow.python.keras.utils.generic_utils import Progbar
+
+    assert all(module.__name__.startswith("tensorflow.python.keras.") for module in (
+        conv_utils, losses_utils, tf_utils, layers, recurrent))
+    assert callable(tf_utils.convert_shapes) and callable(Progbar) and all_layers is layers
+    assert layers.Dense is tf.keras.layers.Dense and layers.__name__ == "tensorflow.python.keras.layers"
+    assert sys.modules["tf_keras"].layers.__name__ != layers.__name__
+    assert issubclass(core.Dense, base_layer.Layer) and issubclass(base_layer_v1.Layer, base_layer.Layer)
+    scope = {}
+    exec("from tensorflow.python.keras.layers import *", scope)
+    assert scope["Dense"] is tf.keras.layers.Dense
+    inside = {"__name__": "tensorflow.python.keras.engine.late"}
+    exec("from tensorflow.python.keras import backend, layers\nDense, graph = layers.Dense, backend.get_graph", inside)
+    assert issubclass(inside["Dense"], base_layer.Layer) and inside["graph"].__module__.startswith("tensorflow.python.")
+    assert evaluate(session, core.dense(tf.ones([1, 2]), 3)).shape == (1, 3)
 
 
 def test_private_names_of_copied_code(session, tmp_path):
@@ -195,7 +222,10 @@ def test_an_input_function_of_a_generator(session):
 @pytest.mark.parametrize("is_variable", [
     lambda op: op.type == "Variable", lambda op: op.node_def.op in {"VariableV2", "Other"},
     lambda op: (op if isinstance(op, tf.NodeDef) else op.node_def).op in ["Variable", "VariableV2"],
-    lambda op: op.type == "Variable" and op.name.startswith("v") and op.node_def.name == op.name])
+    lambda op: op.type == "Variable" and op.name.startswith("v") and op.node_def.name == op.name,
+    # Code that knows resource variables, too
+    lambda op: op.type in {"VarHandleOp"}, lambda op: {"VarHandleOp": 1}.get(op.type), lambda op: "Var" in op.type,
+    lambda op: op.type.startswith("VarHandle"), lambda op: op.type in ("Variable", "VariableV2", "VarHandleOp")])
 def test_a_device_function_places_variables(is_variable):
     """As those of resource variables have another type, they would lie on each worker; other operations stay."""
     with tf.device(lambda op: "/job:ps/task:1" if is_variable(op) else "/job:worker/task:0"):
@@ -203,6 +233,24 @@ def test_a_device_function_places_variables(is_variable):
     assert (variable.device, other.device) == ("/job:ps/task:1", "/job:worker/task:0")
     with tf.device(replica_device_setter(ps_tasks=2, ps_ops=["Variable"])):
         assert tf.get_variable("w", [2]).device.startswith("/job:ps/task:")
+
+
+def test_a_device_function_that_knows_resource_variables_counts_each_once():
+    """One that does not know them counts the variable in their place; other operations are asked for once, too."""
+    asked = []
+
+    def in_turn(op):
+        asked.append(op.type)
+        return f"/job:ps/task:{len(asked) % 2}" if op.type in ("VarHandleOp", "VariableV2") else ""
+
+    with tf.device(in_turn):
+        tasks = [tf.get_variable(f"v{i}", [2], initializer=tf.zeros_initializer()).device for i in range(4)]
+    assert asked.count("VarHandleOp") == 4 and not {"VariableV2", "Variable"} & set(asked)
+    assert all(task.startswith("/job:ps/task:") for task in tasks)
+    with tf.device(lambda op: None if op.type == "VarHandleOp" else "/job:ps/task:0"):
+        assert tf.get_variable("other", [2]).device == "/job:ps/task:0"
+    with tf.device(lambda op: tf.DeviceSpec(job="worker", task=1) if op.type == "VarHandleOp" else ""):
+        assert tf.get_variable("own", [2]).device == "/job:worker/task:1"
 
 
 @pytest.mark.parametrize("wrap", [lambda cell: cell, lambda cell: tf.nn.rnn_cell.DropoutWrapper(cell)])
