@@ -142,10 +142,27 @@ def _of_rank(rank: int) -> type:
 Conv1DLSTMCell, Conv2DLSTMCell, Conv3DLSTMCell = map(_of_rank, (1, 2, 3))
 
 
-def gru_block_cell(num_units: int | None = None, cell_size: int | None = None, reuse: bool | None = None,
-                   name: str = "gru_cell", **kwargs: Any) -> Any:
+class GRUBlockCellV2(_rnn_cell.GRUCell):
     """`tf.nn.rnn_cell.GRUCell`: the same numbers and variables, by several operations."""
-    return _rnn_cell.GRUCell(num_units or cell_size, reuse=reuse, name=name, **kwargs)
+
+    def __init__(self, num_units: int | None = None, cell_size: int | None = None, reuse: bool | None = None,
+                 name: str = "gru_cell", **kwargs: Any) -> None:
+        super().__init__(num_units or cell_size, reuse=reuse, name=name, **kwargs)
+
+
+class GRUBlockCell(GRUBlockCellV2):
+    """The same numbers, with the names that the variables of the first version had."""
+
+    def build(self, inputs_shape: Any) -> None:
+        """Makes the variables."""
+        rows = tf.TensorShape(inputs_shape).as_list()[-1] + self._num_units
+        sizes = {"ru": 2 * self._num_units, "c": self._num_units}
+        kernels = [self.add_weight(f"w_{name}", [rows, size]) for name, size in sizes.items()]
+        biases = [self.add_weight(f"b_{name}", [size], initializer=tf.constant_initializer(start))
+                  for (name, size), start in zip(sizes.items(), (1.0, 0.0))]
+        self._gate_kernel, self._candidate_kernel = kernels
+        self._gate_bias, self._candidate_bias = biases
+        self.built = True
 
 
 class FusedRNNCellAdaptor:
@@ -182,6 +199,8 @@ class LSTMBlockFusedCell(FusedRNNCellAdaptor):
     def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
                  scope: Any = None) -> tuple[Any, Any]:
         """Returns the outputs and the last state; the variables have no name of an RNN around them."""
+        if initial_state is not None:  # a pair of c and h was enough
+            initial_state = _rnn_cell.LSTMStateTuple(*initial_state)
         return super().__call__(inputs, initial_state, dtype, sequence_length, scope or tf.get_variable_scope())
 
 
@@ -200,7 +219,7 @@ class TimeReversedFusedRNN:
 
 def _reversed(sequence: Any, lengths: Any) -> Any:
     if isinstance(sequence, list):
-        return tf.unstack(_reversed(tf.stack(sequence), lengths))
+        return sequence[::-1]  # whatever the lengths, as in TensorFlow 1
     if lengths is None:
         return tf.reverse(sequence, [0])
     return tf.reverse_sequence(sequence, lengths, seq_axis=0, batch_axis=1)

@@ -32,16 +32,6 @@ def index_to_string(tensor: tf.Tensor, mapping: Any, default_value: str = "UNK",
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)
 
 
-def k_means(num_clusters: int, model_dir: str | None = None, initial_clusters: Any = "random",
-            distance_metric: str = "squared_euclidean", random_seed: int = 0, use_mini_batch: bool = True,
-            mini_batch_steps_per_iteration: int = 1, kmeans_plus_plus_num_retries: int = 2,
-            relative_tolerance: float | None = None, config: Any = None, feature_columns: Any = None) -> Any:
-    """`tf.estimator.experimental.KMeans`."""
-    return tf.estimator.experimental.KMeans(
-        num_clusters, model_dir, initial_clusters, distance_metric, random_seed, use_mini_batch,
-        mini_batch_steps_per_iteration, kmeans_plus_plus_num_retries, relative_tolerance, config, feature_columns)
-
-
 def resize_images(images: Any, size: Any = None, *args: Any, **kwargs: Any) -> tf.Tensor:
     """`tf.image.resize_images(images, [height, width])`, and `(images, height, width)` of before 1.0."""
     if args and np.ndim(size) == 0 and not (isinstance(size, tf.Tensor) and size.shape.rank):

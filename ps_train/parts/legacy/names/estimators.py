@@ -8,6 +8,15 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 
+class KMeansClustering(tf.estimator.experimental.KMeans):
+    """`tf.estimator.experimental.KMeans`, whose argument `seed` was called `random_seed`."""
+
+    def __init__(self, num_clusters: int, *args: Any, random_seed: int = 0, **kwargs: Any) -> None:
+        if len(args) < 4:  # else it is the fifth argument
+            kwargs.setdefault("seed", random_seed)
+        super().__init__(num_clusters, *args, **kwargs)
+
+
 def forward_features(estimator: Any, keys: str | Sequence[str] | None = None,
                      sparse_default_values: dict | None = None) -> Any:
     """Returns an estimator whose predictions have features too, such as the key of an example.

@@ -64,12 +64,18 @@ def _with_own_variables(original: Callable, stack: Any, inputs: Any, *args: Any,
     """
     cells = stack._cells  # noqa: SLF001 (it has no public name)
     innermost = [_innermost(cell) for cell in cells]
-    size = inputs.shape[-1] if inputs.shape.rank else None
-    if not stack.built and size != cells[0].output_size and len(set(map(id, innermost))) < len(cells):
+    size = _size_of(inputs)
+    if not stack.built and size not in (None, cells[0].output_size) and len(set(map(id, innermost))) < len(cells):
         stack._cells = [  # noqa: SLF001
             unbuilt_copy(cell) if any(inner is earlier for earlier in innermost[:place]) else cell
             for place, (cell, inner) in enumerate(zip(cells, innermost))]
     return original(stack, inputs, *args, **kwargs)
+
+
+def _size_of(inputs: Any) -> int | None:
+    """Returns the last dimension of a tensor or an array; None if it is unknown, or if these are several."""
+    shape = tf.TensorShape(getattr(inputs, "shape", None))
+    return tf.dimension_value(shape[-1]) if shape.rank else None
 
 
 def _innermost(cell: Any) -> Any:

@@ -167,7 +167,7 @@ _CONTRIB_NAMES = {
     "tf.contrib.batching.batch_function": "tf.nondifferentiable_batch_function",
     "tf.contrib.compiler.jit.experimental_jit_scope": "tf.xla.experimental.jit_scope",
     "tf.contrib.compiler.xla.compile": "tf.xla.experimental.compile",
-    "tf.contrib.factorization.KMeansClustering": _CONTRIB + "k_means",
+    "tf.contrib.factorization.KMeansClustering": _OURS + "estimators:KMeansClustering",
     "tf.contrib.feature_column.sequence_input_layer": _CONTRIB + "sequence_input_layer",
     "tf.contrib.staging.StagingArea": "tensorflow.python.ops.data_flow_ops:StagingArea",
     **{f"tf.contrib.stateless.stateless_{name}": f"tf.random.stateless_{today}" for name, today in (
@@ -233,8 +233,8 @@ _CONTRIB_NAMES = {
     # rnn, seq2seq
     "tf.contrib.rnn.LSTMBlockCell": _FUNCTIONS + "lstm_block_cell",
     **_same("tf.contrib.rnn", _OURS + "cells:", "LayerNormBasicLSTMCell NASCell ConvLSTMCell Conv1DLSTMCell "
-            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCellAdaptor LSTMBlockFusedCell TimeReversedFusedRNN"),
-    **{f"tf.contrib.rnn.{name}": _OURS + "cells:gru_block_cell" for name in ("GRUBlockCell", "GRUBlockCellV2")},
+            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCellAdaptor LSTMBlockFusedCell TimeReversedFusedRNN GRUBlockCell "
+            "GRUBlockCellV2"),
     "tf.contrib.linalg.LinearOperatorTriL": "tf.linalg.LinearOperatorLowerTriangular",
     **_same("tf.contrib.rnn", _OURS + "private:", "_linear _Linear"),
     "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",

@@ -91,7 +91,20 @@ def test_small_functions_of_contrib(session):
     assert np.ravel(session.run(area.get())).tolist() == [4.0]
     assert [value.tolist() for value in session.run([sequence, lengths])] == [[[[1], [2]], [[3], [0]]], [2, 1]]
     assert tf.contrib.optimizer_v2.AdamOptimizer is tf.train.AdamOptimizer
-    assert isinstance(tf.contrib.factorization.KMeansClustering(2), tf.estimator.Estimator)
+
+
+def test_clusters_are_those_of_the_estimator():
+    """A class with its constants, to be made and derived as TensorFlow 1's was."""
+    k_means = tf.contrib.factorization.KMeansClustering
+    assert issubclass(k_means, tf.estimator.experimental.KMeans) and k_means.COSINE_DISTANCE == "cosine"
+
+    class Own(k_means):
+        pass
+
+    for made in (Own(2, random_seed=7), k_means(2, None, k_means.RANDOM_INIT, k_means.COSINE_DISTANCE, 7),
+                 k_means(num_clusters=2, seed=7)):
+        assert isinstance(made, tf.estimator.Estimator) and made._model_fn.__self__._seed == 7
+    assert k_means(2)._model_fn.__self__._seed == 0
 
 
 def test_few_names_that_only_tensorflow_2_has_are_found_in_modules_of_both():

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("tf_keras")
 
-from ps_train.parts.legacy.names import cells
+from ps_train.parts.legacy.names import cells, rnn
 from tests.tensorflow_mode import tf
 
 X = np.array([[1.0, -2.0, 0.5], [0.3, 0.1, -0.7]], np.float32)
@@ -134,15 +134,52 @@ def test_a_fused_lstm_is_an_lstm_over_the_sequence(lengths):
 
 
 def test_sequences_are_turned_round_by_their_lengths():
-    """What is behind the end stays there; lists, too."""
+    """What is behind the end stays there; lists are turned as a whole, as in TensorFlow 1."""
     with tf.Graph().as_default(), tf.Session() as session:
         turned = session.run(cells._reversed(tf.constant(SEQUENCE), [4, 2]))
-        listed = session.run(cells._reversed(tf.unstack(SEQUENCE), None))
     assert (turned[:, 0] == SEQUENCE[::-1, 0]).all() and (turned[:2, 1] == SEQUENCE[1::-1, 1]).all()
-    assert (np.stack(listed) == SEQUENCE[::-1]).all()
+    assert cells._reversed([1, 2, 3], None) == cells._reversed([1, 2, 3], [4, 2]) == [3, 2, 1]
 
 
-def test_a_gru_in_one_block_is_a_gru():
-    """By the name that its size has in either version."""
+@pytest.mark.parametrize(("cell_class", "names"), [
+    (cells.GRUBlockCell, ("w_ru", "b_ru", "w_c", "b_c")),
+    (cells.GRUBlockCellV2, ("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"))])
+def test_a_gru_in_one_block(cell_class, names):
+    """The formula of the paper; each version has names of its own for the variables."""
+    (output, _), variables = run(lambda: step_of(cell_class(4)))
+    assert set(variables) == {f"net/gru_cell/{name}" for name in names}
+    w_ru, b_ru, w_c, b_c = (variables[f"net/gru_cell/{name}"] for name in names)
+    assert (b_ru == 1).all() and (b_c == 0).all()
+    h = np.zeros((2, 4))
+    for _ in range(2):
+        r, u = np.split(sigmoid(np.concatenate([X, h], 1) @ w_ru + b_ru), 2, 1)
+        h = (1 - u) * np.tanh(np.concatenate([X, r * h], 1) @ w_c + b_c) + u * h
+    np.testing.assert_allclose(output, h, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gru_in_one_block_is_made_by_either_name_of_its_size():
+    """`cell_size` until 1.3."""
     with tf.Graph().as_default():
-        assert cells.gru_block_cell(cell_size=3).state_size == cells.gru_block_cell(3).output_size == 3
+        assert cells.GRUBlockCell(cell_size=3).state_size == cells.GRUBlockCellV2(3).output_size == 3
+
+
+def test_a_fused_lstm_begins_with_a_pair():
+    """c and h, as a plain tuple too."""
+    def build():
+        cell = cells.LSTMBlockFusedCell(3)
+        state = tf.ones([2, 3]), 2 * tf.ones([2, 3])
+        first = cell(tf.constant(SEQUENCE), state)
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            return first, cell(tf.constant(SEQUENCE), tf.nn.rnn_cell.LSTMStateTuple(*state))
+    (plain, named), _ = run(build)
+    for ours, others in zip(tf.nest.flatten(plain), tf.nest.flatten(named)):
+        np.testing.assert_allclose(ours, others)
+
+
+@pytest.mark.parametrize(("inputs", "size"), [
+    (X, 3), ((X, X), None), ([X], None), (np.float32(1), None), ("tensor", 5), ("unknown", None)])
+def test_the_size_of_the_inputs_of_a_cell(inputs, size):
+    """Of a tensor or an array; several have none."""
+    with tf.Graph().as_default():
+        tensors = {"tensor": tf.zeros([2, 5]), "unknown": tf.placeholder(tf.float32)}
+        assert rnn._size_of(tensors[inputs] if isinstance(inputs, str) else inputs) == size
