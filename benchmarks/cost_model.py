@@ -79,10 +79,16 @@ def fit(runs: Sequence[Run]) -> Costs:
     """Returns the costs that predict these runs best.
 
     Raises:
-      ValueError: they all have the same number of ps, so what a ps costs cannot be told from the rest.
+      ValueError: they all have the same number of ps, so what a ps costs cannot be told from the rest, or the ps of
+        one took less CPU than the heartbeats alone.
     """
     if len({run.num_ps for run in runs}) < 2:
         raise ValueError("--fit: give runs with at least two numbers of ps")
+    for run in runs:
+        if run.ps_ms <= _beats_ms(run):
+            raise ValueError(
+                f"--fit: leave out {run.num_workers}x{run.num_ps}: its ps took {run.ps_ms:.2f} CPU ms for a mini-batch, "
+                f"and heartbeats alone take {_beats_ms(run):.2f}; measure it longer, with more mini-batches a second")
     return Costs(*_line(runs, [run.workers_ms for run in runs]),
                  *_line(runs, [run.ps_ms - _beats_ms(run) for run in runs]))
 

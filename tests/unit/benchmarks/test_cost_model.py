@@ -33,6 +33,13 @@ def test_runs_with_one_number_of_ps_are_refused():
         cost_model.fit([run_of(2, 1), run_of(4, 1)])
 
 
+@pytest.mark.parametrize("ps_ms", [0.04, 0.05])
+def test_a_run_whose_ps_did_less_than_its_heartbeats_is_refused(ps_ms):
+    """Nothing is left for the mini-batches: the costs would be negative, or endless."""
+    with pytest.raises(ValueError, match=r"leave out 10x2: .* 0.0[45] CPU ms .* alone take 0.05"):
+        cost_model.fit([run_of(2, 1), run_of(10, 2)._replace(ps_ms=ps_ms)])
+
+
 @pytest.mark.parametrize(("num_workers", "num_ps", "of_workers", "of_ps", "bound"), [
     (4, 1, 4000 / 2.5, 1 * 1000 * 0.992 / 1.0, "ps"),
     (4, 4, 4000 / 4.0, 4 * 1000 * 0.992 / 1.6, "workers"),
