@@ -87,7 +87,7 @@ def fit(runs: Sequence[Run]) -> Costs:
     for run in runs:
         if run.ps_ms <= _beats_ms(run):
             raise ValueError(
-                f"--fit: leave out {run.num_workers}x{run.num_ps}: its ps took {run.ps_ms:.2f} CPU ms for a mini-batch, "
+                f"--fit: leave out {run.num_workers}x{run.num_ps}: its ps took {run.ps_ms:.2f} CPU ms for a batch, "
                 f"and heartbeats alone take {_beats_ms(run):.2f}; measure it for longer")
     return Costs(*_line(runs, [run.workers_ms for run in runs]),
                  *_line(runs, [run.ps_ms - _beats_ms(run) for run in runs]))

@@ -9,6 +9,7 @@ Start with `membership.py`. The decision: docs/decisions/scripts.md.
     membership     this process among the others: its claim, its heartbeat, how it leaves, and what ends it meanwhile
     script_cluster the cluster that a script gives it, and the launcher's addresses for those that are written into it
     server         Server, and how long a ps serves; replica_device_setter, which balances bytes
+    clients        when a server ends in a cluster without workers
     sessions       Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
     sync_replicas  SyncReplicasOptimizer
     placement      variables where a script's own device functions want them

@@ -24,14 +24,14 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
-from ps_train.cluster.spec import CHIEF_JOBS, Cluster
+from ps_train.cluster.spec import CHIEF_JOBS, Cluster, Task
 from ps_train.coordination import blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph.devices import task_of
 from ps_train.graph.placement import LeastBytes
-from ps_train.parts.legacy.classic import ending, membership
+from ps_train.parts.legacy.classic import clients, ending, membership
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.classic.placement import placed_types
 from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_cluster, note_moved
@@ -42,7 +42,6 @@ from ps_train.tasks import ps
 from ps_train.tasks.setup import session_threads
 
 _POLL_SECS = 0.5
-_ARRIVAL_POLL_SECS = 0.05  # a client may be there for a moment only
 _LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server ends
 _FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
 _SHARE_OF_GRACE = 0.9
@@ -58,7 +57,7 @@ class Server(tf.train.Server):
 
     A ps serves until every worker's script has ended; then `join` returns. A worker claims its number before its first
     remote session, and sends heartbeats. A cluster without a job "ps", or without one that trains, gets TensorFlow's
-    own server, which serves until the others have ended.
+    own server, which serves until the tasks that do not join have ended, or a signal ends it (clients.py).
 
     Raises:
       ConfigError: an address is malformed, or the port is in use.
@@ -165,18 +164,16 @@ class Server(tf.train.Server):
             raise SystemExit(0)
 
     def _serve_clients(self) -> None:
-        """Waits, in a cluster of other jobs, until the tasks that came have ended, those of "ps" left out."""
-        others = [address for job, tasks in self.cluster.addresses.items() for index, address in tasks.items()
-                  if job != "ps" and (job, index) != (self.cluster.job, self.cluster.index)]
+        """Waits, in a cluster of other jobs, until the tasks that came and did not join have ended; "ps" is no such."""
+        own = self.cluster.task
+        tasks = [Task(job, index, address) for job, addresses in self.cluster.addresses.items()
+                 for index, address in addresses.items()]
+        others = [task for task in tasks if task.job != "ps" and (task.job, task.index) != (own.job, own.index)]
         if not others and tf.get_default_graph().get_operations():
             return  # the only task, whose script was the client
-        stop, came = threading.Event(), False
+        stop = threading.Event()
         ending.on_stop(stop.set)
-        while not stop.wait(_POLL_SECS if came else _ARRIVAL_POLL_SECS):
-            is_there = any(map(reachability.accepts, others))
-            if came and not is_there:
-                return
-            came = came or is_there
+        clients.wait_for_clients(own, others, stop)
 
     def _wait_for_the_end(self) -> None:
         """Waits, on a worker that only serves (in-graph replication), until the ps or the first worker have ended."""
