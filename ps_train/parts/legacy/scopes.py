@@ -84,16 +84,18 @@ class Scopes:
             yield from (PlacedNode(child, scope, caught) for child in rest)
         elif isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             inner = Scope(scope, isinstance(node, ast.ClassDef))
-            body = node.body if isinstance(node.body, list) else [node.body]
-            own = {id(child) for child in body}
-            if not inner.is_class:
-                own.update(id(argument) for argument in ast.walk(node.args) if isinstance(argument, ast.arg))
-                for argument in (part for part in ast.walk(node.args) if isinstance(part, ast.arg)):
-                    inner.bindings.setdefault(argument.arg, []).append(argument)
-            for child in ast.iter_child_nodes(node):
-                yield PlacedNode(child, inner if id(child) in own else scope, caught)
+            for argument in () if inner.is_class else _arguments(node.args):
+                inner.bindings.setdefault(argument.arg, []).append(argument)
+            body = {id(child) for child in (node.body if isinstance(node.body, list) else [node.body])}
+            for child in ast.iter_child_nodes(node):  # decorators, defaults and bases are read outside
+                yield PlacedNode(child, inner if id(child) in body else scope, caught)
         else:
             yield from (PlacedNode(child, scope, caught) for child in ast.iter_child_nodes(node))
+
+
+def _arguments(arguments: ast.arguments) -> list[ast.arg]:
+    several = [argument for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *several]
 
 
 def _bound_names(node: ast.AST) -> Sequence[str]:

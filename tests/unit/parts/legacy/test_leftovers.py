@@ -95,7 +95,9 @@ def test_built_in_functions_of_python_2():
     "        return xrange\n",
     "import sys\nif sys.version_info[0] > 2:\n    unicode = str\nx = unicode\n",
     "from six.moves import xrange, reduce\nfor i in xrange(2): reduce\n",
-    "def cmp(a, b): return 5\nx = cmp(1, 2)\n", "def f(long, unicode=1): return long, unicode\n",
+    "def cmp(a, b): return 5\nx = cmp(1, 2)\n",
+    "def f(long, *xrange, unicode=1, **cmp): return long, unicode, xrange, cmp\n",
+    "f = lambda long: long\n", "class A:\n    long = 1\n    x = long\n", "def f():\n    global cmp\n    cmp = 1\ncmp\n",
     "# xrange, unicode\nx = 'reduce'\nx.long\n"])
 def test_names_that_a_module_binds_or_expects_to_be_missing_stay_missing(text):
     """Otherwise `else: bytes = str` would make Python 2 of a module that runs in both."""
