@@ -6,6 +6,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
     python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later
     python -m benchmarks.public_scripts --corpus=DIR --set=further        and later still
+    python -m benchmarks.public_scripts --corpus=DIR --set=latest         and last
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
@@ -39,9 +40,15 @@ def main() -> int:
         report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
         return 0
     if arguments.make_data:
-        from benchmarks.public import data, field_data, fresh_data, further_data  # noqa: PLC0415 (imports TensorFlow)
+        from benchmarks.public import (  # noqa: PLC0415 (imports TensorFlow)
+            data,
+            field_data,
+            fresh_data,
+            further_data,
+            latest_data,
+        )
 
-        for module in (data, field_data, fresh_data, further_data):
+        for module in (data, field_data, fresh_data, further_data, latest_data):
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []

@@ -1,4 +1,4 @@
-"""Which public jobs there are: reads `catalogue.json`, `field.json`, `fresh.json` and `further.json` into values."""
+"""Which public jobs there are: reads `catalogue.json` and the later sets beside it into values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
 FIELD = pathlib.Path(__file__).with_name("field.json")
 FRESH = pathlib.Path(__file__).with_name("fresh.json")
 FURTHER = pathlib.Path(__file__).with_name("further.json")
-SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER}
+LATEST = pathlib.Path(__file__).with_name("latest.json")
+SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER, "latest": LATEST}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
-         "queue-runner", "in-graph", "keras")
+         "queue-runner", "in-graph", "keras", "horovod")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Job:
       options: of `ps_train run`, before the script.
       environment: of every task, beside that of this process.
       tf_config: further entries of TF_CONFIG.
+      by_task: `ps`, `worker:1` and the like -> what is different for these tasks: another `script`, `arguments` behind
+        those of all, and an `environment` over that of all.
       links: path in the copy of `folder`, `~/...` or `/tmp/...` -> data set.
       cwd: the working directory, relative to `folder`.
       deadline_secs: after it, tasks that still run count as "did not end".
@@ -59,6 +62,7 @@ class Job:
     options: Sequence[str] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     tf_config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    by_task: Mapping[str, Mapping] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cwd: str = "."
     deadline_secs: float = 180.0
@@ -73,8 +77,8 @@ def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
       only: beginnings of names.
       set_name: `catalogue`, the jobs that ps_train was written with; a half of `field.json`, jobs of which nobody had
         run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, and
-        later `further`, jobs that were collected after that, and of which nobody had run one when they were written
-        down.
+        later `further` and `latest`, jobs that were collected after that, and of which nobody had run one when they
+        were written down.
 
     Raises:
       ValueError: a name fits no job.

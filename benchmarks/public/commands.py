@@ -47,14 +47,17 @@ def tasks(job: Job, how: str, sandbox: Sandbox) -> list[Task]:
                 "job": name, "index": index, "cluster": json.dumps(cluster),
                 "ps_hosts": ",".join(cluster.get("ps", [])), "worker_hosts": ",".join(cluster.get("worker", [])),
             }
+            own = {**job.by_task.get(name, {}), **job.by_task.get(f"{name}:{index}", {})}
             flags = _CLUSTER_FLAGS if job.cluster_by == "flags" else ()
-            arguments = [argument.format(**values) for argument in (*job.arguments, *flags)]
-            environment = {key: value.format(**values) for key, value in job.environment.items()}
+            arguments = [text.format(**values) for text in (*job.arguments, *own.get("arguments", ()), *flags)]
+            environment = {key: value.format(**values)
+                           for key, value in {**job.environment, **own.get("environment", {})}.items()}
             if job.cluster_by == "TF_CONFIG":
                 more = {key: value.format(**values) for key, value in job.tf_config.items()}
                 environment["TF_CONFIG"] = json.dumps({**_tf_config(cluster, name, index), **more})
             options = [option.format(**values) for option in job.options] if how == "run" else []
-            command = [sys.executable, *HOWS[how], *options, *shlex.split(job.script), *arguments]
+            script = shlex.split(own.get("script", job.script))
+            command = [sys.executable, *HOWS[how], *options, *script, *arguments]
             found.append(Task(f"{name}:{index}", command, _environ(how, sandbox, environment)))
     return found
 

@@ -14,6 +14,7 @@ from benchmarks.public.sandbox import Sandbox
 _JOBS = {job.name: job for job in catalogue.load()}
 _FIELD = [job for half in ("seen", "unseen") for job in catalogue.load(set_name=half)]
 _FRESH = catalogue.load(set_name="fresh")
+_FURTHER, _LATEST = catalogue.load(set_name="further"), catalogue.load(set_name="latest")
 _PLACE = Sandbox(work="/w", code="/w/code", home="/w/home", data="/data", prefix=())
 
 
@@ -41,13 +42,22 @@ def test_the_fresh_jobs_are_of_other_repositories():
     assert not set(counts) & {job.repository for job in [*_JOBS.values(), *_FIELD]}
 
 
+@pytest.mark.parametrize(("jobs", "before"), [
+    (_FURTHER, [*_JOBS.values(), *_FIELD, *_FRESH]), (_LATEST, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER])],
+    ids=["further", "latest"])
+def test_twenty_jobs_more_are_of_twenty_other_repositories(jobs, before):
+    """No set that was there before has one of their repositories."""
+    assert len({job.repository.lower() for job in jobs}) == len(jobs) == 20
+    assert not {job.repository.lower() for job in jobs} & {job.repository.lower() for job in before}
+
+
 def test_a_name_stands_for_one_job():
     """Results and logs are kept under the name."""
-    names = [job.name for job in [*_JOBS.values(), *_FIELD, *_FRESH]]
+    names = [job.name for job in [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST]]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD, *_FRESH], ids=lambda job: job.name)
+@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST], ids=lambda job: job.name)
 def test_an_entry_is_well_formed(job):
     """Each entry names a commit and a kind, and its placeholders are known."""
     assert re.fullmatch("[0-9a-f]{40}", job.commit)
@@ -84,6 +94,23 @@ def test_options_stand_before_a_script_whose_name_may_have_blanks():
     assert commands.tasks(job, "run", _PLACE)[0].command[1:6] == \
         ["-m", "ps_train", "run", "--python2", "5. 同步更新模式样例程序.py"]
     assert commands.tasks(job, "plain", _PLACE)[0].command[1] == "5. 同步更新模式样例程序.py"
+
+
+def test_a_task_may_have_a_script_arguments_and_environment_of_its_own():
+    """They are found by the name of the job or of the task, beside those of all tasks."""
+    jobs = {job.name: job for job in _LATEST}
+    tasks = {task.name: task.command for task in commands.tasks(jobs["haiy-servers"], "plain", _PLACE)}
+    assert [tasks[name][1] for name in ("ps:0", "worker:1", "client:1")] == [
+        "cluster/local_cluster/grpc_tensorflow_server.py", "cluster/local_cluster/grpc_tensorflow_server.py",
+        "dist_train_example_model.py"]
+    assert "--task_id=1" in tasks["worker:1"]
+    assert "--worker_hosts=localhost:22221,localhost:22222" in tasks["client:0"]
+    tasks = {task.name: task.command for task in commands.tasks(jobs["masdse-line"], "plain", _PLACE)}
+    assert [tasks[name][-1] for name in ("ps:0", "worker:0", "worker:1")] == [
+        "--ip=10.100.68.245", "--ip=10.100.68.193", "--ip=10.100.68.183"]
+    all_tasks = commands.tasks(jobs["aws-deepfm"], "run", _PLACE)
+    hosts = {task.name: task.environment["SM_CURRENT_HOST"] for task in all_tasks}
+    assert hosts == {"ps:0": "algo-1", "master:0": "algo-1", "worker:0": "algo-2"}
 
 
 def test_an_unknown_name_is_refused():
