@@ -92,6 +92,7 @@ _NAMES = {
     "tf.train.SyncReplicasOptimizerV2": "tf.train.SyncReplicasOptimizer",
     # 2.x: of modules that both have. Most other names there, such as tf.random.set_seed, mean nothing in a graph.
     "tf.keras.losses.Reduction": "tf_keras.api._v2.keras.losses:Reduction",
+    "tf.distribute.experimental.partitioners": "tensorflow._api.v2.distribute.experimental.partitioners",
     "tf.distribute.MultiWorkerMirroredStrategy": "tf.distribute.experimental.MultiWorkerMirroredStrategy",
     # The whole modules, which the copies inside compat.v1 are not
     "tf.compat.v1": "tensorflow.compat.v1",
@@ -287,7 +288,6 @@ _CONTRIB_MODULES = {
     **_lookups("tf.contrib.data", "tf.contrib.data.python.ops", "batching dataset_ops error_ops grouping "
                "interleave_ops iterator_ops prefetching_ops random_ops readers resampling scan_ops shuffle_ops "
                "threadpool unique"),
-    "tf.distribute.experimental.partitioners": ("tensorflow._api.v2.distribute.experimental.partitioners",),
     # For tensorflow-estimator, which asks whether the optimizer of a compiled model is a new one.
     "tf.keras.optimizers.experimental": ("tf_keras.api._v2.keras.optimizers.experimental",),
     "tf.contrib.distribute": ("tf.distribute", "tf.distribute.experimental"),
