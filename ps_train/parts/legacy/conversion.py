@@ -39,7 +39,7 @@ import numpy as np
 
 import ps_train
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy import leftovers, python2_library
+from ps_train.parts.legacy import keyword_names, leftovers, python2_library
 from ps_train.runtime import advice, tracebacks
 
 
@@ -83,10 +83,10 @@ class Conversion:
     def _changed_tree(self, path: str, is_in_package: bool) -> tuple[ast.Module, bool]:
         """Returns the tree of a file, and whether it differs from that of its text."""
         text = decoded_text(path)
-        tree = None if self.is_python2 else self._tree_of_python3(text, path)
+        tree, has_names = (None, False) if self.is_python2 else self._tree_of_python3(text, path)
         is_converted = tree is None
         if tree is None:
-            tree = ast.parse(as_python3(text, path, is_in_package=is_in_package), path)
+            tree, _ = keyword_names.parse(as_python3(text, path, is_in_package=is_in_package), path)
         is_changed = (is_converted or (self.finds_python2 and leftovers.may_be_in(text))) and (
             leftovers.change_leftovers(tree))
         if is_converted:
@@ -95,17 +95,20 @@ class Conversion:
                 tree = ast.fix_missing_locations(_Divisions().visit(tree))
         if self.mapped:
             tree = _Paths(self.mapped).visit(tree)
-        return tree, is_changed or is_converted or bool(self.mapped)
+        return tree, is_changed or is_converted or has_names or bool(self.mapped)
 
-    def _tree_of_python3(self, text: str, path: str) -> ast.Module | None:
-        """Returns the tree of a text that Python 3 can read; None if only Python 2 can, and such files are found."""
+    def _tree_of_python3(self, text: str, path: str) -> tuple[ast.Module | None, bool]:
+        """Returns what keyword_names.py makes of a text that Python 3 can read.
+
+        Returns None for the tree if only Python 2 can read it, and such files are found.
+        """
         try:
             with warnings.catch_warnings():  # Python warns again when it compiles the code itself
                 warnings.simplefilter("ignore")
-                return ast.parse(text, path)
+                return keyword_names.parse(text, path) if self.finds_python2 else (ast.parse(text, path), False)
         except SyntaxError:
             if self.finds_python2 and is_text_python2(text, path):
-                return None
+                return None, False
             raise
 
     def run(self, path: str) -> None:
@@ -177,10 +180,6 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 _TAB = 8  # columns between Python 2's tab stops
-# A comment or a string, which may have several lines.
-_COMMENT_OR_STRING = re.compile(
-    r'#[^\n]*|"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'",
-    re.DOTALL)
 
 
 def decoded_text(path: str) -> str:
@@ -210,7 +209,7 @@ def _syntax_error(text: str, path: str) -> SyntaxError | None:
     try:
         with _deep_recursion(), warnings.catch_warnings():  # Python warns of "\\d" when it compiles the code itself
             warnings.simplefilter("ignore")
-            compile(text, path, "exec", dont_inherit=True)
+            compile(keyword_names.parse(text, path)[0], path, "exec", dont_inherit=True)
     except SyntaxError as error:
         return error
     except ValueError:  # a null byte
@@ -231,7 +230,7 @@ def as_python3(text: str, path: str, *, is_in_package: bool = False) -> str:
     expanded = expand_tabs(text)
     if not _has_fissix():
         with contextlib.suppress(SyntaxError, ValueError):
-            compile(expanded, path, "exec", dont_inherit=True)
+            compile(keyword_names.parse(expanded, path)[0], path, "exec", dont_inherit=True)
             return expanded
         raise ConfigError("package_missing", f"--python2: {path} needs fissix, which is not installed: "
                           "pip install 'ps_train[python2]'")
@@ -242,7 +241,7 @@ def as_python3(text: str, path: str, *, is_in_package: bool = False) -> str:
 def expand_tabs(text: str) -> str:
     """Returns the text with spaces for the tabs before each line's code; strings keep theirs."""
     in_strings: set[int] = set()  # the numbers of lines that begin inside a string
-    for match in _COMMENT_OR_STRING.finditer(text):
+    for match in keyword_names.COMMENT_OR_STRING.finditer(text):
         first = text.count("\n", 0, match.start()) if "\n" in match[0] else 0
         in_strings.update(range(first + 1, first + 1 + match[0].count("\n")))
     lines = text.split("\n")

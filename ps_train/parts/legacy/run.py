@@ -26,13 +26,14 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import conversion, source
+from ps_train.parts.legacy import conversion, native_strings, source
 from ps_train.parts.legacy.classic import ending, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
 from ps_train.parts.legacy.horovod import module as horovod_module
+from ps_train.parts.legacy.names import datasets
 from ps_train.runtime import reports
 from ps_train.runtime.waits import Timeouts
 
@@ -55,6 +56,8 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
+    if is_tensorflow_1 and changes.is_python2:
+        native_strings.install()
     ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)
@@ -217,14 +220,18 @@ def replace_classes(timeouts: Timeouts) -> None:
         module.distribute.Server = ScriptServer
     tf2.distribute.Server = ScriptServer
     for owner in (tf.data, tf.data.Dataset):
-        owner.make_one_shot_iterator = _of_untuned(owner.make_one_shot_iterator)
+        owner.make_one_shot_iterator = _of_untuned(owner.make_one_shot_iterator, datasets.in_default_graph)
         owner.make_initializable_iterator = _of_untuned(owner.make_initializable_iterator)
 
 
-def _of_untuned(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that makes an iterator of a dataset, as `make` does, with tf.data's autotuning off."""
+def _of_untuned(make: Callable[..., Any], change: Callable[[Any], Any] = lambda dataset: dataset) -> Callable[..., Any]:
+    """Returns a function that makes an iterator of a dataset, as `make` does, with tf.data's autotuning off.
+
+    Args:
+      change: is done to the dataset before.
+    """
     @functools.wraps(make)
     def of_untuned(dataset: tf.data.Dataset, *args: Any, **kwargs: Any) -> Any:
-        return make(batches.untuned(dataset), *args, **kwargs)
+        return make(batches.untuned(change(dataset)), *args, **kwargs)
 
     return of_untuned

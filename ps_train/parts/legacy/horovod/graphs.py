@@ -15,7 +15,7 @@ import functools
 import logging
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -52,10 +52,21 @@ class GraphState:
         self._initializers: list[tf.Operation] = []
         # They are never left: the graph of a script is placed to its end.
         self._scopes = contextlib.ExitStack()
-        self._scopes.enter_context(graph.device(replica_device_setter(
-            cluster=tf.train.ClusterSpec(cluster.addresses), worker_device=self._worker)))
+        self._setter = replica_device_setter(
+            cluster=tf.train.ClusterSpec(cluster.addresses), worker_device=self._worker)
+        self._scopes.enter_context(graph.device(self._setter))
+        graph.device = self._device
         with graph.as_default():
             self._scopes.enter_context(tf.variable_creator_scope(self._keep_local_variables))
+
+    @contextlib.contextmanager
+    def _device(self, device: Any) -> Iterator[None]:
+        """Is the graph's `device`, where None leaves the scopes of the script only: `Estimator.train` gives None."""
+        graph = self._graph()
+        with type(graph).device(graph, device), contextlib.ExitStack() as placed:
+            if device is None:
+                placed.enter_context(type(graph).device(graph, self._setter))
+            yield
 
     def _keep_local_variables(self, next_creator: Callable, **kwargs: Any) -> Any:
         """Makes a variable; a local one, such as a metric's, is on this worker."""

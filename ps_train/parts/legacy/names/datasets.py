@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.data.ops.dataset_ops import DatasetV1Adapter  # no public way to a dataset with iterators
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Callable:
@@ -32,3 +33,23 @@ def private_thread_pool(
 def override_threadpool(dataset: tf.data.Dataset, thread_pool: tf.data.Options) -> tf.data.Dataset:
     """Returns a dataset that runs in threads of its own."""
     return dataset.with_options(thread_pool)
+
+
+def in_default_graph(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset, or its copy in the default graph if it is in another.
+
+    Until TensorFlow 1.12 the operations of a dataset were made with its iterator, in the iterator's graph. A copy can
+    do what a one-shot iterator can: tensors that are fed, and tables, are left behind.
+    """
+    if tf.executing_eagerly():
+        return dataset
+    variant, graph = tf.data.experimental.to_variant(dataset), tf.get_default_graph()
+    if variant.graph is graph:
+        return dataset
+    graph_def = tf.graph_util.extract_sub_graph(variant.graph.as_graph_def(), [variant.op.name])
+    for node in graph_def.node:
+        node.device = ""  # of a task of the other graph's cluster, which may not be there
+    (copied,) = tf.import_graph_def(graph_def, return_elements=[variant.name], name="dataset")
+    # The other graph owns the functions of `tf.py_func`.
+    vars(graph).setdefault("_ps_train_sources", []).append(variant.graph)
+    return DatasetV1Adapter(tf.data.experimental.from_variant(copied, dataset.element_spec))

@@ -42,8 +42,10 @@ MOVED = {
     "tensorflow.python.framework.tensor_shape": {
         name: _PRIVATE + name for name in ("scalar", "vector", "matrix")},
     "tensorflow.python.eager.context": {"in_graph_mode": _PRIVATE + "in_graph_mode"},
-    "tensorflow.python.pywrap_tensorflow": _as_before(
-        "tensorflow.python.training.py_checkpoint_reader", "NewCheckpointReader"),
+    "tensorflow.python.pywrap_tensorflow": {
+        **_as_before("tensorflow.python.training.py_checkpoint_reader", "NewCheckpointReader"),
+        **_as_before("tensorflow.python.client._pywrap_events_writer", "EventsWriter"),
+    },
     **{f"tensorflow.python.framework.{name}": _as_before(
         "tensorflow.compat.v1.graph_util", "convert_variables_to_constants", "extract_sub_graph",
         "remove_training_nodes", "must_run_on_cpu", "tensor_shape_from_node_def_name")

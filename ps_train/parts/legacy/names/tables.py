@@ -183,8 +183,9 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator DNNClassifier DNNRegressor LinearClassifier "
             "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor ModeKeys"),
     "tf.contrib.learn.RunConfig": _OURS + "run_config:LearnRunConfig",
-    **_same("tf.contrib.learn", _LEARN, "Experiment MetricSpec PredictionKey ProblemType "
-            "make_export_strategy infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"),
+    **_same("tf.contrib.learn", _LEARN, "Experiment MetricSpec PredictionKey ProblemType InputFnOps "
+            "build_parsing_serving_input_fn build_default_serving_input_fn make_export_strategy "
+            "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"),
     **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,
             "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
     **_same("tf.contrib.learn.datasets.base", _EXAMPLES, "maybe_download load_csv_with_header load_csv_without_header"),

@@ -36,6 +36,17 @@ def test_a_script_with_a_plain_session_makes_the_updates_of_horovod(start_proces
         assert float(mean) == 0.5
 
 
+def test_an_estimator_trains_parameters_of_all_ranks(start_process, tmp_path):
+    """They are on the ps, though `Estimator.train` leaves all scopes of devices; a second training continues."""
+    cluster = ScriptCluster(start_process, "horovod_estimator.py", [f"--model_dir={tmp_path}"])
+    cluster.assert_ends_well()
+    found = re.findall(r"rank 0, round (\d): step (\d+), weight (\S+)", start_process.log("worker-0"))
+    assert [(number, step) for number, step, _ in found] == [("0", "10"), ("1", "20")]
+    for _, step, weight in found:
+        assert abs(float(weight) - (0.5 + 0.5 * (1 - 0.02 * 2) ** int(step))) < 1e-5
+    assert "rank 1, round 1" in start_process.log("worker-1")
+
+
 def start_at_gate(group, folder, num_steps):
     """Starts a training, and returns it and its arguments when both ranks wait at their first gate."""
     arguments = [f"--model_dir={folder}/train", f"--train_steps={num_steps}"]

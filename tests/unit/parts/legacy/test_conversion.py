@@ -85,6 +85,35 @@ def test_without_fissix_a_file_of_python_2_is_found_by_the_error_that_python_3_m
         values_of("print 'x'\n", tmp_path, is_python2=False, finds_python2=True)
 
 
+_NAMES = """
+class Flags: pass
+flags = Flags()
+flags.async = 3  # async
+async, await = flags.async, 'async'
+def f(a, async=1):
+\tglobal await
+\tawait += '!'
+\treturn async
+g = f(0, async=2)
+"""
+
+
+@needs_fissix
+@pytest.mark.parametrize(("end", "half"), [("", 3.5), ("print half\n", 3)], ids=["python3", "python2"])
+def test_async_and_await_are_names(end, half, tmp_path):
+    """Of arguments, attributes and variables, as until Python 3.6; strings and comments stay, and Python 3 is found."""
+    names = values_of(f"{_NAMES}half = 7 / 2\n{end}", tmp_path, is_python2=False, finds_python2=True)
+    assert (names["async"], names["await"], names["g"], vars(names["flags"])) == (3, "async!", 2, {"async": 3})
+    assert names["half"] == half
+
+
+def test_async_and_await_stay_keywords(tmp_path):
+    """And what is wrong stays wrong."""
+    assert values_of("async def f(): return await g()\n", tmp_path)["f"].__name__ == "f"
+    with pytest.raises(SyntaxError):
+        values_of("async = = 1\n", tmp_path, is_python2=False, finds_python2=True)
+
+
 @needs_fissix
 def test_the_lines_stay(tmp_path):
     """So a traceback shows those of the original."""
