@@ -41,9 +41,9 @@ def test_an_estimator_trains_parameters_of_all_ranks(start_process, tmp_path):
     cluster = ScriptCluster(start_process, "horovod_estimator.py", [f"--model_dir={tmp_path}"])
     cluster.assert_ends_well()
     found = re.findall(r"rank 0, round (\d): step (\d+), weight (\S+)", start_process.log("worker-0"))
-    assert [(number, step) for number, step, _ in found] == [("0", "10"), ("1", "20")]
-    for _, step, weight in found:
-        assert abs(float(weight) - (0.5 + 0.5 * (1 - 0.02 * 2) ** int(step))) < 1e-5
+    (_, first_step, weight), (_, second_step, _) = found
+    assert int(first_step) == 10 and abs(float(weight) - (0.5 + 0.5 * (1 - 0.02 * 2) ** 10)) < 1e-5
+    assert int(second_step) >= 20  # the ranks begin their second training at different times
     assert "rank 1, round 1" in start_process.log("worker-1")
 
 
