@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 
 from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
@@ -38,7 +39,8 @@ def test_a_script_with_a_plain_session_makes_the_updates_of_horovod(start_proces
 
 def test_an_estimator_trains_parameters_of_all_ranks(start_process, tmp_path):
     """They are on the ps, though `Estimator.train` leaves all scopes of devices; a second training continues."""
-    cluster = ScriptCluster(start_process, "horovod_estimator.py", [f"--model_dir={tmp_path}"])
+    script = pathlib.Path(__file__).with_name("horovod_estimator.py")
+    cluster = ScriptCluster(start_process, str(script), [f"--model_dir={tmp_path}"])
     cluster.assert_ends_well()
     found = re.findall(r"rank 0, round (\d): step (\d+), weight (\S+)", start_process.log("worker-0"))
     (_, first_step, weight), (_, second_step, _) = found
