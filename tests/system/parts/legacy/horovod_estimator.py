@@ -35,9 +35,8 @@ def main():
     for number in range(args.rounds):
         estimator.train(input_fn, steps=args.steps, hooks=[hvd.BroadcastGlobalVariablesHook(0)])
         result = estimator.evaluate(input_fn, steps=1)
-        print("rank %d, round %d: step %d, weight %.6f" % (
-            hvd.rank(), number, result["global_step"], estimator.get_variable_value("weight")
-            if hvd.rank() == 0 else 0.0), flush=True)
+        weight = estimator.get_variable_value("weight") if hvd.rank() == 0 else 0.0
+        print(f"rank {hvd.rank()}, round {number}: step {result['global_step']}, weight {weight:.6f}", flush=True)
 
 
 if __name__ == "__main__":
