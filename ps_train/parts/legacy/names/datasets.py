@@ -51,5 +51,5 @@ def in_default_graph(dataset: tf.data.Dataset) -> tf.data.Dataset:
         node.device = ""  # of a task of the other graph's cluster, which may not be there
     (copied,) = tf.import_graph_def(graph_def, return_elements=[variant.name], name="dataset")
     # The other graph owns the functions of `tf.py_func`.
-    graph._ps_train_sources = [*getattr(graph, "_ps_train_sources", ()), variant.graph]  # noqa: SLF001 (ours)
+    graph.ps_train_sources = [*getattr(graph, "ps_train_sources", ()), variant.graph]
     return DatasetV1Adapter(tf.data.experimental.from_variant(copied, dataset.element_spec))
