@@ -26,7 +26,7 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import conversion, source
+from ps_train.parts.legacy import conversion, session_strings, source
 from ps_train.parts.legacy.classic import ending, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
@@ -56,6 +56,8 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
+    if changes.is_python2:
+        session_strings.install()
     ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)

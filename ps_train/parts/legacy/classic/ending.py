@@ -169,7 +169,7 @@ def leave(code: int) -> None:
     try:
         atexit._run_exitfuncs()  # noqa: SLF001 (no public name); Python 3.9 raises what one of them raises
     finally:
-        bound.cancel()  # for tests, in which `os._exit` is replaced: 10 s later, it would end the process of another test
+        bound.cancel()  # a test replaces `os._exit`, and later this would end the process of the next one
         end()
 
 

@@ -1,0 +1,68 @@
+"""Text that sessions return, as code of Python 2 expects it: it splits lines and compares them with its own strings.
+
+A string of TensorFlow is bytes in Python 3. For a converted script, one that holds nothing but text is a `Text`. What
+operations make for other programs, such as summaries and images, stays bytes, and so does what has other control
+characters than those of text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tensorflow.python.client.session import BaseSession  # the class of all sessions has no public name
+
+# In UTF-8; the control characters of text are tab, line feed, form feed and carriage return.
+_OTHER_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+# An image or a protocol buffer may look like text by chance.
+_BINARY_OPERATIONS = re.compile("Summary|Encode(Png|Jpeg|Wav|Proto)|Serialize|Compress")
+
+
+class Text(str):
+    """Text with what Python 2's `str` has: it can be decoded, and equals the bytes that it was."""
+
+    __slots__ = ()
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Returns the same text: it is decoded already, from UTF-8; in another encoding, its bytes decoded anew."""
+        return str(self.encode().decode(encoding, errors))
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) is True or (isinstance(other, bytes) and self.encode() == other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__  # for ASCII, Python gives bytes and text one hash
+
+
+def as_text(value: Any) -> Any:
+    """Returns a `Text` for bytes that are text, also within an array; anything else as it is."""
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return value
+        return value if _OTHER_CONTROLS.search(text) else Text(text)
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        found = np.empty(value.shape, object)
+        found.flat[:] = [as_text(item) for item in value.flat]
+        return found
+    return value
+
+
+def install() -> None:
+    """Lets each session of this process return text."""
+    BaseSession._do_run = _returning_text(BaseSession._do_run)  # noqa: SLF001 (no public place sees all fetches)
+
+
+def _returning_text(do_run: Callable[..., list]) -> Callable[..., list]:
+    @functools.wraps(do_run)
+    def run(session: Any, handle: Any, target_list: Any, fetch_list: Any, *args: Any, **kwargs: Any) -> list:
+        values = do_run(session, handle, target_list, fetch_list, *args, **kwargs)
+        return [value if _BINARY_OPERATIONS.search(tensor.op.type) else as_text(value)
+                for tensor, value in zip(fetch_list, values)]
+    return run

@@ -1,0 +1,74 @@
+"""Text that sessions return to code of Python 2."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy import session_strings
+from ps_train.parts.legacy.session_strings import Text, as_text
+from tests.tensorflow_mode import tf
+
+
+@pytest.mark.parametrize("text", ["1\t3:0.5\t7:1", "", "grün", "a\r\nb\f", "日本"])
+def test_text_is_text(text):
+    """It splits, compares with what it was, and can be decoded and stored as before."""
+    found = as_text(text.encode())
+    assert type(found) is Text and found == text and found == text.encode()
+    assert found.split("\t") == text.split("\t") and found.decode("utf-8") == text
+    assert found in {text: 1} and found != text + "x" and found != (text + "x").encode() and found != 5
+    assert pickle.loads(pickle.dumps(found)) == text
+
+
+def test_text_is_decoded_anew_in_the_encoding_that_it_was_in():
+    """A script that knows its file is Latin-1 whose bytes happen to be UTF-8."""
+    assert as_text("ü".encode()).decode("latin-1") == "Ã¼"
+
+
+@pytest.mark.parametrize("value", [b"\xff\xd8\xff", b"a\0b", b"\n\x05count", "\x85".encode(), 3, None, np.float32(1)])
+def test_anything_else_stays(value):
+    """Images, serialized messages and numbers."""
+    assert as_text(value) is value
+
+
+def test_arrays_of_strings_become_arrays_of_text():
+    """Of any shape, with the elements that are no text as they were; other arrays stay."""
+    found = as_text(np.array([[b"1:2", b"\xff"], [b"", b"x"]], object))
+    assert found.dtype == object and found.tolist() == [["1:2", b"\xff"], ["", "x"]]
+    assert [type(item) for item in found.flat] == [Text, bytes, Text, Text]
+    scalar = as_text(np.array(b"a", object))
+    assert scalar.shape == () and scalar.item() == "a"
+    numbers = np.ones(3)
+    assert as_text(numbers) is numbers
+
+
+@pytest.fixture
+def session(monkeypatch):
+    """A session whose class returns text, in a graph of its own."""
+    monkeypatch.setattr(session_strings.BaseSession, "_do_run", session_strings.BaseSession._do_run)
+    session_strings.install()
+    with tf.Graph().as_default(), tf.Session() as opened:
+        yield opened
+
+
+def test_sessions_return_text_in_all_structures_and_take_it_back(session):
+    """Lines and their keys in a dict, a sparse tensor's values, and a feed of both kinds."""
+    line = tf.placeholder(tf.string, [])
+    words = tf.string_split([line], "\t")
+    fetches = {"line": tf.identity(line), "words": words, "size": tf.size(words.values)}
+    found = session.run(fetches, {line: Text("1\t2:x")})
+    assert found["line"].split("\t") == ["1", "2:x"] == list(found["words"].values) and found["size"] == 2
+    assert session.run(tf.strings.length(tf.convert_to_tensor(np.array([found["line"]])))) == [5]
+
+
+def test_what_other_programs_read_stays_bytes(session, tmp_path):
+    """Summaries and images, even if they look like text; base64 is text."""
+    tag = "a" * 40  # a length below 32 is a control character, which no text has
+    summary, other = session.run([tf.summary.scalar(tag, 0.5), tf.summary.text("t", tf.constant(["x"]))])
+    assert type(summary) is type(other) is bytes
+    with tf.summary.FileWriter(str(tmp_path)) as writer:
+        writer.add_summary(summary, 1)
+    assert type(session.run(tf.io.encode_base64("abc"))) is Text
+    assert type(session.run(tf.io.serialize_tensor(tf.constant(1)))) is bytes
