@@ -8,16 +8,11 @@ imports Python 3's from __future__. A file is Python 2 if --python2 says so, or 
 
 This holds for the script and for each local module that it imports. The file name and the line numbers stay, so a
 traceback shows the lines of the original file.
-
-Paths are replaced in the text constants of the code, so every way to open a file gets the other path: TensorFlow's,
-Python's, pandas'. A path that the code puts together from pieces is replaced if one of the pieces has the whole
-beginning that is to be replaced.
 """
 
 from __future__ import annotations
 
 import ast
-import builtins
 import contextlib
 import dataclasses
 import functools
@@ -27,7 +22,6 @@ import importlib.util
 import io
 import logging
 import pathlib
-import re
 import sys
 import tokenize
 import types
@@ -35,11 +29,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 import ps_train
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy import keyword_names, leftovers, python2_library
+from ps_train.parts.legacy import division, keyword_names, leftovers, path_mapping, python2_library
 from ps_train.runtime import advice, tracebacks
 
 
@@ -91,10 +83,9 @@ class Conversion:
             leftovers.change_leftovers(tree))
         if is_converted:
             tree = _OpenModes().visit(tree)
-            if not _TRUE_DIVISION.search(text):
-                tree = ast.fix_missing_locations(_Divisions().visit(tree))
+            tree = division.change_division(tree, text)
         if self.mapped:
-            tree = _Paths(self.mapped).visit(tree)
+            tree = path_mapping.Paths(self.mapped).visit(tree)
         return tree, is_changed or is_converted or has_names or bool(self.mapped)
 
     def _tree_of_python3(self, text: str, path: str) -> tuple[ast.Module | None, bool]:
@@ -120,7 +111,8 @@ class Conversion:
 
     def install(self) -> None:
         """Changes each local module that is imported from now on."""
-        install_division()
+        leftovers.install_changes()
+        division.install()
         if self.is_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
@@ -293,112 +285,3 @@ class _OpenModes(ast.NodeTransformer):
                 if isinstance(mode, ast.Constant) and isinstance(mode.value, str):
                     mode.value = mode.value.replace("U", "") or "r"
         return node
-
-
-_TRUE_DIVISION = re.compile(r"^\s*from\s+__future__\s+import\b[^#\n]*(\([^)]*)?\bdivision\b", re.MULTILINE)
-# Functions that the changed code calls; they are among the built-ins, where every module finds them.
-_DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__"
-
-
-def install_division() -> None:
-    """Makes the division of Python 2, and what the other changes call, available to the changed code."""
-    leftovers.install_changes()
-    setattr(builtins, _DIVIDE, _divide)
-    setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
-
-
-class _Divisions(ast.NodeTransformer):
-    """Gives code the division of Python 2."""
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        self.generic_visit(node)
-        return _call(_DIVIDE, node, node.left, node.right) if isinstance(node.op, ast.Div) else node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Div):
-            return node
-        value = ast.parse(ast.unparse(node.target), mode="eval").body
-        for part in ast.walk(value):
-            ast.copy_location(part, node)
-        return ast.copy_location(
-            ast.Assign([node.target], _call(_DIVIDE_IN_PLACE, node, value, node.value)), node)
-
-
-def _call(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
-    function = ast.copy_location(ast.Name(name, ast.Load()), node)
-    return ast.copy_location(ast.Call(function, list(arguments), []), node)
-
-
-def _divide(left: Any, right: Any) -> Any:
-    """7 / 2 is 3 in Python 2, and so are whole numbers of numpy and TensorFlow divided."""
-    if _is_whole(left) and _is_whole(right):
-        return left // right
-    for owner, other, name in ((left, right, "__div__"), (right, left, "__rdiv__")):
-        # Tensors and classes of Python 2 have it; the numbers of Python 3 do not.
-        method = getattr(type(owner), name, None)
-        if method is not None:
-            result = method(owner, other)
-            if result is not NotImplemented:
-                return result
-    return left / right
-
-
-def _divide_in_place(left: Any, right: Any) -> Any:
-    if isinstance(left, np.ndarray):
-        if _is_whole(left) and _is_whole(right):
-            left //= right
-        elif _is_whole(left):
-            left[...] = left / right  # numpy would not convert the result
-        else:
-            left /= right
-        return left
-    return _divide(left, right)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) or (
-        isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer))
-
-
-_UNKNOWN_SCHEME = re.compile(r"File system scheme '([^']+)' not implemented \(file: '([^']+)'\)")
-
-
-class _Paths(ast.NodeTransformer):
-    """Replaces paths in the constants of code."""
-
-    def __init__(self, mapped: Sequence[tuple[str, str]]) -> None:
-        # The longest first: hdfs://x/y may lie elsewhere than the rest of hdfs://x.
-        ordered = sorted(mapped, key=lambda pair: -len(pair[0]))
-        self._to = dict(ordered)
-        # A whole folder: /data is neither in /my/data nor in /database.
-        self._from = re.compile("|".join(
-            rf"(?<![\w./-]){re.escape(path)}" + ("" if path.endswith("/") else r"(?![\w.-])") for path, _ in ordered))
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        if isinstance(node.value, str):
-            return ast.copy_location(ast.Constant(self._replaced(node.value)), node)
-        if isinstance(node.value, bytes):  # Latin-1 has a character for each byte
-            return ast.copy_location(ast.Constant(_as_bytes(self._replaced(node.value.decode("latin-1")))), node)
-        return node
-
-    def _replaced(self, text: str) -> str:
-        return self._from.sub(lambda match: self._to[match[0]], text)
-
-
-def _as_bytes(text: str) -> bytes:
-    try:
-        return text.encode("latin-1")
-    except UnicodeEncodeError:  # of the new path
-        return text.encode()
-
-
-def path_hint(error: BaseException) -> str:
-    """Returns what to do about a path whose scheme this TensorFlow does not know; "" for another error."""
-    match = _UNKNOWN_SCHEME.search(str(error))
-    if not match:
-        return ""
-    folder = match[2].rpartition("/")[0] or match[2]
-    return (f"TensorFlow cannot read {match[1]}:// here: if that path is written into the script, give "
-            f"--map_path={folder}=/local/folder before the script, else give the script another path "
-            "[path_scheme_unknown]")

@@ -26,7 +26,7 @@ import time
 from typing import Callable, NoReturn
 
 from ps_train.errors import PsTrainError
-from ps_train.parts.legacy import conversion
+from ps_train.parts.legacy import path_mapping
 from ps_train.parts.legacy.classic import membership
 from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
@@ -94,7 +94,7 @@ def _report(error: BaseException) -> None:
                               "give --max_restarts to `ps_train launch` [session_lost]"]
     else:
         trace, fault = tracebacks.report(error, *_python2_advice)
-        message = [*(fault.lines() if fault else []), *filter(None, [conversion.path_hint(error)])]
+        message = [*(fault.lines() if fault else []), *filter(None, [path_mapping.path_hint(error)])]
     failure = reports.Failure(message, is_in_user_code=bool(trace))
     lines = [*trace, *failure.lines()]
     reports.send(failure, lines)

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy import conversion
+from ps_train.parts.legacy import conversion, division, leftovers, path_mapping
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import parse_mapped
 from tests.errors import raises
@@ -31,7 +31,8 @@ def values_of(text, tmp_path, **options):
     path = tmp_path / "script.py"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     changes = Conversion(**{"is_python2": True, "mapped": (), **options})
-    conversion.install_division()
+    leftovers.install_changes()
+    division.install()
     names = {"__name__": "__main__"}
     exec(changes.compile(str(path)), names)
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
@@ -196,7 +197,8 @@ def test_a_module_in_which_nothing_changes_is_read_once_and_its_code_is_kept(tmp
     (tmp_path / "same_module.py").write_text("x = [i for i in range(3)]\ny = len(list(map(str, x)))\n")
     (tmp_path / "changed_module.py").write_text("x = map(str, range(3))[0]\n")
     Conversion(False, (), finds_python2=True).install()
-    conversion.install_division()
+    leftovers.install_changes()
+    division.install()
     try:
         assert importlib.import_module("same_module").y == 3 and importlib.import_module("changed_module").x == "0"
     finally:
@@ -284,5 +286,5 @@ def test_pairs_of_paths_are_parsed():
 def test_a_scheme_that_tensorflow_does_not_know_leads_to_the_flag():
     """With the folder of the path that it could not open."""
     error = RuntimeError("File system scheme 'hdfs' not implemented (file: 'hdfs://x/y/z.txt')")
-    assert "--map_path=hdfs://x/y=/local/folder" in conversion.path_hint(error)
-    assert conversion.path_hint(RuntimeError("x")) == ""
+    assert "--map_path=hdfs://x/y=/local/folder" in path_mapping.path_hint(error)
+    assert path_mapping.path_hint(RuntimeError("x")) == ""
