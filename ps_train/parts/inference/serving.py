@@ -389,11 +389,9 @@ def _signature(output: Any, receivers: Mapping[str, Any]) -> Any:
 
 def _describe(signature: Any) -> str:
     """Returns `inputs float32 [?, 784] -> classes int32 [?]`."""
-    def shown(infos: Mapping[str, Any]) -> str:
-        return ", ".join(f"{name} {tf.as_dtype(info.dtype).name} {_shape(info.tensor_shape)}"
-                         for name, info in sorted(infos.items()))
-
-    return f"{shown(signature.inputs)} -> {shown(signature.outputs)}"
+    return " -> ".join(", ".join(f"{name} {tf.as_dtype(info.dtype).name} {_shape(info.tensor_shape)}"
+                                 for name, info in sorted(infos.items()))
+                       for infos in (signature.inputs, signature.outputs))
 
 
 def _shape(shape: Any) -> str:

@@ -27,7 +27,7 @@ from tensorflow.python.util import deprecation
 from ps_train.cluster import ports
 from ps_train.graph import batches
 from ps_train.parts.legacy import conversion, session_strings, source
-from ps_train.parts.legacy.classic import ending, sessions
+from ps_train.parts.legacy.classic import ending, session_repairs, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
@@ -205,9 +205,9 @@ def replace_classes(timeouts: Timeouts) -> None:
     """Replaces the classes in `tf.compat.v1` by those of ps_train, whose waits have these bounds."""
     ScriptServer.default_timeouts = timeouts
     sessions.install_session_manager()
-    sessions.end_blocks_at_a_late_run()
-    sessions.leave_waiting_queue_runners()
-    sessions.place_softly_without_gpus()
+    session_repairs.end_blocks_at_a_late_run()
+    session_repairs.leave_waiting_queue_runners()
+    session_repairs.place_softly_without_gpus()
     for module in (tf, tf2.compat.v1):
         module.Session = sessions.Session
         module.InteractiveSession = sessions.InteractiveSession

@@ -15,7 +15,6 @@ import functools
 import inspect
 import logging
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Protocol
 
@@ -34,7 +33,6 @@ from ps_train.runtime.threads import Call
 
 _CLOSE_SECS = 1.0
 _RECOVERY_WAIT_SECS = 1
-_QUEUE_RUNNERS_SECS = 5.0
 _log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
@@ -312,69 +310,6 @@ class _StopHook(tf.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         if ending.is_stopping():
             run_context.request_stop()
-
-
-def end_blocks_at_a_late_run() -> None:
-    """Lets a step after the end of training end the block of a monitored session, as the end of the data does.
-
-    Scripts run two steps in one round of `while not session.should_stop()`. The first reaches the last step; for the
-    second TensorFlow raises RuntimeError, and the script would fail though its training is complete.
-    """
-    original = monitored_session._HookedSession.run  # noqa: SLF001 (no public place)
-
-    @functools.wraps(original)
-    def run(session: Any, *args: Any, **kwargs: Any) -> Any:
-        if session.should_stop():
-            _log.warning("the script runs a step after the last one, so its `with` block ends here: ask "
-                         "session.should_stop() before each step")
-            raise tf.errors.OutOfRangeError(None, None, "Run called even after should_stop requested.")
-        return original(session, *args, **kwargs)
-    monitored_session._HookedSession.run = run  # noqa: SLF001
-
-
-def leave_waiting_queue_runners() -> None:
-    """Lets `Coordinator.join` return although a thread of a queue runner waits for something.
-
-    Monitored sessions, Supervisors and scripts close the queues, join the threads, and then close the session.
-    TensorFlow joins for up to 120 s, after which all but a monitored session raise RuntimeError. A thread that waits
-    for something else than its queue ends only with the session: in a script's own copy of `SyncReplicasOptimizer`, for
-    example, one waits for gradients after the last step. Here `join` leaves such threads after a few seconds.
-    """
-    original = tf.train.Coordinator.join
-
-    @functools.wraps(original)
-    def join(coordinator: Any, threads: Any = None, *args: Any, **kwargs: Any) -> None:
-        joined = coordinator._registered_threads | set(threads or ())  # noqa: SLF001 (no public name)
-        while any(thread.is_alive() for thread in joined) and not coordinator.wait_for_stop(1.0):
-            pass
-        deadline_secs = time.monotonic() + _QUEUE_RUNNERS_SECS
-        runners = [thread for thread in joined if thread.name.startswith("QueueRunnerThread-")]
-        for thread in runners:
-            thread.join(max(0.0, deadline_secs - time.monotonic()))
-        waiting = {thread for thread in runners if thread.is_alive()}
-        coordinator._registered_threads = joined - waiting  # noqa: SLF001
-        try:
-            original(coordinator, None, *args, **kwargs)
-        finally:
-            if waiting:
-                # Otherwise the error with which they end is raised in their threads, and printed.
-                coordinator._joined = False  # noqa: SLF001
-    tf.train.Coordinator.join = join
-
-
-def place_softly_without_gpus() -> None:
-    """Runs operations that a script puts on a GPU on the CPU, if this machine has no GPU."""
-    if tf.config.list_physical_devices("GPU"):
-        return
-    original = BaseSession.__init__
-
-    @functools.wraps(original)
-    def init(session: Any, target: str = "", graph: Any = None, config: tf.ConfigProto | None = None) -> None:
-        softly = tf.ConfigProto()
-        softly.CopyFrom(config or softly)
-        softly.allow_soft_placement = True
-        original(session, target, graph, softly)
-    BaseSession.__init__ = init
 
 
 def note_global_step(graph: tf.Graph | None = None) -> None:

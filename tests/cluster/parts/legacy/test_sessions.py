@@ -13,7 +13,7 @@ from tensorflow.python.training import monitored_session, session_manager
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
 from ps_train.parts.legacy import run
-from ps_train.parts.legacy.classic import membership, sessions
+from ps_train.parts.legacy.classic import membership, session_repairs, sessions
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from tests.tensorflow_mode import tf
@@ -298,7 +298,7 @@ def test_a_queue_runner_that_waits_for_a_gradient_ends_with_the_session(worker, 
     """
     printed = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
-    monkeypatch.setattr(sessions, "_QUEUE_RUNNERS_SECS", 0.01)
+    monkeypatch.setattr(session_repairs, "_QUEUE_RUNNERS_SECS", 0.01)
     tf.constant(3.0, name="three")
     has_begun = threading.Event()
     queue = tf.FIFOQueue(1, [tf.float32], [[]])
@@ -322,7 +322,7 @@ def in_graph(graph, function, *arguments):
 
 def test_a_session_stays_open_for_a_thread_of_the_script(worker, graph, monkeypatch):
     """It may use the session until it notices the end."""
-    monkeypatch.setattr(sessions, "_QUEUE_RUNNERS_SECS", 0.0)
+    monkeypatch.setattr(session_repairs, "_QUEUE_RUNNERS_SECS", 0.0)
     count, is_closed, results = counter(), threading.Event(), []
     session = tf.train.MonitoredTrainingSession(worker.target)
     inner, coordinator = session._tf_sess(), session._coordinated_creator.coord
