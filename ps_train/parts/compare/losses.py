@@ -70,7 +70,7 @@ def _chosen(tag: str, names: Iterable[str], place: str) -> str:
 
 
 def _of_csv(path: str, tag: str) -> Iterator[tuple[int, float]]:
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:  # Excel begins a file with a BOM
         rows = csv.DictReader(file)
         columns = {name.strip().lower(): name for name in rows.fieldnames or ()}
         if "step" not in columns:
@@ -79,7 +79,7 @@ def _of_csv(path: str, tag: str) -> Iterator[tuple[int, float]]:
         column = columns["value"] if "value" in columns and not tag else _chosen(tag, columns.values(), path)
         for row in rows:
             try:
-                yield int(row[columns["step"]]), float(row[column])
+                yield _whole(row[columns["step"]]), float(row[column])
             except (TypeError, ValueError):
                 raise DataError("bad_line", f"{path}, line {rows.line_num}: got {row[columns['step']]!r} and "
                                 f"{row[column]!r}; expected a step and a number") from None
@@ -88,7 +88,21 @@ def _of_csv(path: str, tag: str) -> Iterator[tuple[int, float]]:
 def _of_log(path: str, pattern: str) -> Iterator[tuple[int, float]]:
     searches = [compiled] * 2 if (compiled := parse_pattern("--pattern", pattern)) else [_STEP, _LOSS]
     with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
+        for number, line in enumerate(file, 1):
             step, loss = (search.search(line) for search in searches)
             if step and loss:
-                yield int(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))
+                try:
+                    yield _whole(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))
+                except ValueError:
+                    raise DataError("bad_line", f"{path}, line {number}: got {step['step']!r} and {loss['loss']!r}; "
+                                    "expected a step and a number: mend --pattern") from None
+
+
+def _whole(text: str) -> int:
+    """Returns a step, which some programs write as `100.0`; raises ValueError for anything else."""
+    try:
+        return int(text)
+    except ValueError:
+        if (number := float(text)).is_integer():
+            return int(number)
+        raise

@@ -186,7 +186,7 @@ def csv_batches(
         if kind := compression_of(file.read(16)):
             raise DataError("input_file_compressed", f"--input: {path} is compressed ({kind}); decompress it first")
     index, count = share
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:  # Excel begins a file with a BOM
+    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:  # Excel begins with a BOM
         rows = csv.reader(file)
         first = next(rows, None)
         if first is None:
@@ -267,7 +267,8 @@ def _values(
                             f"{len(header)}")
     cells = [[row[index] for index in indices] for row in rows]
     if column.dtype == tf.string:
-        values = np.array(cells, object)
+        # The bytes of the file, as training saw them: a file may be in Latin-1.
+        values = np.array([[cell.encode("utf-8", "surrogateescape") for cell in row] for row in cells], object)
     else:
         values = _numbers(path, line, cells, [header[index] for index in indices], column.dtype)
     shape = [-1 if size is None else size for size in column.shape or ([] if column.shape == [] else [len(indices)])]
@@ -280,8 +281,11 @@ def _numbers(
     """Returns the numbers in some rows; raises DataError for the first cell that is no number of the type."""
     kind = np.dtype(dtype.as_numpy_dtype)
     is_whole = kind.kind in "iu"
-    parse, limits = (int, np.iinfo(kind)) if is_whole else (float, dtype)
-    lowest, highest = parse(limits.min), parse(limits.max)
+    convert, limits = (int, np.iinfo(kind)) if is_whole else (float, dtype)
+    lowest, highest = convert(limits.min), convert(limits.max)
+
+    def parse(cell: str) -> float:
+        return convert(cell.replace("_", "?"))  # Python would take 1_000
 
     def is_wrong(cell: str) -> bool:
         try:

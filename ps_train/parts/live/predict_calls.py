@@ -55,7 +55,9 @@ message_type {{ name: "PredictResponse" {_TENSORS.format(name="outputs", number=
 """
 _POOL = descriptor_pool.Default()
 _POOL.AddSerializedFile(text_format.Parse(_MESSAGES, descriptor_pb2.FileDescriptorProto()).SerializeToString())
-PredictRequest, PredictResponse = (message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"ps_train.{name}"))
+# protobuf before 4.22, which TensorFlow 2.15 takes, too, has it as a method.
+_class_of = getattr(message_factory, "GetMessageClass", None) or message_factory.MessageFactory(_POOL).GetPrototype
+PredictRequest, PredictResponse = (_class_of(_POOL.FindMessageTypeByName(f"ps_train.{name}"))
                                    for name in ("PredictRequest", "PredictResponse"))
 _OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 Arrays = Mapping[str, np.ndarray]

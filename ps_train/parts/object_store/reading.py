@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError, Problem, PsTrainError, StoppedError
@@ -58,7 +58,8 @@ def fetched_words(
         timeout_secs, stop = _FETCH_SECS if needs else _FILES_SECS, stop or threading.Event()
         place = f"{flag}={url}"
         store = PatientStore(insist(lambda: open_store(url, flag), place, timeout_secs, stop), timeout_secs, stop)
-        listing_again(lambda: _fetch(store, folder, needs, _value(words, "checkpoint")), place, stop)
+        wanted = {flag: value for flag in ("--since", "--checkpoint") if (value := _value(words, flag[2:]))}
+        listing_again(lambda: _fetch(store, folder, needs, wanted), place, stop)
         rest = _without(words, "train_dir")
         if needs == "curves" and not _value(words, "output"):
             rest.append("--output=report.html")  # the folder of the training lasts no longer than the verb
@@ -124,7 +125,8 @@ def _remove_leftovers() -> None:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _fetch(store: ObjectStore, folder: str, needs: str, checkpoint: str) -> None:
+def _fetch(store: ObjectStore, folder: str, needs: str, wanted: Mapping[str, str]) -> None:
+    """Fetches what a verb needs; `wanted` has the checkpoints that flags name: the newest if --checkpoint does not."""
     names = store.names(is_deep=True)
     if not names:
         raise ConfigError("train_dir_missing", f"{store.flag}: no training in {store.url}; give the URL of one")
@@ -134,14 +136,21 @@ def _fetch(store: ObjectStore, folder: str, needs: str, checkpoint: str) -> None
     if needs != "checkpoint":
         heads = [unit.manifest if unit.is_keras else unit.head for unit in units]
         fetcher.fetch_files([name for name in (manifests.RECORD, LOCK_NAME, *heads) if name in names])
-    elif checkpoint == BEST:
-        fetcher.below(BEST).fetch_newest_of_all()
     else:
-        fetcher.fetch_newest([unit for unit in units if not checkpoint or checkpoint == str(unit.step)])
-        if checkpoint and not os.path.exists(os.path.join(folder, f"model.ckpt-{checkpoint}.index")):
-            steps = ", ".join(str(unit.step) for unit in units if not unit.is_delta) or "no checkpoint"
-            raise ConfigError("no_checkpoint", f"--checkpoint: got {checkpoint!r}; {store.url} has {steps}; give one "
-                              "of these")
+        # That of --checkpoint last: the record then names it as the newest one.
+        for flag, checkpoint in {**wanted, "--checkpoint": wanted.get("--checkpoint", "")}.items():
+            if not _fetch_checkpoint(fetcher, units, checkpoint) and checkpoint:
+                steps = ", ".join(str(unit.step) for unit in units if not unit.is_delta) or "no checkpoint"
+                raise ConfigError("no_checkpoint", f"{flag}: got {checkpoint!r}; {store.url} has {steps}; give one of "
+                                  "these")
+
+
+def _fetch_checkpoint(fetcher: Fetcher, units: Sequence[manifests.Unit], checkpoint: str) -> bool:
+    """Fetches a checkpoint by its step or `best`, or the newest for ""; returns whether there is an undamaged one."""
+    if checkpoint == BEST:
+        fetcher.below(BEST).fetch_newest_of_all()
+        return True  # or the verb says that there is none
+    return fetcher.fetch_newest([unit for unit in units if checkpoint in ("", str(unit.step))]) is not None
 
 
 def _value(words: Sequence[str], name: str) -> str:

@@ -111,11 +111,13 @@ class Following:
     def run(self) -> None:
         """Publishes each new state, the last one in any case; raises as `publish_until_done` does."""
         awaited, num_failed = waits.Reminder(f"a checkpoint in {self._config.train_dir}"), 0
+        earlier = trained.final_ending(self._config.train_dir)  # perhaps of a launch that has been corrected since
         while True:
             ending = trained.final_ending(self._config.train_dir)  # before the state: else the last one could be missed
             is_done = self._publish_new()
             self._write_status()
-            if is_done and (ending or self._config.once):
+            has_ended = ending and (ending != earlier or self._publisher.published is not None)
+            if is_done and (has_ended or self._config.once):
                 break
             num_failed = 0 if is_done else num_failed + 1
             if self._config.once and num_failed >= _TRIES:
@@ -177,8 +179,10 @@ class Following:
     def _end(self, ending: str) -> None:
         """Waits until the targets have the last push, for a bounded time, and says how it ended."""
         if self._publisher.published is None:
-            raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {self._config.train_dir!r}; "
-                              "give the folder of a training, or leave --once out to wait for one")
+            why = f", and training has ended: {ending}" if ending else ""
+            others = ", or leave --once out to wait for one" * self._config.once
+            raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {self._config.train_dir!r}{why}; give "
+                              f"the folder of a training{others}")
         self._publisher.finish()
         begin, limit_secs = self._publisher.published.begin, time.monotonic() + self._config.target_timeout_secs
         while not all(sender.has(begin.number) for sender in self._senders) and time.monotonic() < limit_secs:

@@ -84,7 +84,7 @@ class Publisher:
         self._train_dir, self._dir, self._export, self._check = train_dir, publish_dir, export, check
         self._states = trained.HeldStates(train_dir, publish_dir)
         self._compared = ""  # the name of the checkpoint all of whose rows were compared
-        self._version: clock.Call | None = None  # which writes a new version, and returns what `CURRENT` says of it
+        self._version: clock.Call | None = None  # which writes a new version, and returns (Current, LiveLayout)
         self.published = published_in(publish_dir)
 
     def publish(self, state: Source) -> None:
@@ -136,9 +136,10 @@ class Publisher:
         current, stack = self.published.current, contextlib.ExitStack()
         held = stack.enter_context(self._states.holding(state))
 
-        def write() -> Current:
+        def write() -> tuple[Current, LiveLayout]:
             with stack:
-                return self._model(held, current.training, current.last, {}).current
+                model = self._model(held, current.training, current.last, {})
+                return model.current, model.layout
 
         self._version = clock.start_call(write, "new version")
 
@@ -148,14 +149,22 @@ class Publisher:
             return
         version, self._version = self._version, None
         try:
-            model = version.result()
+            model, layout = version.result()
         except (OSError, tf.errors.OpError, PsTrainError) as error:
             _log.warning("cannot write a new version of the model: %s; the next try is with the next checkpoint",
                          reason(error))
             return
-        # The layout stays: a reader may go on with the version before, and has the room of that.
-        self._set(self.published._replace(current=self.published.current._replace(
-            model=model.model, model_number=model.model_number)))
+        # A reader may go on with the version before, or begin with this one, so both must have room for a push.
+        room = {name: min(size, layout.capacity[name]) for name, size in self.published.layout.capacity.items()}
+        outgrown = [name for name, table in self.published.tables.items() if len(table.ids) > room[name]]
+        if outgrown:
+            _log.warning("table %s has outgrown the new version of the model; the next try is with the next checkpoint",
+                         outgrown[0])
+            shutil.rmtree(os.path.join(self._dir, model.model), ignore_errors=True)
+            return
+        self._set(self.published._replace(
+            current=self.published.current._replace(model=model.model, model_number=model.model_number),
+            layout=self.published.layout._replace(capacity=room)))
 
     def finish(self) -> None:
         """Waits for the version that is being written."""

@@ -90,7 +90,7 @@ def file_ranges(
       A dataset of `FileRange`.
 
     Raises:
-      DataError: a file does not exist, all are empty, or there are fewer ranges than workers.
+      DataError: a file does not exist, all are empty, or there are fewer ranges than workers that train.
     """
     form = {"is_text": is_text, "has_header": has_header, "range_bytes": range_bytes}
     is_endless = mode == TRAIN and not is_single_pass()
@@ -99,7 +99,7 @@ def file_ranges(
                              is_text=is_text, cut=functools.partial(cuts_of_growth, **form))
     plan = plan_ranges(files, **form)
     index, count = shard
-    if count > len(plan):
+    if mode == TRAIN and count > len(plan):  # a share of an evaluation may be empty
         raise DataError("too_few_ranges", f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} "
                         f"ranges for {count} workers, and each needs one; use fewer workers, or "
                         f"{'smaller ranges' if is_text else 'more files'}")

@@ -223,7 +223,7 @@ class Selector:
         _log.info("exported %s to %s%s", path, output_dir,
                   ", replacing an older model; restart a server that has loaded that one" if is_old else "")
         if exporter != "final":
-            _prune(folder)
+            _prune(folder, output_dir)
 
     def _write_model(self, exporter: str, path: str, output_dir: str) -> None:
         model, params, *_ = self._plugins
@@ -277,7 +277,21 @@ def _is_newer(export: str, path: str) -> bool:
         return False
 
 
-def _prune(folder: str) -> None:
-    versions = sorted((name for name in os.listdir(folder) if name.isdigit()), key=int)
-    for old in versions[:-_KEPT]:
-        shutil.rmtree(os.path.join(folder, old), ignore_errors=True)
+def _prune(folder: str, newest: str) -> None:
+    """Removes all but the models that were written last, `newest` among those that stay."""
+    versions = [name for name in os.listdir(folder) if name.isdigit()]
+    if higher := [name for name in versions if int(name) > int(os.path.basename(newest))]:
+        _log.warning("%s has %s, of another training: a server that takes the highest number does not take %s; give "
+                     "each training an --export_dir of its own", folder, max(higher, key=int), newest)
+    paths = {os.path.join(folder, name) for name in versions} - {newest}
+    for old in sorted(paths, key=_written_ns)[:-_KEPT + 1]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _written_ns(export: str) -> tuple[int, int]:
+    """Returns when a model was written; the number decides between those that a copy has given one time."""
+    try:
+        written_ns = os.stat(os.path.join(export, "saved_model.pb")).st_mtime_ns
+    except FileNotFoundError:  # not a whole model
+        written_ns = 0
+    return written_ns, int(os.path.basename(export))

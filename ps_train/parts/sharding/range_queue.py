@@ -212,7 +212,8 @@ def _first(candidates: tf.Tensor, done: tf.Tensor, seed: int | None) -> tf.Tenso
     least = tf.reduce_min(tf.where(candidates, done, tf.fill(tf.shape(done), _LAST)))
     if seed is None:
         return tf.argmax(tf.cast(candidates & tf.equal(done, least), tf.int32))
-    order = tf.random.stateless_uniform(tf.shape(done), tf.stack([seed, least]))
+    low_bits = (seed + 2**31) % 2**32 - 2**31  # as `least`, an int32
+    order = tf.random.stateless_uniform(tf.shape(done), tf.stack([low_bits, least]))
     return tf.argmin(tf.where(candidates & tf.equal(done, least), order, tf.fill(tf.shape(order), 2.0)))
 
 

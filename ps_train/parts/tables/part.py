@@ -92,7 +92,8 @@ class TableParameters(RowParameters):
         self.registry.begin_build(*build)
 
     def renew(self) -> None:
-        install_tables(self.registry.devices, self._settings)
+        # An evaluation has the rows of the checkpoint: they travel as they are.
+        install_tables(self.registry.devices, self._settings._replace(wire_dtype=None))
 
     def connect(self, *, sorts_ids: bool = False) -> Connected | None:
         return connection.connect_lookups(sorts_ids=sorts_ids)

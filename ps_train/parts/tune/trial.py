@@ -25,9 +25,11 @@ _WARM_UP_SECS = 1.0  # the first steps of a session are slower than the others
 _STEP_SECS = 180.0  # for a step, the start of the tasks included
 _REPORTS_PER_SEC = 10.0
 _UNBOUNDED_STEPS = 10**12
-# Set by each trial: nothing but steps should take time, and the user's folder is not touched.
-_REPLACED = ("train_dir", "train_steps", "save_model_secs", "save_model_steps", "save_summaries_steps", "log_steps",
-            "log_dir", "max_restarts", "seed")
+# Set by each trial, or left out of it: nothing but steps should take time or end it, and no folder of the user, from
+# which a server may take models, is touched.
+LEFT_OUT = ("train_dir", "train_steps", "save_model_secs", "save_model_steps", "save_summaries_steps", "log_steps",
+            "log_dir", "max_restarts", "seed", "export_dir", "exporters", "eval_steps", "eval_secs", "keep_best",
+            "early_stopping", "profile_steps")
 
 
 class _Sample(NamedTuple):
@@ -123,7 +125,7 @@ class Runner:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             flags = {"train_dir": os.path.join(folder, "train"), "save_model_secs": 0, "save_summaries_steps": 0,
                      **others}
-            words = self.words(choice, flags, without=_REPLACED)
+            words = self.words(choice, flags, without=LEFT_OUT)
             with _Trial(words, self) as training:
                 yield training
 

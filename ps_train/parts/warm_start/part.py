@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ from ps_train.tasks.worker import PreparedWorker
 from ps_train.updates.update import Update
 
 _MAX_LISTED = 8
+_POWER_OF_BETA = re.compile(r"(^|/)beta[12]_power(_\d+)?$")  # of Adam, which may be in a scope, or one of several
 _log = logging.getLogger(__name__)
 
 
@@ -196,10 +198,10 @@ class WarmStart:
 
     def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""
-        trained = [variable.op.name for variable in self._variables.values() if variable.trainable]
-        others = {name for name in self._variables if any(name.startswith(f"{variable}/") for variable in trained)}
-        return [name for name in self._variables
-                if name not in others and name not in ("global_step", "beta1_power", "beta2_power")]
+        trained = {variable.op.name for variable in self._variables.values() if variable.trainable}
+        slots = {name for name in self._variables.keys() - trained if name == "global_step"
+                 or _POWER_OF_BETA.search(name) or any(name.startswith(f"{variable}/") for variable in trained)}
+        return [name for name in self._variables if name not in slots]
 
     def _same_names(self) -> list[tuple[str, str]]:
         return [(name, name) for name in [*self._model_names(), *self._tables]

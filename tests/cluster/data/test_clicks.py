@@ -95,6 +95,12 @@ def test_an_epoch_repeats_its_examples_in_a_new_order():
         clicks.input_fn("train", {**params, "num_examples": 3}, (0, 4))
 
 
+def test_a_share_of_an_evaluation_may_be_empty():
+    """As of workers that evaluate together."""
+    params = {**PARAMS, "eval_examples": 2}  # in two chunks
+    assert [len(read_batches(clicks, "eval", params, (index, 3))[0]) for index in range(3)] == [1, 1, 0]
+
+
 @pytest.mark.parametrize("form, plugin", [("tsv", criteo), ("tfrecord", click_records)])
 def test_written_files_have_the_same_examples(tmp_path, form, plugin):
     """Evaluation in the same order, training in some order: the ids of the strings, the numbers and the labels."""

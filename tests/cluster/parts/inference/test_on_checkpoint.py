@@ -263,6 +263,8 @@ _WRONG_FILES = [
     ("csv_column_missing", "i.csv", "kind,x_0,x_1,x_2\n", "'x_3'"),
     ("csv_cell_malformed", "j.csv", f"{_ROW}1,1,1,1,1\n1,1,1,a,1\n", "j.csv, line 3, column x_2: got 'a'"),
     ("csv_cell_malformed", "k.csv", f"{_ROW}1.5,1,1,1,1\n", "line 2, column kind: got '1.5'"),
+    ("csv_cell_malformed", "o.csv", f"{_ROW}1_0,1,1,1,1\n", "line 2, column kind: got '1_0'"),
+    ("csv_cell_malformed", "p.csv", f"{_ROW}1,1_0,1,1,1\n", "line 2, column x_0: got '1_0'"),
     ("csv_column_count", "l.csv", f"{_ROW}1,1,1\n", "l.csv, line 2: 3 columns; expected 5"),
     ("input_file_compressed", "m.csv", gzip.compress(b"1"), "gzip"),
     ("input_file_compressed", "n.csv", bz2.compress(b"1"), "bzip2"),
@@ -309,7 +311,8 @@ _FIRST_LINES = {
     "Excel, numbers": (_NUMBERS, "\ufeff1,2,3\n4,5,6\n", {"x": [[1, 2, 3], [4, 5, 6]]}, ""),
     "Excel, names": (_TWO, "\ufeffage,b\n4,5\n", {"age": [4], "b": [5]}, ""),
     "a number as a name": (_TWO, "b,2019,age\n5,0,4\n", {"age": [4], "b": [5]}, ""),
-    "text": (_TEXT, "t\ngood\n", {"t": ["good"]}, ""),
+    "text": (_TEXT, "t\ngood\n", {"t": [b"good"]}, ""),
+    "UTF-8": (_TEXT, "t\nca\u0301fé\n", {"t": ["ca\u0301fé".encode()]}, ""),
 }
 
 
@@ -322,6 +325,16 @@ def test_no_example_of_a_csv_is_lost_or_added(tmp_path, caplog, inputs, text, ex
     assert {name: values.tolist() for name, values in batch.items()} == expected
     assert ("taken as a header" in caplog.text) == bool(logged)
     assert logged in caplog.text
+
+
+def test_text_of_another_encoding_is_read_as_the_bytes_that_training_read(tmp_path):
+    """Issue: in a file in Latin-1, each letter beyond ASCII became the same one."""
+    (tmp_path / "f.csv").write_bytes(b"t\ncaf\xe9\ncaf\xe8\n")
+    [batch] = examples.csv_batches(str(tmp_path / "f.csv"), _TEXT, 10, (0, 1))
+    assert batch["t"].tolist() == [b"caf\xe9", b"caf\xe8"]
+    with tf.Graph().as_default(), tf.Session() as session:
+        placeholder = tf.placeholder(tf.string, [None])
+        assert session.run(tf.strings.length(placeholder), {placeholder: batch["t"]}).tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("inputs, text, code, part", [

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+from ps_train.errors import StoppedError
 from ps_train.parts.control import history
 from ps_train.parts.publish import following
 from ps_train.parts.publish.flags import PublishConfig
@@ -68,6 +69,24 @@ def test_what_cannot_be_published_is_refused(training, tmp_path):
             train_dir=str(tmp_path / "none"), publish_dir=str(tmp_path / "out"), once=True), threading.Event())
     with following._locked(str(tmp_path / "out"), threading.Event()), raises("publish_dir_in_use"):
         _publish(training, tmp_path / "out", once=True)
+
+
+def test_a_failure_before_the_first_checkpoint_is_not_the_end_of_a_training_that_begins_anew(training, tmp_path):
+    """Its journal is what a corrected launch finds, too. Issue: a publisher that was started with it ended at once."""
+    os.makedirs(tmp_path / "new")
+    journal = tmp_path / "new/journal.jsonl"
+    journal.write_text(json.dumps({"time": 1.0, "event": "start", "run": {}}) + "\n"
+                       + json.dumps({"time": 2.0, "event": "end", "error": "no such file"}) + "\n")
+    stop = threading.Event()
+
+    class Stopping(threading.Event):
+        def wait(self, timeout=None):
+            return stop.is_set() or stop.set()  # the second wait is interrupted
+
+    config = PublishConfig(train_dir=str(tmp_path / "new"), publish_dir=str(tmp_path / "out"))
+    with raises("stopped", kind=StoppedError):
+        following.publish_until_done(config, Stopping())
+    assert stop.is_set()
 
 
 def test_a_signal_ends_it(training, tmp_path):

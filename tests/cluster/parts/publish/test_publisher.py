@@ -249,6 +249,56 @@ def test_a_model_that_fails_is_not_tried_again_before_the_next_checkpoint(tmp_pa
     assert publisher.published.current.model == pushes.model_name(4)
 
 
+def test_pushes_after_a_smaller_version_fit_into_it(tmp_path, monkeypatch):
+    """A reader may begin with it. Issue: the room of the version before was taken for that of the new one."""
+    monkeypatch.setattr(publishing, "_MOST_PUSHED", 0)
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    publisher = Publisher(training.folder, str(tmp_path / "out"), make_export(capacity=5))
+
+    def publish(num_rows):
+        training.rows["a"] = {key: np.full([DIM], key, np.float32) for key in range(num_rows)}
+        training.step += 1
+        training.save()
+        publisher.publish(newest_state(training.folder))
+        publisher.finish()
+        return publisher.published
+
+    assert publish(100).layout.capacity["a"] == 105
+    smaller = publish(10)
+    assert (smaller.current.model, smaller.layout.capacity["a"]) == (pushes.model_name(2), 15)
+    assert publish(15).current.last == 3
+    larger = publish(16)
+    assert larger.layout.capacity["a"] == 21 and larger.current.model == pushes.model_name(larger.current.last)
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
+def test_a_version_that_is_outgrown_while_it_is_written_is_not_taken(tmp_path, monkeypatch):
+    """It has no room for the last push; the next checkpoint brings another one."""
+    monkeypatch.setattr(publishing, "_MOST_PUSHED", 0)
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    publisher = Publisher(training.folder, str(tmp_path / "out"), make_export(capacity=5))
+
+    def save(num_rows):
+        training.rows["a"] = {key: np.full([DIM], key, np.float32) for key in range(num_rows)}
+        training.step += 1
+        training.save()
+        publisher.publish(newest_state(training.folder))
+
+    save(100)
+    save(10)
+    version, publisher._version = publisher._version, None  # as if it were still being written
+    version.join()
+    monkeypatch.setattr(publisher, "_begin_version", lambda state: None)
+    save(50)
+    publisher._version = version
+    publisher.take_version()
+    assert publisher.published.current.model == pushes.model_name(1)
+    assert not os.path.exists(tmp_path / "out" / pushes.model_name(2))
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
 def test_a_publisher_whose_folder_was_taken_replaces_nothing(tmp_path):
     """`CURRENT` stays that of the other one."""
     training = Training(tmp_path / "train", np.random.default_rng(0))

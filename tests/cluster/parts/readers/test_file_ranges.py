@@ -178,6 +178,14 @@ def test_wrong_files_are_one_line(tmp_path, files):
         ps_train.file_ranges(files, (0, 3), "train", is_text=False)
 
 
+def test_a_share_of_an_evaluation_may_be_empty(files):
+    """Workers that evaluate together may be more than the ranges of the held-out data."""
+    def share(index):
+        return elements(lambda: ps_train.file_ranges(files, (index, 3), "eval", is_text=False))
+
+    assert [len(share(index)) for index in range(3)] == [1, 1, 0]
+
+
 def test_every_example_comes_once_in_order_in_full_batches(files):
     """Batches go over the ends of ranges and files; the last one is smaller."""
     found = elements(lambda: range_batches(

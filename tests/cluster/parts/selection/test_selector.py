@@ -100,6 +100,21 @@ def test_an_export_of_an_older_training_is_replaced(tmp_path, caplog):
     assert f"exported {path} to {tmp_path}/out/final/5" in message and "older model" in message
 
 
+def test_the_models_written_last_stay_whatever_another_training_has_left(tmp_path, caplog):
+    """Five of them. Issue: those of yesterday had higher numbers, so each new one was removed at once."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("latest",))
+    for number, step in enumerate((5000, 6000, 7000, 8000, 9000)):
+        file = tmp_path / f"out/latest/{step}/saved_model.pb"
+        file.parent.mkdir(parents=True)
+        file.touch()
+        os.utime(file, (number, number))
+    selector = Selector(settings, str(tmp_path), _plugins())
+    for step in (5, 10):
+        selector.consider(_evaluation(step, 1.0), save_linear(tmp_path, step))
+    assert sorted(map(int, os.listdir(tmp_path / "out/latest"))) == [5, 10, 7000, 8000, 9000]
+    assert "latest has 9000, of another training" in caplog.text
+
+
 def test_an_older_export_stays_until_the_new_one_is_complete(tmp_path, monkeypatch):
     """A server never sees a half of a model."""
     settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("latest",))

@@ -227,3 +227,4 @@ def test_the_order_follows_from_the_seed(queues):
 
     assert order(1) == order(1) != order(2)
     np.testing.assert_array_equal(sorted(order(2)), range(8))
+    assert order(2**40 + 1) == order(1) and sorted(order(2**31)) == list(range(8))  # the lowest 32 bits

@@ -59,6 +59,17 @@ def test_variables_take_the_values_of_the_names(saved, caplog, pairs, expected):
     assert (f"; new: {', '.join(missing)}" in caplog.text) == bool(missing)
 
 
+def test_slots_are_known_by_more_than_the_beginning_of_a_name(saved):
+    """A trained variable in a scope that is called as another one is none; Adam's powers may be in a scope."""
+    with tf.Graph().as_default():
+        for name in ("emb", "emb/bias", "beta1_power_rate"):
+            tf.get_variable(name, [3])
+        for name in ("emb/Adam", "emb/bias/Adam", "model/beta1_power", "beta2_power_1", "beta1_power", "mean"):
+            tf.get_variable(name, [1], trainable=False)
+        start = WarmStart(saved, [("bias", "emb/bias")], tf.global_variables())
+        assert sorted(start._model_names()) == ["beta1_power_rate", "emb", "emb/bias", "mean"]
+
+
 @pytest.mark.parametrize(("pairs", "code", "values"), [
     ((("old/kernel", "kernel"),), "variable_missing", ("'kernel'", "new/kernel, bias")),
     ((("kernel", "new/kernel"),), "variable_missing", ("'kernel' for new/kernel", "bias, global_step")),

@@ -17,6 +17,7 @@ from tests.unit.parts.report.test_curves import scalar, write
     ('{"step": 300, "message": "step 300 of 400", "loss": 0.5}', 300, 0.5),
     ("Step: 7, Training loss: -.5", 7, -0.5),
     ("global_step=9 loss=inf", 9, float("inf")),
+    ('{"step": 100.0, "loss": 0.4}', 100, 0.4),
 ])
 def test_a_line_of_a_log_has_a_step_and_a_loss(tmp_path, line, step, loss):
     """As Estimators, hooks, ps_train and most scripts print them; all other lines are left out."""
@@ -33,23 +34,28 @@ def test_a_pattern_reads_any_other_line(tmp_path):
     assert list(read_losses(str(path), config).items()) == [(10, 4.0), (20, 2.5)]
     with raises("no_losses"):
         read_losses(str(path), CompareConfig())
+    path.write_text("After 20 updates: cost 2.0; next\n")
+    with raises("bad_line") as caught:
+        read_losses(str(path), config)
+    assert "line 1: got '20' and '2.0;'" in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "tag", "losses"), [
     ("Wall time,Step,Value\n1.5,0,0.75\n2.5,10,0.5\n", "", {0: 0.75, 10: 0.5}),
     ("step,auc,Train_loss\n5,0.9,0.25\n", "", {5: 0.25}),
-    ("step,auc,loss\n5,0.9,0.25\n", "auc", {5: 0.9}),
+    ("step,auc,loss\n5,0.9,0.25\n", "auc", {5: 0.9}), ("\ufeffstep,value\n5.0,0.25\n", "", {5: 0.25}),
 ])
 def test_a_csv_file_has_columns(tmp_path, text, tag, losses):
     """The download of TensorBoard, or a file with a column for the loss."""
     path = tmp_path / "losses.csv"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
     assert read_losses(str(path), CompareConfig(tag=tag)) == losses
 
 
 @pytest.mark.parametrize(("text", "code"), [
     ("", "csv_header_missing"), ("time,loss\n1,2\n", "csv_header_missing"), ("step,auc\n1,2\n", "no_losses"),
     ("step,a_loss,b_loss\n1,2,3\n", "no_losses"), ("step,loss\n", "no_losses"), ("step,loss\n1,2\n2,x\n", "bad_line"),
+    ("step,loss\n1.5,2\n", "bad_line"),
     ("step,loss\n1\n", "bad_line"),
 ])
 def test_a_csv_file_of_another_form_is_refused(tmp_path, text, code):

@@ -54,6 +54,22 @@ def test_results_errors_and_the_log_name_the_url(store, capsys):
     assert not folders()
 
 
+def test_two_checkpoints_are_fetched_for_a_comparison(store, tmp_path):
+    """That of --since beside the newest one, or that of --checkpoint; the record names the later one."""
+    save(tmp_path / "here", 9)
+    mirror(store, tmp_path / "here").upload()
+    url = f"--train_dir={store.url}"
+    for flags in (["--since=5"], ["--since", "5", "--checkpoint=9"]):
+        with reading.fetched_words([url, *flags], "checkpoint") as words:
+            folder = words[0].removeprefix("--train_dir=")
+            assert words[1:] == flags and {"model.ckpt-5.index", "model.ckpt-9.index"} <= {*os.listdir(folder)}
+            with open(f"{folder}/checkpoint", encoding="utf-8") as file:
+                assert 'model_checkpoint_path: "model.ckpt-9"' in file.read()
+    with raises("no_checkpoint") as caught, reading.fetched_words([url, "--since=6"], "checkpoint"):
+        pass
+    assert f"--since: got '6'; {store.url} has 5, 9" in str(caught.value)
+
+
 @pytest.mark.parametrize("place", ["in the download", "in the verb"])
 def test_a_verb_that_is_stopped_leaves_nothing(store, monkeypatch, place):
     """SIGTERM while the checkpoint is fetched, and before the verb itself handles signals."""

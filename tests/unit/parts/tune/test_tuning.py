@@ -9,6 +9,7 @@ import pytest
 
 from ps_train.config.launch import parse_launch
 from ps_train.errors import ClusterLostError, UserCodeError
+from ps_train.parts.tune import trial
 from ps_train.parts.tune.flags import MetricBound, parse_metric_bound, parse_tune
 from ps_train.parts.tune.trial import Runner
 from ps_train.parts.tune.tuning import Tuning, ladders_of
@@ -37,6 +38,19 @@ def test_the_command_has_the_flags_of_the_user_and_the_choice(tuned):
     assert (task.communication_period, task.train_dir, task.learning_rate, task.train_steps) == (
         16, "/runs/a b", 0.1, 50)
     assert (launch.num_ps, launch.num_workers) == (1, 2)
+
+
+def test_a_trial_neither_evaluates_meanwhile_nor_exports():
+    """Issue: a server that watches the user's folder took the model of a trial."""
+    config = parse_tune([*FLAGS, "--export_dir=/served", "--exporters=latest", "--eval_steps=100",
+                         "--early_stopping=loss:3", "--keep_best=loss", "--eval_timeout_secs=70"])
+    choice, _ = ladders_of(config, num_cores=2)
+    runner = Runner(config.task, config.launch, [], "")
+    task, _ = parse_launch(runner.words(choice, {}, without=trial.LEFT_OUT))
+    assert not (task.export_dir or task.exporters or task.eval_steps or task.early_stopping or task.keep_best)
+    assert task.eval_timeout_secs == 70
+    kept, _ = parse_launch(runner.words(choice, {}))
+    assert (kept.export_dir, kept.early_stopping, kept.eval_steps) == ("/served", "loss:3", 100)
 
 
 def test_a_trial_replaces_what_only_costs_time():
