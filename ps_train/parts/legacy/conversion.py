@@ -112,7 +112,7 @@ class Conversion:
     def install(self) -> None:
         """Changes each local module that is imported from now on."""
         leftovers.install_changes()
-        division.install()
+        division.install_division()
         if self.is_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]

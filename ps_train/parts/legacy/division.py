@@ -14,7 +14,7 @@ _TRUE_DIVISION = re.compile(r"^\s*from\s+__future__\s+import\b[^#\n]*(\([^)]*)?\
 _DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__"
 
 
-def install() -> None:
+def install_division() -> None:
     """Makes the division of Python 2 available to the changed code."""
     setattr(builtins, _DIVIDE, _divide)
     setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)

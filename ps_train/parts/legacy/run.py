@@ -57,7 +57,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
     if changes.is_python2:
-        session_strings.install()
+        session_strings.let_sessions_return_text()
     ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)

@@ -39,7 +39,7 @@ class Text(str):
     __hash__ = str.__hash__  # for ASCII, Python gives bytes and text one hash
 
 
-def as_text(value: Any) -> Any:
+def text_of_bytes(value: Any) -> Any:
     """Returns a `Text` for bytes that are text, also within an array; anything else as it is."""
     if isinstance(value, bytes):
         try:
@@ -49,12 +49,12 @@ def as_text(value: Any) -> Any:
         return value if _OTHER_CONTROLS.search(text) else Text(text)
     if isinstance(value, np.ndarray) and value.dtype == object:
         found = np.empty(value.shape, object)
-        found.flat[:] = [as_text(item) for item in value.flat]
+        found.flat[:] = [text_of_bytes(item) for item in value.flat]
         return found
     return value
 
 
-def install() -> None:
+def let_sessions_return_text() -> None:
     """Lets each session of this process return text."""
     BaseSession._do_run = _returning_text(BaseSession._do_run)  # noqa: SLF001 (no public place sees all fetches)
 
@@ -63,6 +63,6 @@ def _returning_text(do_run: Callable[..., list]) -> Callable[..., list]:
     @functools.wraps(do_run)
     def run(session: Any, handle: Any, target_list: Any, fetch_list: Any, *args: Any, **kwargs: Any) -> list:
         values = do_run(session, handle, target_list, fetch_list, *args, **kwargs)
-        return [value if _BINARY_OPERATIONS.search(tensor.op.type) else as_text(value)
+        return [value if _BINARY_OPERATIONS.search(tensor.op.type) else text_of_bytes(value)
                 for tensor, value in zip(fetch_list, values)]
     return run

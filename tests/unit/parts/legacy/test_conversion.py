@@ -32,7 +32,7 @@ def values_of(text, tmp_path, **options):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     changes = Conversion(**{"is_python2": True, "mapped": (), **options})
     leftovers.install_changes()
-    division.install()
+    division.install_division()
     names = {"__name__": "__main__"}
     exec(changes.compile(str(path)), names)
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
@@ -198,7 +198,7 @@ def test_a_module_in_which_nothing_changes_is_read_once_and_its_code_is_kept(tmp
     (tmp_path / "changed_module.py").write_text("x = map(str, range(3))[0]\n")
     Conversion(False, (), finds_python2=True).install()
     leftovers.install_changes()
-    division.install()
+    division.install_division()
     try:
         assert importlib.import_module("same_module").y == 3 and importlib.import_module("changed_module").x == "0"
     finally:

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from ps_train.parts.legacy import session_strings
-from ps_train.parts.legacy.session_strings import Text, as_text
+from ps_train.parts.legacy.session_strings import Text, text_of_bytes
 from tests.tensorflow_mode import tf
 
 
 @pytest.mark.parametrize("text", ["1\t3:0.5\t7:1", "", "grün", "a\r\nb\f", "日本"])
 def test_text_is_text(text):
     """It splits, compares with what it was, and can be decoded and stored as before."""
-    found = as_text(text.encode())
+    found = text_of_bytes(text.encode())
     assert type(found) is Text and found == text and found == text.encode()
     assert found.split("\t") == text.split("\t") and found.decode("utf-8") == text
     assert found in {text: 1} and found != text + "x" and found != (text + "x").encode() and found != 5
@@ -24,31 +24,31 @@ def test_text_is_text(text):
 
 def test_text_is_decoded_anew_in_the_encoding_that_it_was_in():
     """A script that knows its file is Latin-1 whose bytes happen to be UTF-8."""
-    assert as_text("ü".encode()).decode("latin-1") == "Ã¼"
+    assert text_of_bytes("ü".encode()).decode("latin-1") == "Ã¼"
 
 
 @pytest.mark.parametrize("value", [b"\xff\xd8\xff", b"a\0b", b"\n\x05count", "\x85".encode(), 3, None, np.float32(1)])
 def test_anything_else_stays(value):
     """Images, serialized messages and numbers."""
-    assert as_text(value) is value
+    assert text_of_bytes(value) is value
 
 
 def test_arrays_of_strings_become_arrays_of_text():
     """Of any shape, with the elements that are no text as they were; other arrays stay."""
-    found = as_text(np.array([[b"1:2", b"\xff"], [b"", b"x"]], object))
+    found = text_of_bytes(np.array([[b"1:2", b"\xff"], [b"", b"x"]], object))
     assert found.dtype == object and found.tolist() == [["1:2", b"\xff"], ["", "x"]]
     assert [type(item) for item in found.flat] == [Text, bytes, Text, Text]
-    scalar = as_text(np.array(b"a", object))
+    scalar = text_of_bytes(np.array(b"a", object))
     assert scalar.shape == () and scalar.item() == "a"
     numbers = np.ones(3)
-    assert as_text(numbers) is numbers
+    assert text_of_bytes(numbers) is numbers
 
 
 @pytest.fixture
 def session(monkeypatch):
     """A session whose class returns text, in a graph of its own."""
     monkeypatch.setattr(session_strings.BaseSession, "_do_run", session_strings.BaseSession._do_run)
-    session_strings.install()
+    session_strings.let_sessions_return_text()
     with tf.Graph().as_default(), tf.Session() as opened:
         yield opened
 
