@@ -10,8 +10,10 @@ from typing import Callable
 
 from ps_train.cluster.addresses import host_of, port_of
 from ps_train.cluster.spec import Task
+from ps_train.errors import BlackboardError
 from ps_train.runtime import waits
 
+_UNRESOLVED = "its host name does not resolve on this machine"
 _log = logging.getLogger(__name__)
 
 
@@ -23,34 +25,38 @@ def wait_for_tasks(
 
     Args:
       stop: ends the wait.
-      is_ready: called with a task that accepts connections, until it returns true.
+      is_ready: called with a task that accepts connections, until it returns true. May raise BlackboardError: not yet.
 
     Raises:
-      ClusterLostError: `timeout_secs` have passed; the error names the missing tasks and their addresses.
+      ClusterLostError: `timeout_secs` have passed; the error names the missing tasks, their addresses, and why.
       StoppedError: `stop` was set.
       Exception: from `is_ready`.
     """
-    missing, unresolved = list(tasks), set()
+    missing: list[Task] = list(tasks)
+    reasons: dict[Task, str] = {}
 
-    def accepts_connections(task: Task) -> bool:
-        error = _connection_error(task.address)
-        if not isinstance(error, socket.gaierror):
-            unresolved.discard(task)
-        elif task not in unresolved:
-            unresolved.add(task)
-            # Not an error: in Kubernetes the name of a pod resolves only when the pod exists.
-            _log.warning("the host name of %s does not resolve on this machine (%s); check its spelling; waiting for "
-                         "it, at most %g s", task, error.strerror, timeout_secs)
-        return error is None
+    def is_there(task: Task) -> bool:
+        error, last = _connection_error(task.address), reasons.get(task)
+        if error is not None or last == _UNRESOLVED:
+            reasons.pop(task, None)
+        if isinstance(error, socket.gaierror):
+            reasons[task] = _UNRESOLVED
+            if last != _UNRESOLVED:  # no error: in Kubernetes the name of a pod resolves only when the pod exists
+                _log.warning("the host name of %s does not resolve on this machine (%s); check its spelling; waiting "
+                             "for it, at most %g s", task, error.strerror, timeout_secs)
+        try:
+            return error is None and is_ready(task)
+        except BlackboardError as silence:
+            reasons[task] = str(silence)
+            return False
 
     def are_all_ready() -> bool:
         # Each unreachable host costs two seconds. After a signal, do not try the remaining ones.
-        missing[:] = [task for task in missing if stop.is_set() or not accepts_connections(task) or not is_ready(task)]
+        missing[:] = [task for task in missing if stop.is_set() or not is_there(task)]
         return not missing
 
     def names() -> str:
-        return ", ".join(f"{task} (its host name does not resolve on this machine)" if task in unresolved else str(task)
-                         for task in missing)
+        return ", ".join(f"{task} ({reasons[task]})" if task in reasons else str(task) for task in missing)
 
     waits.until(are_all_ready, timeout_secs, names, stop, "is it started, and reachable from this machine?")
 

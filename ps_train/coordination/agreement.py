@@ -32,7 +32,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
-from ps_train.coordination.sessions import if_answered, run_on_ps
+from ps_train.coordination.sessions import run_on_ps
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError
 
@@ -79,10 +79,8 @@ def check_ps(cluster: Cluster, first: Task) -> None:
 
 
 def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
-    """Returns true if the ps describes the same cluster, false if it does not answer yet; raises as `check` does."""
-    if (answer := if_answered(lambda: _read_description(ps))) is None:
-        return False
-    ps_description, mismatch = answer
+    """Returns true if the ps describes the same cluster; raises as `check` does, and BlackboardError: no answer yet."""
+    ps_description, mismatch = _read_description(ps)
     differing = _cluster_difference(cluster, ps, ps_description) if ps_description else ""
     if differing and not existing_servers and _is_needed(cluster, ps_description):
         mismatch = mismatch or f"the tasks have different cluster settings: {differing}"

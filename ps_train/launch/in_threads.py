@@ -46,7 +46,7 @@ class ClusterResult(NamedTuple):
 def run_tasks(config: Config, launch_config: LaunchConfig, timeout_secs: float) -> ClusterResult:
     """Trains to the end with a cluster in this process; see `Training.run_in_threads`."""
     installed.prefer_tf_keras()
-    installed.lift_memory_limit()
+    installed.prepare_native_code()
     names, num_ps = task_list(launch_config).names, launch_config.num_ps
     free_ports = hold_ports(len(names), _FIRST_PORT)
     hosts = [f"localhost:{held.getsockname()[1]}" for held in free_ports]

@@ -43,7 +43,7 @@ def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = Fals
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # tasks may share a GPU, so none takes all its memory
     prefer_tf_keras()
-    lift_memory_limit()
+    prepare_native_code()
     with _without_collections(), contextlib.nullcontext() if needs_keras else postponing_keras():
         if tf_log:
             import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
@@ -118,13 +118,17 @@ def postponing_keras() -> Iterator[None]:
             del imported[name]
 
 
-def lift_memory_limit() -> None:
-    """Lets TensorFlow reserve more memory than there is, unless the user has set a limit; before its first session.
+def prepare_native_code() -> None:
+    """Sets what TensorFlow's native code reads before its first session, unless the user has set it.
 
     A dynamic embedding table reserves addresses for all rows that it may ever have; the system provides the memory as
     rows are written. TensorFlow's allocator with oneDNN counts reserved memory, and refuses more than the machine has.
     """
     os.environ.setdefault("TF_MKL_ALLOC_MAX_BYTES", str(2**46))
+    # Otherwise tasks call each other through the proxy that http_proxy names, which mostly refuses them.
+    options = os.environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
+    if "grpc.enable_http_proxy" not in options:
+        os.environ["TF_GRPC_DEFAULT_OPTIONS"] = ",".join(filter(None, (options, "grpc.enable_http_proxy=0")))
 
 
 def check_tensorflow() -> None:

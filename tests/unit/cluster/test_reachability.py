@@ -13,7 +13,7 @@ import pytest
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
-from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.errors import BlackboardError, ClusterLostError, StoppedError
 from tests.errors import raises
 
 
@@ -95,6 +95,22 @@ def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypat
     assert re.search(r"ps:0 nowhere:5000 \(.* does not resolve .*\), ps:1 there:5000;", str(caught.value))
     [line] = caplog.messages
     assert "ps:0 nowhere:5000" in line and "Name or service not known" in line and "0.5 s" in line
+
+
+def test_the_error_says_why_a_task_that_accepts_connections_is_not_ready(stop):
+    """With the last reason, such as a proxy between; a task that became ready meanwhile is not named."""
+    answers = iter(["an earlier fault", "the proxy refuses"])
+    with _listener() as one, _listener() as other:
+        silent, ready = Task("ps", 0, f"localhost:{one}"), Task("ps", 1, f"localhost:{other}")
+
+        def is_ready(task):
+            if task is silent:
+                raise BlackboardError("ps_unreachable", next(answers, "the proxy refuses"))
+            return True
+
+        with raises("timed_out") as caught:
+            reachability.wait_for_tasks([silent, ready], 0.5, stop, is_ready)
+    assert f"0.5 s for ps:0 localhost:{one} (the proxy refuses); is it started" in str(caught.value)
 
 
 def test_unreachable_tasks_do_not_delay_a_signal(stop, monkeypatch):

@@ -140,7 +140,23 @@ def run_with(folder, command):
 def test_reserved_memory_is_not_limited_unless_the_user_limits_it(monkeypatch, given, expected):
     """A few dynamic tables reserve more than a machine has, and use little of it."""
     monkeypatch.delenv("TF_MKL_ALLOC_MAX_BYTES", raising=False)
+    monkeypatch.setenv("TF_GRPC_DEFAULT_OPTIONS", "")  # restored at the end
     if given:
         monkeypatch.setenv("TF_MKL_ALLOC_MAX_BYTES", given)
-    installed.lift_memory_limit()
+    installed.prepare_native_code()
     assert int(os.environ["TF_MKL_ALLOC_MAX_BYTES"]) == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    (None, "grpc.enable_http_proxy=0"),
+    ("grpc.keepalive_time_ms=60000", "grpc.keepalive_time_ms=60000,grpc.enable_http_proxy=0"),
+    ("grpc.enable_http_proxy=1", "grpc.enable_http_proxy=1")])
+def test_tasks_call_each_other_past_the_proxy_unless_the_user_wants_it(monkeypatch, given, expected):
+    """Options of the user stay, also after a second call."""
+    monkeypatch.setenv("TF_MKL_ALLOC_MAX_BYTES", "1000")
+    monkeypatch.setenv("TF_GRPC_DEFAULT_OPTIONS", given or "")
+    if given is None:
+        monkeypatch.delenv("TF_GRPC_DEFAULT_OPTIONS")
+    for _ in range(2):
+        installed.prepare_native_code()
+        assert os.environ["TF_GRPC_DEFAULT_OPTIONS"] == expected
