@@ -16,9 +16,9 @@ import threading
 from collections.abc import Sequence
 
 from ps_train import __version__
-from ps_train.errors import MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
+from ps_train.errors import ConfigError, MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
 from ps_train.parts import table as parts
-from ps_train.runtime import logs, reports, tracebacks
+from ps_train.runtime import installed, logs, reports, tracebacks
 from ps_train.verbs import table
 from ps_train.verbs.verb import Verb
 
@@ -47,8 +47,8 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT
-    except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
-        trace, fault = (tracebacks.whole(error), None) if "--tf_log" in argv else tracebacks.report(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (from the user's code: its traceback helps)
+        trace, fault = (tracebacks.whole(error), None) if installed.is_verbose else tracebacks.report(error)
         _print_failure(trace, reports.Failure(fault.lines() if fault else [], is_in_user_code=bool(trace and fault)),
                        fault)
         return 1
@@ -62,10 +62,16 @@ def _help(argv: Sequence[str], name: str, arguments: Sequence[str], *, is_all: b
 
 
 def _run(verb: Verb, arguments: Sequence[str], own_arguments: Sequence[str]) -> None:
-    with parts.completed_words(arguments, own_arguments) as words:
-        if verb.asks_for_json(words):  # before its flags are checked: their errors are lines of the log, too
-            logs.setup_json()
-        verb.run(words)
+    try:
+        with parts.completed_words(arguments, own_arguments) as words:
+            if verb.asks_for_json(words):  # before its flags are checked: their errors are lines of the log, too
+                logs.setup_json()
+            verb.run(words)
+    except FileNotFoundError as error:
+        if "No usable temporary directory" not in str(error):  # tempfile's words, also with a full disk
+            raise
+        raise ConfigError("folder_not_writable", f"{error.strerror}; make room, or let TMPDIR name a folder that this "
+                          "user may write to") from None
 
 
 def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainError | None) -> None:
@@ -96,6 +102,9 @@ def console() -> None:
     clean_up = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
     clean_up.start()
     clean_up.join(_CLEAN_UP_SECS)
+    if "multiprocessing.process" in sys.modules:  # the user's: they would keep this task's port
+        for child in sys.modules["multiprocessing.process"].active_children():
+            child.kill()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # a closed pipe or a full disk: the exit code still counts
             stream.flush()

@@ -67,6 +67,10 @@ def _from_flags(
         raise ConfigError("flag_out_of_range", f"--job_name: got {job_name!r}, which only TF_CONFIG can place; allowed "
                           "here: ps, worker, evaluator")
     addresses = {"ps": parse_hosts("--ps_hosts", ps_hosts), "worker": parse_hosts("--worker_hosts", worker_hosts)}
+    for job, hosts in addresses.items():
+        if len(hosts) > LARGEST_INDEX + 1:
+            raise ConfigError("flag_out_of_range", f"--{job}_hosts: got {len(hosts)} addresses; allowed: at most "
+                              f"{LARGEST_INDEX + 1}; start fewer tasks")
     if task_index is None:
         task_index = _only_index(job_name, addresses, is_elastic)
     if is_elastic:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
+from ps_train.cluster.tf_config import LARGEST_INDEX
 from ps_train.config import fields
 from ps_train.config.fields import field
 from ps_train.config.groups import LAUNCH, ModelFlags
@@ -20,8 +21,8 @@ _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 class LaunchFlags:
     """How many tasks to launch, and how."""
 
-    num_ps: int = field(2, LAUNCH, "Parameter servers to start.", minimum=1)
-    num_workers: int = field(2, LAUNCH, "Workers to start, including the chief.", minimum=1)
+    num_ps: int = field(2, LAUNCH, "Parameter servers to start.", minimum=1, maximum=LARGEST_INDEX + 1)
+    num_workers: int = field(2, LAUNCH, "Workers to start, including the chief.", minimum=1, maximum=LARGEST_INDEX + 1)
     max_restarts: int = field(
         0, LAUNCH, "How often to restart each lost task: at once if it ran for 30 s, else after a growing pause.",
         unit="restarts", minimum=0)

@@ -92,7 +92,7 @@ def make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, s
             os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise ConfigError("folder_not_writable", f"cannot create the folder {error.filename!r}: {error.strerror}; give "
-                          "other folders with --train_dir and --log_dir") from None
+                          "others with --train_dir and --log_dir, or a temporary folder with TMPDIR") from None
     return config, log_dir
 
 

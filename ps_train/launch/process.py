@@ -101,6 +101,9 @@ class ChildReports:
                 self._expected += ((line, report) for line in log_lines if line)
 
 
+TASK_COMMAND = [sys.executable, "-m", "ps_train"]  # how the command of a task here begins
+
+
 class TaskCommand(NamedTuple):
     """How one task is started: its name, such as `worker:1`, its command line, and its environment."""
 
@@ -135,12 +138,16 @@ class Process:
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
         self._folder = os.getcwd()  # also of a restart: a program may change to another one meanwhile
         self._held_port = held_port
-        self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
-        self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
+        try:
+            self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
+            self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
+            self._reports = ChildReports(os.path.dirname(os.path.abspath(log_path)))
+        except OSError as error:
+            raise ConfigError("folder_not_writable", f"cannot write the log {log_path!r}: {error.strerror}; give "
+                              "another folder with --log_dir") from None
         self._reader.seek(0, os.SEEK_END)
         self.is_stopped_on_request = False
         self.failure_lines: list[str] = []  # of its last Failure: its traceback, and its message
-        self._reports = ChildReports(os.path.dirname(os.path.abspath(log_path)))
         self._start()
 
     @property
@@ -212,8 +219,12 @@ class Process:
         return line
 
     def terminate(self) -> None:
-        """Asks it to stop."""
-        if self.poll() is None:
+        """Asks it to stop. A task needs the processes of its dataset until it has saved, and ends them then."""
+        if self.poll() is not None:
+            return
+        if list(self._command[:3]) == TASK_COMMAND and "run" not in self._command[3:4]:
+            self._popen.terminate()
+        else:
             self._send(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -20,11 +20,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Callable
 
-from ps_train.launch.process import killed_with_parent
+from ps_train.launch.process import TASK_COMMAND, killed_with_parent
 from ps_train.runtime import installed
 
 _MODULE = "ps_train.launch.spare"
-_COMMAND = [sys.executable, "-m", "ps_train"]  # how a task begins that a spare can become
 _REQUEST_BYTES = 1 << 16  # fits into the buffer of a socket, so that sending never waits for the import
 _MOST_FILES = 8
 _QUIET_SECS = 10.0  # without a restart, before the next one is started: its import takes a core
@@ -64,7 +63,7 @@ class Spare:
           files: the open files that it inherits: environment variable that has the number -> number.
         """
         request = json.dumps({"arguments": command[3:], "names": list(files)}).encode()
-        if list(command[:3]) != _COMMAND or environ != self._environ or len(request) > _REQUEST_BYTES:
+        if list(command[:3]) != TASK_COMMAND or environ != self._environ or len(request) > _REQUEST_BYTES:
             return None
         if self.has_ended:  # as without memory for the import
             return None

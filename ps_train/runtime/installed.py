@@ -16,7 +16,6 @@ import logging
 import os
 import re
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,8 +23,11 @@ from typing import Any
 from ps_train.errors import Problem, refuse
 
 KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
+_IMPORTED = b"\0ps_train has imported TensorFlow\0"
+_READ_BYTES = 1 << 16
 _KERAS_MODULES = ("keras.src", "tf_keras.src")
 OLDEST = "2.14"
+is_verbose = False  # --tf_log, as `import_tensorflow` was told
 _RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
 
 
@@ -38,6 +40,8 @@ def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = Fals
     Raises:
       ConfigError: TensorFlow is not installed, or too old.
     """
+    global is_verbose
+    is_verbose = tf_log
     check_tensorflow()
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -79,19 +83,40 @@ def import_tensorflow_quietly() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     warnings.filterwarnings("ignore", module="tensorflow")
     # TensorFlow 2.21 writes its first lines before it reads that level: they are shown only if the import fails.
-    with tempfile.TemporaryFile() as held:
-        stderr = os.dup(2)
-        os.dup2(held.fileno(), 2)
-        try:
-            import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
-        except BaseException:
-            held.seek(0)
-            os.write(stderr, held.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
+    with _held_stderr():
+        import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def _held_stderr() -> Iterator[None]:
+    """Shows what its body writes to descriptor 2 only if the body fails, or the process dies in it.
+
+    A child process holds it: a CPU without AVX, for example, ends the import by SIGABRT, which no code here survives.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.setsid()  # the signals of this group are not for it
+        os.close(writer)
+        held = b""
+        while not held.endswith(_IMPORTED) and (chunk := os.read(reader, _READ_BYTES)):
+            held += chunk
+        if not held.endswith(_IMPORTED):
+            os.write(2, held)
+        os._exit(0)
+    stderr = os.dup(2)
+    os.dup2(writer, 2)
+    os.close(reader)
+    os.close(writer)
+    try:
+        yield
+        os.write(2, _IMPORTED)
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        with contextlib.suppress(ChildProcessError):  # who started this process lets it ignore SIGCHLD
+            os.waitpid(pid, 0)
 
 
 def prefer_tf_keras() -> None:

@@ -15,14 +15,24 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from typing import Callable
+from typing import Any, Callable
 
 from ps_train.errors import StoppedError, StopRequestedError
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import StopEvent, is_stop_requested
 
 _POLL_SECS = 0.2
+_before: dict[int, Any] = {}  # the handlers from before `on_signals`, while it is entered
 _log = logging.getLogger(__name__)
+
+
+def _restore() -> None:
+    for number, handler in _before.items():
+        signal.signal(number, handler)
+    _before.clear()
+
+
+os.register_at_fork(after_in_child=_restore)  # a child of the user's code ends at the first signal, as Python's do
 
 
 @contextlib.contextmanager
@@ -40,12 +50,11 @@ def on_signals() -> Iterator[StopEvent]:
         received.append(number)
         stop.set()
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    _before.update((number, signal.signal(number, handle)) for number in (signal.SIGTERM, signal.SIGINT))
     try:
         yield stop
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        _restore()
 
 
 def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:

@@ -339,7 +339,7 @@ class WorkerTask:
             yield
         except (ClusterLostError, StoppedError, ConfigError):
             raise
-        except Exception:
+        except (Exception, SystemExit):
             if self._cluster.is_chief:
                 _announce(lambda: board.announce(State.IDLE if self._settings.has_server else State.FAILED))
             else:

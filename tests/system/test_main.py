@@ -15,7 +15,7 @@ import ps_train
 from ps_train import __main__ as command_line
 from ps_train import errors
 from ps_train.launch.training import Training
-from ps_train.runtime import logs
+from ps_train.runtime import installed, logs, tracebacks
 from ps_train.tasks import setup
 from ps_train.verbs import table, train
 
@@ -215,6 +215,41 @@ def test_a_fault_in_the_users_code_shows_its_traceback(tasks, capsys):
     tasks.error = ZeroDivisionError("in your model")
     assert command_line.main(PLACED) == 1
     assert capsys.readouterr().err.startswith("Traceback")
+
+
+@pytest.mark.parametrize("argv", [PLACED, ["--download_only"]], ids=["train", "download"])
+@pytest.mark.parametrize("status", [(), (0,), (3,), ("no more data",)])
+def test_an_exit_of_the_users_code_is_no_success(tasks, capsys, argv, status):
+    """Another worker would then wait for this one, and the launcher would blame the ps."""
+    tasks.error = SystemExit(*status)
+    assert command_line.main(argv) == 1
+    assert ": ".join(["SystemExit", *map(str, status)]) in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize("words", [["--tf_log"], ["--tf_log=true"], ["--flagfile={folder}/flags"]], ids=str)
+def test_tf_log_shows_the_whole_traceback_however_it_is_given(monkeypatch, capsys, tmp_path, words):
+    """As its help says; without it, the lines of the user's code are shown."""
+    def fail():
+        raise ZeroDivisionError("in your model")
+
+    report = tracebacks.report
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setattr(logs, "setup", lambda: None)
+    monkeypatch.setattr(installed, "is_verbose", False)
+    monkeypatch.setattr(installed, "check_tensorflow", fail)
+    monkeypatch.setattr(tracebacks, "report", lambda error: (["short"], report(error)[1]))
+    (tmp_path / "flags").write_text("--tf_log=true\n")
+    for given, has_short in (([], True), ([word.format(folder=tmp_path) for word in words], False)):
+        assert command_line.main([*PLACED, *given]) == 1
+        assert ("short" in capsys.readouterr().err) is has_short
+
+
+def test_a_machine_without_a_temporary_folder_is_one_line(tasks, capsys):
+    """Also where the disk is full: in any verb, wherever it needs one."""
+    tasks.error = FileNotFoundError(2, "No usable temporary directory found in ['/tmp', '/']")
+    assert command_line.main(PLACED) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "'/tmp', '/'" in line and "TMPDIR" in line and line.endswith("[folder_not_writable]")
 
 
 def test_ctrl_c_during_a_download_is_no_fault(tasks, capsys):

@@ -82,7 +82,12 @@ def mirrored_config(config: Any, cluster: Any, stop: threading.Event) -> Iterato
         yield located_config
         return
     refuse_missing_packages(url)
-    checkpoints.check_writable(located_config.train_dir)
+    try:
+        checkpoints.check_writable(located_config.train_dir)
+    except ConfigError as error:
+        raise ConfigError(error.code, f"--train_dir: {url} needs a folder on this machine for what is uploaded, and "
+                          f"this user may not write to {located_config.train_dir!r}; let TMPDIR name another "
+                          "temporary folder") from None
     with _mirrored(located_config, stop) as uploads, _naming_url(located_config):
         yield dataclasses.replace(located_config, uploads=uploads)
 

@@ -48,3 +48,28 @@ def test_the_handlers_from_before_come_back():
         assert [signal.getsignal(number) for number in BOTH] != before
         raise ZeroDivisionError
     assert [signal.getsignal(number) for number in BOTH] == before
+
+
+CHILDREN = """
+import multiprocessing, time
+from ps_train import __main__ as command_line
+from ps_train.runtime import signals
+fork = multiprocessing.get_context("fork")
+def main(argv):
+    with signals.on_signals():
+        child = fork.Process(target=time.sleep, args=(600,))
+        child.start()
+        child.terminate()
+        child.join(60)
+        print(child.exitcode, flush=True)
+        fork.Process(target=time.sleep, args=(600,)).start()
+    return 0
+command_line.main = main
+command_line.console()
+"""
+
+
+def test_a_child_of_the_users_code_ends_at_its_first_signal_and_with_its_task():
+    """It inherited the handler that swallows the first one, so `Pool` never ended; and it kept the task's port."""
+    ended = subprocess.run([sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{-signal.SIGTERM}\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -198,3 +199,16 @@ def test_the_python_logger_of_tensorflow_is_quiet():
                    for entry in warnings.filters)
         assert logging.getLogger("tensorflow").level == logging.ERROR
     logging.getLogger("tensorflow").setLevel(level)
+
+
+def test_an_import_that_aborts_shows_everything(stand_in):
+    """As on a CPU without AVX: no code of this process runs any more."""
+    ended = _import_quietly(stand_in("os.abort()"))
+    assert (ended.returncode, ended.stderr) == (-signal.SIGABRT, "noise from C++")
+
+
+def test_an_import_needs_no_temporary_folder(stand_in, tmp_path):
+    """The disk may be full."""
+    ended = _import_quietly(stand_in(
+        "import tempfile\ntempfile._candidate_tempdir_list = lambda: ['/nowhere']\n"), TMPDIR="/nowhere")
+    assert (ended.returncode, ended.stderr) == (0, "after")

@@ -7,6 +7,7 @@ from hypothesis import given
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster, Task
+from ps_train.config.launch import LaunchConfig
 from tests.cluster_strategies import clusters, tf_config
 from tests.errors import codes_of, error_of
 
@@ -244,3 +245,17 @@ def test_what_an_elastic_cluster_cannot_be_is_refused():
     assert "0 to 1022" in str(error_of(_by_flags, PS, "c:3", "worker", 1023, elastic=True))
     text = tf_config({"ps": ["a:1"], "worker": {}}, "ps", 0)
     assert codes_of(error_of(_by_tf_config, text, elastic=False)) == ["tf_config_without_workers"]
+
+
+@pytest.mark.parametrize(("flag", "hosts"), [
+    ("ps_hosts", {"ps_hosts": 1024, "worker_hosts": 1}), ("worker_hosts", {"ps_hosts": 1, "worker_hosts": 1024})])
+def test_more_tasks_than_the_blackboard_has_room_for_are_refused(flag, hosts):
+    """As in TF_CONFIG, and by `launch`; the chief crashed at the end."""
+    lists = {name: ",".join(f"{name[0]}{index}:1" for index in range(count)) for name, count in hosts.items()}
+    error = error_of(find_cluster, job_name="ps", task_index=0, **lists)
+    assert f"--{flag}: got 1024 addresses; allowed: at most 1023" in str(error)
+    lists[flag] = lists[flag].rpartition(",")[0]
+    assert find_cluster(job_name="ps", task_index=0, **lists).job == "ps"
+    for name in ("num_ps", "num_workers"):
+        assert codes_of(error_of(LaunchConfig, **{name: 1024})) == ["flag_out_of_range"]
+        assert getattr(LaunchConfig(**{name: 1023}), name) == 1023

@@ -258,3 +258,23 @@ def test_the_flags_that_all_workers_share_are_declared_as_such():
     assert shared["learning_rate"] == 0.5
     assert {"model", "params", "sync_replicas", "partition_bytes", "clip_norm"} <= shared.keys()
     assert not {"train_dir", "job_name", "log_steps", "save_model_secs", "seed"} & shared.keys()
+
+
+@dataclasses.dataclass
+class Paths:
+    """Fields with a path."""
+
+    folder: str = fields.field("", "Paths", "Where.", unit="path")
+    place: str = fields.field("", "Paths", "Where, or a URL.", unit="path or URL", is_path=False)
+    title: str = fields.field("", "Paths", "Which title.", unit="text")
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch):
+    """Shells leave it in --folder=~/run, and a folder of that name was made; also for a value of a file."""
+    monkeypatch.setenv("HOME", "/home/me")
+    file_flag = fields.FileFlag("folder", "~/run", "run.yaml", 3, is_of_training=True)
+    values, _ = fields.parse_flags([file_flag, "--place=~/data", "--title=~/x"], Paths)
+    assert values == {"folder": "/home/me/run", "place": "/home/me/data", "title": "~/x"}
+    assert task.parse_task(["--train_dir=~/run", "--job_name=ps"]).train_dir == "/home/me/run"
+    assert fields.parse_flags(["--place=s3://b/~", "--folder=a/~"], Paths)[0] == {
+        "folder": "a/~", "place": "s3://b/~", "title": ""}

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from ps_train.config import launch
+from ps_train.config import groups, launch
 from ps_train.config import task as config
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
@@ -275,3 +275,16 @@ def test_epochs_end_a_training_that_was_given_no_steps():
 def test_flags_that_do_not_fit_dynamic_sharding_are_refused(flags, reason):
     """Before a socket opens."""
     assert reason in str(error_of(config.parse_task, flags, {}))
+
+
+def test_a_second_user_of_a_machine_has_a_default_folder_too(monkeypatch, tmp_path):
+    """The first user's belongs to that user; the folder of a URL is beside it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "ps_train").mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path / "ps_train"))
+    own = f"{tmp_path}/ps_train-{os.getuid()}"
+    assert Config().train_dir == f"{own}/mlp"
+    assert groups.local_folder("s3://bucket/run").startswith(f"{own}/stores/s3-bucket-run-")
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert Config().train_dir == f"{tmp_path}/ps_train/mlp"

@@ -6,9 +6,10 @@ import os
 
 import pytest
 
-from ps_train.launch.process import ChildReports, error_of, message_in, plain_lines
+from ps_train.launch.process import ChildReports, Process, error_of, message_in, plain_lines
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Stage
+from tests.errors import raises
 
 STAGES = [Stage(step, 9, "evaluating") for step in range(3)]
 
@@ -89,3 +90,11 @@ def test_a_message_is_found_in_its_line():
         assert message_in(logs.json_line(message, task="x")) == message
     for line in ("step 3", '{"a": 1}', '{"time": "x'):
         assert message_in(line) == line
+
+
+def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
+    """It may be another user's, from an earlier launch in that folder."""
+    for path in (tmp_path, tmp_path / "missing" / "ps-0.log"):
+        with raises("folder_not_writable") as caught:
+            Process("ps:0", ["true"], str(path), os.environ)
+        assert repr(str(path)) in str(caught.value) and "--log_dir" in str(caught.value)

@@ -10,7 +10,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination.state import Beat, State
 from ps_train.errors import StoppedError
 from ps_train.runtime.waits import Timeouts
-from ps_train.tasks.worker import ConnectedWorker
+from ps_train.tasks.worker import ConnectedWorker, WorkerTask
 from tests.errors import raises
 
 VIEW = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
@@ -47,3 +47,17 @@ def test_a_signal_stays_a_signal():
         raise STOPPED
     with alone.raising_stop_reason():
         pass
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+@pytest.mark.parametrize("error", [RuntimeError("a fault"), SystemExit(0)], ids=["error", "sys.exit"])
+def test_the_end_of_the_users_code_is_announced(is_chief, error):
+    """The others would wait for it; `sys.exit` there is no end of training."""
+    said = []
+    board = types.SimpleNamespace(announce=lambda state: said.append(state), report_finished=said.append)
+    task = object.__new__(WorkerTask)
+    task._cluster = types.SimpleNamespace(is_chief=is_chief, worker_number=1)
+    task._settings = types.SimpleNamespace(has_server=False)
+    with pytest.raises(type(error)), task._announcing_failure(board):
+        raise error
+    assert said == [State.FAILED if is_chief else 1]

@@ -196,6 +196,7 @@ class SignalWatch:
         for number in _STOP_SIGNALS:
             signal.signal(number, _note_signal)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=_forget_signals)
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
 
     def _watch(self) -> None:
@@ -236,6 +237,14 @@ def _note_signal(number: int, frame: object) -> None:
     _noted_signal.set()
     if number == signal.SIGINT and not _stop_requests and not script_ended.is_set():
         raise KeyboardInterrupt
+
+
+def _forget_signals() -> None:
+    """Lets the signals of a child process mean what they mean in Python; the script's thread would read them, too."""
+    signal.set_wakeup_fd(-1)
+    for number in _STOP_SIGNALS:
+        if signal.getsignal(number) is _note_signal:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _save(save: Callable[[], None], timeout_secs: float) -> None:
