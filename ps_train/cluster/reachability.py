@@ -32,18 +32,17 @@ def wait_for_tasks(
       StoppedError: `stop` was set.
       Exception: from `is_ready`.
     """
-    missing: list[Task] = list(tasks)
-    reasons: dict[Task, str] = {}
+    missing, reasons = list(tasks), dict[Task, str]()
 
     def is_there(task: Task) -> bool:
         error, last = _connection_error(task.address), reasons.get(task)
-        if error is not None or last == _UNRESOLVED:
-            reasons.pop(task, None)
         if isinstance(error, socket.gaierror):
             reasons[task] = _UNRESOLVED
             if last != _UNRESOLVED:  # no error: in Kubernetes the name of a pod resolves only when the pod exists
                 _log.warning("the host name of %s does not resolve on this machine (%s); check its spelling; waiting "
                              "for it, at most %g s", task, error.strerror, timeout_secs)
+        elif error or last == _UNRESOLVED:
+            reasons.pop(task, None)
         try:
             return error is None and is_ready(task)
         except BlackboardError as silence:

@@ -253,14 +253,12 @@ def parse_flags(
         raise ConfigError("not_a_flag",
                           f"{words[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
     _parse_file_flags(argv, parsed, known, help_command)
-    values = {name: _without_tilde(rule, parsed[name].value) for name, (rule, _, _) in known.items()}
+    values = {name: parsed[name].value for name in known}
+    for name, (rule, _, _) in known.items():
+        if isinstance(values[name], str) and (rule.is_path or rule.unit.startswith("path")):
+            values[name] = os.path.expanduser(values[name])  # shells leave it in --name=~/folder
     refuse(problems(values, *classes))
     return values, frozenset(name for name in readable if parsed[name].present)
-
-
-def _without_tilde(rule: Rule, value: Any) -> Any:
-    is_path = isinstance(value, str) and (rule.is_path or rule.unit.startswith("path"))
-    return os.path.expanduser(value) if is_path else value  # shells leave it in --name=~/folder
 
 
 def _unknown(name: str, known: Collection[str], help_command: str) -> ConfigError:

@@ -285,5 +285,4 @@ def local_folder(train_dir: str) -> str:
 def _own_folder() -> str:
     """Returns the folder of this user's trainings that were given none."""
     folder = os.path.join(tempfile.gettempdir(), "ps_train")
-    is_of_another = os.path.exists(folder) and not os.access(folder, os.W_OK)
-    return f"{folder}-{os.getuid()}" if is_of_another else folder
+    return f"{folder}-{os.getuid()}" if os.path.exists(folder) and not os.access(folder, os.W_OK) else folder

@@ -22,6 +22,7 @@ from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import StopEvent, is_stop_requested
 
 _POLL_SECS = 0.2
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _before: dict[int, Any] = {}  # the handlers from before `on_signals`, while it is entered
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,19 @@ def _restore() -> None:
     _before.clear()
 
 
-os.register_at_fork(after_in_child=_restore)  # a child of the user's code ends at the first signal, as Python's do
+# Called in each child process of the user's code before a signal reaches it: the first one ends it, as in plain Python.
+restores_in_child: list[Callable[[], None]] = [_restore]
+
+
+def _begin_child() -> None:
+    for restore in restores_in_child:
+        restore()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+
+
+os.register_at_fork(before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS),
+                    after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS),
+                    after_in_child=_begin_child)
 
 
 @contextlib.contextmanager
@@ -50,7 +63,7 @@ def on_signals() -> Iterator[StopEvent]:
         received.append(number)
         stop.set()
 
-    _before.update((number, signal.signal(number, handle)) for number in (signal.SIGTERM, signal.SIGINT))
+    _before.update((number, signal.signal(number, handle)) for number in _STOP_SIGNALS)
     try:
         yield stop
     finally:
@@ -69,7 +82,7 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
       StopRequestedError: it was stopped, and `ps_train stop` was the reason.
       Exception: from the work.
     """
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
     thread = Call(body, "task")
     while thread.is_alive() and not stop.is_set():
         thread.join(_POLL_SECS)

@@ -28,7 +28,7 @@ from typing import Callable, NoReturn
 from ps_train.errors import PsTrainError
 from ps_train.parts.legacy import path_mapping
 from ps_train.parts.legacy.classic import membership
-from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks, waits
+from ps_train.runtime import logs, reports, signals, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
 
 STOPPED_CODE = 143
@@ -196,7 +196,7 @@ class SignalWatch:
         for number in _STOP_SIGNALS:
             signal.signal(number, _note_signal)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=_forget_signals)
+        signals.restores_in_child.append(_forget_signals)
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
 
     def _watch(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import concurrent.futures.thread
 import io
+import subprocess
 import sys
 import threading
 
@@ -142,3 +143,21 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
     monkeypatch.setattr(concurrent.futures.thread, "_python_exit", lambda: None)
     ending.wait_for_threads()
     assert names[0] == "the script's thread 'reader'"
+
+
+_FORKING = """
+import multiprocessing, time
+from ps_train.parts.legacy.classic import ending
+ending.SignalWatch(1.0)
+child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+child.start()
+child.terminate()
+child.join(30)
+print(child.exitcode, ending._stopping.wait(1.0), flush=True)
+"""
+
+
+def test_a_signal_to_a_child_of_the_script_is_not_one_to_the_script():
+    """The child had the same wake-up descriptor: the end of a `Pool` stopped the script, or never came."""
+    ended = subprocess.run([sys.executable, "-c", _FORKING], capture_output=True, text=True, timeout=150, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "-15 False\n"), ended.stderr
