@@ -13,7 +13,7 @@ from ps_train.cluster.spec import Task
 from ps_train.errors import BlackboardError
 from ps_train.runtime import waits
 
-_UNRESOLVED = "its host name does not resolve on this machine"
+_UNRESOLVED = " (its host name does not resolve on this machine)"
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +46,7 @@ def wait_for_tasks(
         try:
             return error is None and is_ready(task)
         except BlackboardError as silence:
-            reasons[task] = str(silence)
+            reasons[task] = f" ({silence})"
             return False
 
     def are_all_ready() -> bool:
@@ -54,20 +54,13 @@ def wait_for_tasks(
         missing[:] = [task for task in missing if stop.is_set() or not is_there(task)]
         return not missing
 
-    def names() -> str:
-        return ", ".join(f"{task} ({reasons[task]})" if task in reasons else str(task) for task in missing)
-
-    waits.until(are_all_ready, timeout_secs, names, stop, "is it started, and reachable from this machine?")
+    waits.until(are_all_ready, timeout_secs, lambda: ", ".join(f"{task}{reasons.get(task, '')}" for task in missing),
+                stop, "is it started, and reachable from this machine?")
 
 
 def accepts(address: str) -> bool:
     """Returns whether a process accepts connections at host:port."""
     return _connection_error(address) is None
-
-
-def any_accepts(tasks: Iterable[Task]) -> bool:
-    """Returns whether any of these tasks accepts connections."""
-    return any(accepts(task.address) for task in tasks)
 
 
 def _connection_error(address: str) -> OSError | None:

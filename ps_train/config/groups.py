@@ -270,7 +270,9 @@ def problem_of_data_dir(data_dir: str) -> Problem | None:
 
 def default_train_dir(model: str) -> str:
     """Returns the default train_dir of a model, which is the same for all tasks on this machine."""
-    return os.path.join(_own_folder(), model.rsplit(".", 1)[-1])
+    folder = os.path.join(tempfile.gettempdir(), "ps_train")
+    is_of_another_user = os.path.exists(folder) and not os.access(folder, os.W_OK)
+    return os.path.join(f"{folder}-{os.getuid()}" if is_of_another_user else folder, model.rsplit(".", 1)[-1])
 
 
 def local_folder(train_dir: str) -> str:
@@ -279,10 +281,4 @@ def local_folder(train_dir: str) -> str:
         return train_dir
     url = train_dir.rstrip("/")
     name = re.sub(r"[^\w.-]+", "-", url)[-_MAX_URL_NAME:]
-    return os.path.join(_own_folder(), "stores", f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
-
-
-def _own_folder() -> str:
-    """Returns the folder of this user's trainings that were given none."""
-    folder = os.path.join(tempfile.gettempdir(), "ps_train")
-    return f"{folder}-{os.getuid()}" if os.path.exists(folder) and not os.access(folder, os.W_OK) else folder
+    return os.path.join(default_train_dir("stores"), f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")

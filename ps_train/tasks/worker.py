@@ -367,7 +367,7 @@ class WorkerTask:
 
     def _report_steps(self, board: Blackboard) -> None:
         try:
-            if not reachability.any_accepts([board.first_ps]):  # the call would take seconds to fail
+            if not reachability.accepts(board.first_ps.address):  # the call would take seconds to fail
                 raise BlackboardError("ps_unreachable", f"{board.first_ps} has ended")
             if table := steps_table(self._cluster, board.snapshot()):
                 self._report.result(table)
