@@ -7,6 +7,7 @@
     worker   gradients by id -----------------------|--> update
 
 With --embedding_wire_dtype, values travel as the nearest bfloat16, and so do gradients and the changes of local steps.
+The ids of tables with at most 2^31 rows travel as int32.
 
 A step is stopped before it sends an id that its table cannot have, or uses weights that do not match their ids. While
 the graph is built, ids are refused that a model draws at random where it is built twice: for its lookups, and for its
@@ -28,6 +29,7 @@ from ps_train.parts.tables.registry import Lookup, Registry, current_registry
 from ps_train.parts.tables.rules import DELETED_KEY, EMPTY_KEY, TableSpec
 
 _HERE = contextlib.nullcontext()
+_MOST_IDS = 2**31 + 1  # more than int32 has
 _BAD_ID, _BAD_WEIGHTS = "ps_train bad id", "ps_train bad weights"
 _ID_MESSAGE = re.compile(rf"\[{_BAD_ID}\] \[(.*?)\] \[(.*?)\] \[(-?\d+)\] \[(.*?)\]", re.DOTALL)
 _WEIGHTS_MESSAGE = re.compile(rf"\[{_BAD_WEIGHTS}\] \[(.*?)\] \[(.*?)\] \[(\d+)\] \[(\d+)\]", re.DOTALL)
@@ -64,6 +66,10 @@ class RowExchange:
           sorts_ids: whether to send each table's ids in ascending order, as TensorFlow's accumulators need them.
         """
         self.names, self._wire_dtype = list(ids), registry.wire_dtype
+        # Ids that the tables cannot have get here only if they are not refused.
+        has_small_ids = registry.refuses_ids and all((registry.specs[name].num_rows or _MOST_IDS) < _MOST_IDS
+                                                     for name in ids)
+        self._id_dtype = tf.int32 if has_small_ids else tf.int64
         self._stores = [registry.stores(name) for name in self.names]
         num_ps = len(registry.devices)
         with tf.name_scope("embeddings"):
@@ -75,13 +81,11 @@ class RowExchange:
     def _send_ids(self, parts: list[tf.Tensor], ps: int) -> _SentIds:
         """Sends the ids of all tables to one ps, in one message."""
         worker_sizes = tf.stack([_count(part) for part in parts])
-        if len(parts) == 1:
-            with self._on_ps(ps):
-                ids = tf.identity(parts[0])
-                return _SentIds([ids], tf.reshape(tf.size(ids, out_type=tf.int64), [1]), worker_sizes)
-        message = tf.concat([worker_sizes, *parts], 0)
+        message = tf.cast(tf.concat([worker_sizes, *parts], 0) if len(parts) > 1 else parts[0], self._id_dtype)
         with self._on_ps(ps):
-            message = tf.identity(message)
+            message = tf.cast(tf.identity(message), tf.int64)
+            if len(parts) == 1:
+                return _SentIds([message], tf.reshape(tf.size(message, out_type=tf.int64), [1]), worker_sizes)
             sizes = message[:len(parts)]
             return _SentIds(tf.split(message[len(parts):], sizes, num=len(parts)), sizes, worker_sizes)
 

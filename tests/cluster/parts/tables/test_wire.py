@@ -99,13 +99,14 @@ def test_every_mode_comes_near_the_rows_that_it_has_without(tmp_path, start_serv
                for name, rows in exact.items() for row_id, row in rows.items())
 
 
-def _sent_types(graph):
-    """Returns (sender, receiver) -> the types of floats that go from one job to the other for the rows of tables."""
+def _sent_types(graph, *, floats=True):
+    """Returns (sender, receiver) -> the types of floats, or others, that go from one job to the other for tables."""
     found = {}
     for op in graph.get_operations():
         for value in op.inputs:
             jobs = devices.task_of(value.device)[0], devices.task_of(op.device)[0]
-            if None not in jobs and jobs[0] != jobs[1] and value.dtype.is_floating and "embeddings" in value.op.name:
+            if None not in jobs and jobs[0] != jobs[1] and value.dtype.is_floating == floats and (
+                    "embeddings" in value.op.name):
                 found.setdefault(jobs, set()).add(value.dtype.base_dtype)
     return found
 
@@ -120,3 +121,23 @@ def test_the_types_in_which_rows_travel(start_servers, period, rule, expected):
             start_servers(1, 1), 0, model=modes.model(modes._NUM_IDS), dataset=modes.dataset(),
             flags={"embedding_optimizer": rule, **flags}, period=period)
         assert _sent_types(graph.graph) == {("ps", "worker"): types, ("worker", "ps"): types}
+
+
+def _model_of(num_rows):
+    def model_fn(features, labels, mode, params):
+        tables = [ps_train.embedding_table(str(number), 2, num_rows=rows) for number, rows in enumerate(num_rows)]
+        sums = sum(tf.reduce_sum(table.lookup(features), [1, 2]) for table in tables)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(sums - labels)))
+
+    return clusters.contracts.Model("of", model_fn, {})
+
+
+@pytest.mark.parametrize("period", [Period(1), Period(2)], ids=str)
+@pytest.mark.parametrize(("num_rows", "expected"), [
+    ([40], tf.int32), ([40, 2**31], tf.int32), ([40, 2**31 + 1], tf.int64), ([40, None], tf.int64)], ids=str)
+def test_ids_of_fixed_tables_travel_in_half_the_bytes(start_servers, period, num_rows, expected):
+    """Not beside those of a dynamic table, which have 64 bits, or of a larger one: they share a message."""
+    graph = clusters.build_graph(
+        start_servers(2, 1), 0, model=_model_of(num_rows), dataset=modes.dataset(), period=period)
+    sent = _sent_types(graph.graph, floats=False)["worker", "ps"]
+    assert expected in sent and not {tf.int32, tf.int64} - {expected} & sent
