@@ -102,7 +102,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             raise ValueError("Must supply at least one variable")
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
-        self._leave_out_missing_workers()
+        self._count_workers_of_cluster()
         self.worker_number = self._find_worker_number()
         optimizer: Any = self._opt if self._variable_averages is None else types.SimpleNamespace(
             apply_gradients=self._apply_and_average)
@@ -122,10 +122,13 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         with tf.control_dependencies([self._opt.apply_gradients(grads_and_vars, global_step)]):
             return self._variable_averages.apply(self._variables_to_average)
 
-    def _leave_out_missing_workers(self) -> None:
-        """Lowers the number of workers to that of the cluster: the first update would wait for the others."""
+    def _count_workers_of_cluster(self) -> None:
+        """Sets the number of workers to that of the cluster.
+
+        The first update would wait for workers that are not there. With too few, TensorFlow lets all of them train.
+        """
         member, settings = membership.current(), self._settings
-        if member is not None and member.cluster.num_workers < settings.num_workers:
+        if member is not None and member.cluster.num_workers != settings.num_workers:
             self._settings = settings._replace(num_workers=member.cluster.num_workers)
             _log.info("SyncReplicasOptimizer: total_num_replicas=%d, but the cluster has %d workers; they compute the "
                       "%d gradients of each update", settings.num_workers, self._settings.num_workers,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import types
 
 import numpy as np
 import pytest
 
 import ps_train
+from ps_train.cluster.spec import Cluster
+from ps_train.parts.legacy.classic import membership
+from ps_train.updates.update import SyncSettings
 from tests import clusters
 from tests.cluster.parts.legacy.test_standalone import NUM_STEPS, Script, train_both, values_of
 from tests.cluster.updates.sync.test_tensorflow_engine import by_numpy
@@ -84,6 +88,16 @@ def test_a_worker_whose_number_is_unknown_is_refused(monkeypatch):
         worker_of(monkeypatch)
     with raises("worker_number_invalid"):
         worker_of(monkeypatch, worker=2, total=None)
+
+
+@pytest.mark.parametrize("total", [None, 2, 3, 5])
+def test_all_workers_of_the_cluster_train_whatever_number_the_script_gives(monkeypatch, total):
+    """Issue: a script that counts its workers without the chief, or gives no number, was refused on the last one."""
+    cluster = Cluster("worker", 1, {job: dict(enumerate(hosts)) for job, hosts in HOSTS.items()})
+    monkeypatch.setattr(membership, "_current", [types.SimpleNamespace(cluster=cluster)])
+    optimizer = make(total=total)
+    assert optimizer.worker_number == 2
+    assert optimizer._settings == SyncSettings(2, 3)
 
 
 def test_what_tensorflow_refuses_is_refused(monkeypatch):
