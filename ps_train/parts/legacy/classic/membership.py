@@ -75,7 +75,8 @@ class Membership:
       stop: ends every wait.
       board: its view of the blackboard; None before `join`.
       was_live: whether its last session found parameters that were in use.
-      update_services: each a MemberRunner of updates.py, which the chief runs for synchronous training.
+      update_services: each a MemberRunner of updates.py, which the chief runs for synchronous training, or what else
+        has to look at the other workers once a second. Those with `is_of_training` end with their training.
       is_sync: whether this worker waits for the chief's updates.
     """
 
@@ -154,13 +155,11 @@ class Membership:
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self.join().note_activity("runs the initialisation of its script")
         if is_another:
-            self._conclude_updates(waits_for_others=False)
-            self.update_services.clear()
+            ended = [service for service in self.update_services if service.is_of_training]
+            for service in ended:
+                service.conclude(waits_for_others=False)
+                self.update_services.remove(service)
         return False
-
-    def _conclude_updates(self, *, waits_for_others: bool) -> None:
-        for service in self.update_services:
-            service.conclude(waits_for_others=waits_for_others)
 
     def announce_prepared(self, training: ScriptTraining) -> None:
         """Announces that the chief has prepared them; raises BlackboardError if a ps has ended or has restarted."""
@@ -255,7 +254,8 @@ class Membership:
             if not self._has_joined:
                 return
             self._report_end(code)
-            self._conclude_updates(waits_for_others=code == 0)
+            for service in self.update_services:
+                service.conclude(waits_for_others=code == 0)
         except BlackboardError as error:
             _log.debug("ps 0 has ended, and with it every wait for this task: %s", error)
         finally:

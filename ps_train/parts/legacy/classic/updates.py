@@ -61,6 +61,7 @@ class MemberRunner:
     """Runs the updates with the quorum of the workers that are alive."""
 
     name = "ps_train/updates"
+    is_of_training = True
 
     def __init__(self, member: Membership, operations: SyncOperations, quorum: Quorum) -> None:
         self._member, self._operations = member, operations

@@ -62,6 +62,8 @@ class Exchange:
 class _Channel:
     """The values of one name. The membership calls `check` once a second."""
 
+    is_of_training = False  # a script with several trainings goes on with its rounds
+
     def __init__(self, member: Membership, name: str) -> None:
         self._member, self._name = member, name
         self._number, self._size = member.cluster.worker_number, member.cluster.num_workers

@@ -196,6 +196,8 @@ class Updates:
     def check(self):
         pass
 
+    is_of_training = True
+
     def conclude(self, *, waits_for_others):
         self.ends.append(waits_for_others)
 

@@ -7,11 +7,12 @@ import contextlib
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.classic.membership import Membership
+from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange, mean
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from tests.errors import raises
+from tests.tensorflow_mode import tf
 
 _SECS = 60.0
 
@@ -63,6 +64,17 @@ def test_nobody_waits_for_a_worker_that_has_finished_and_one_that_comes_back_is_
     assert [float(value) for value in exchanges[0].values("loss", np.float32(3))] == [3.0]
     with raises("horovod_worker_returned"):
         Exchange(members[0]).values("loss", np.float32(4))
+
+
+def test_the_exchange_goes_on_in_the_next_training_of_a_script(members):
+    """Issue: rank 0 had closed its session when the second fold began, and failed at the score of that fold."""
+    exchanges = [Exchange(member) for member in members]
+    for _ in range(2):
+        training = ScriptTraining(tf.Graph(), None, frozenset())
+        assert not members[0].find_parameters(training)
+        members[0].announce_prepared(training)
+        for got in exchange_both(exchanges, "score", [np.float32(1), np.float32(2)]):
+            assert [float(value) for value in got] == [1.0, 2.0]
 
 
 def test_the_reductions_are_those_of_numpy():
