@@ -133,9 +133,16 @@ class Membership:
         _log.info("%s", joined.format())
 
     def join_as_server(self) -> None:
-        """Joins as a worker that only serves, for a client in another task: nobody waits for its end."""
-        self.join()
+        """Joins as a worker that only serves, for a client in another task: nobody waits for its end.
+
+        One that had a session before has trained, and takes no more steps.
+        """
+        has_trained = self._has_joined
+        board = self.join()
         self._progress.local_steps = SERVES_ONLY
+        if has_trained:
+            with contextlib.suppress(BlackboardError):  # ps 0 has ended, and so has every wait for this task
+                board.report_finished(self.cluster.worker_number)
 
     def find_parameters(self, training: ScriptTraining) -> bool:
         """Returns whether the parameters are in use already; then the chief must not overwrite them.

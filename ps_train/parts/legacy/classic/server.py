@@ -270,10 +270,10 @@ class PsLife:
         return Reminder(lambda: self._awaited, self._timeouts.idle_secs)
 
     def _have_all_ended(self, snapshot: Snapshot) -> bool:
-        expected = {number for number in map(self._cluster.number_of, self._cluster.workers)
-                    if snapshot.local_steps[number] != SERVES_ONLY}
-        finished = {worker for worker in expected if snapshot.finished[worker]}
-        came = finished | {worker for worker in expected if snapshot.claims[worker]}
+        workers = {*map(self._cluster.number_of, self._cluster.workers)}
+        expected = {worker for worker in workers if snapshot.local_steps[worker] != SERVES_ONLY}
+        finished = {worker for worker in workers if snapshot.finished[worker]}  # also those that joined after training
+        came = {worker for worker in expected if snapshot.finished[worker] or snapshot.claims[worker]}
         is_late = time.monotonic() - self._begun_secs > self._timeouts.start_secs
         # The chief reports its end before that of the updates which it makes for the others, and leaves after it.
         chief = self._cluster.number_of(self._cluster.chief)
@@ -282,7 +282,7 @@ class PsLife:
         if not finished or is_there or not (came == expected or is_late):
             return False
         _log.info("every worker has ended%s; this ps ends",
-                  "" if finished == expected else ", or was lost: " + ", ".join(
+                  "" if finished >= expected else ", or was lost: " + ", ".join(
                       self._cluster.worker_name(worker) for worker in sorted(expected - finished)))
         return True
 

@@ -10,6 +10,7 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import Snapshot, State
+from ps_train.parts.legacy.classic.membership import SERVES_ONLY
 from ps_train.parts.legacy.classic.server import PsLife
 from ps_train.parts.legacy.classic.updates import MemberRunner
 from ps_train.runtime import waits
@@ -24,13 +25,15 @@ CLUSTER = Cluster("ps", 0, {"ps": {0: "localhost:1"}, "worker": {0: "localhost:2
 DEADLINE_SECS = 60
 
 
-def snapshot_of(*, here, finished):
-    """Returns what ps 0 knows of two workers: which have a claim and a heartbeat, and which have finished."""
+def snapshot_of(*, here, finished, serving=()):
+    """Returns what ps 0 knows of two workers: which have a claim and a heartbeat, have finished, or only serve."""
     zeros = np.zeros([variables.MAX_WORKERS], np.int64)
     claims, ended = zeros.copy(), zeros.astype(bool)
     claims[here], ended[finished] = 7, True
+    steps = zeros.copy()
+    steps[list(serving)] = SERVES_ONLY
     return Snapshot(state=State.RUNNING, now_secs=1.0, claims=claims, heartbeats=zeros.astype(float), steps=zeros,
-                    local_steps=zeros, finished=ended)
+                    local_steps=steps, finished=ended)
 
 
 @pytest.mark.parametrize(("here", "finished", "is_over"), [
@@ -43,6 +46,13 @@ def test_a_ps_serves_until_the_chief_has_left(here, finished, is_over):
     """Issue: it ended with the last report, while the chief released the workers that still wait for an update."""
     life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
     assert life._have_all_ended(snapshot_of(here=here, finished=finished)) is is_over
+
+
+@pytest.mark.parametrize(("finished", "is_over"), [([0, 1], True), ([], False), ([0], True)])
+def test_workers_that_join_after_training_and_their_ps_do_not_wait_for_each_other(finished, is_over):
+    """Issue: all tasks of a script whose last line is `server.join()` stood for ever. Servers of a client stay."""
+    life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
+    assert life._have_all_ended(snapshot_of(here=[0, 1], finished=finished, serving=[0, 1])) is is_over
 
 
 @pytest.mark.parametrize(("here", "finished", "text"), [([], [0], "worker:1"), ([], [], "a worker")])
