@@ -21,7 +21,7 @@ from typing import Any, Callable
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tensorflow.python.eager import context  # no public name for the server of a strategy
-from tensorflow.python.training import server_lib
+from tensorflow.python.training import monitored_session, server_lib, supervisor, sync_replicas_optimizer  # as below
 from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
@@ -206,6 +206,7 @@ def replace_classes(timeouts: Timeouts) -> None:
     ScriptServer.default_timeouts = timeouts
     sessions.install_session_manager()
     session_repairs.end_blocks_at_a_late_run()
+    session_repairs.stop_sessions_that_save()
     session_repairs.leave_waiting_queue_runners()
     session_repairs.place_softly_without_gpus()
     for module in (tf, tf2.compat.v1):
@@ -219,6 +220,10 @@ def replace_classes(timeouts: Timeouts) -> None:
         module.train.replica_device_setter = replica_device_setter
         module.distribute.Server = ScriptServer
     tf2.distribute.Server = ScriptServer
+    # No public places to set these: the training loops of TF-Slim take them from here.
+    supervisor.Supervisor = sessions.Supervisor
+    sync_replicas_optimizer.SyncReplicasOptimizer = SyncReplicasOptimizer
+    monitored_session.MonitoredTrainingSession = sessions.MonitoredTrainingSession
     for owner in (tf.data, tf.data.Dataset):
         owner.make_one_shot_iterator = _of_untuned(owner.make_one_shot_iterator, datasets.in_default_graph)
         owner.make_initializable_iterator = _of_untuned(owner.make_initializable_iterator)

@@ -11,6 +11,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.client.session import BaseSession  # as below
 from tensorflow.python.training import monitored_session  # no public place to set these
 
+from ps_train.parts.legacy.classic.sessions import StopHook
+
 _QUEUE_RUNNERS_SECS = 5.0
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,20 @@ def end_blocks_at_a_late_run() -> None:
             raise tf.errors.OutOfRangeError(None, None, "Run called even after should_stop requested.")
         return original(session, *args, **kwargs)
     monitored_session._HookedSession.run = run  # noqa: SLF001
+
+
+def stop_sessions_that_save() -> None:
+    """Ends the loop of a `MonitoredSession` with a CheckpointSaverHook, too, after a signal to stop; its end saves."""
+    original = monitored_session._MonitoredSession.__init__  # noqa: SLF001 (no public place)
+
+    @functools.wraps(original)
+    def init(session: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
+        all_hooks = list(hooks or ())
+        if any(isinstance(hook, tf.train.CheckpointSaverHook) for hook in all_hooks) and not any(
+                isinstance(hook, StopHook) for hook in all_hooks):
+            all_hooks.append(StopHook())
+        original(session, session_creator, all_hooks, *args, **kwargs)
+    monitored_session._MonitoredSession.__init__ = init  # noqa: SLF001
 
 
 def leave_waiting_queue_runners() -> None:

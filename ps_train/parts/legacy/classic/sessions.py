@@ -295,13 +295,13 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (T
     install_session_manager()
     note_global_step()
     arguments = _MONITORED_SIGNATURE.bind(*args, **kwargs).arguments
-    arguments["hooks"] = [*(arguments.get("hooks") or []), _StopHook()]
+    arguments["hooks"] = [*(arguments.get("hooks") or []), StopHook()]
     if _redirections and not arguments.get("master"):
         arguments["is_chief"] = arguments.get("is_chief", True) and _redirections[-1].is_chief
     return _monitored_training_session(**arguments)
 
 
-class _StopHook(tf.train.SessionRunHook):
+class StopHook(tf.train.SessionRunHook):
     """Ends the loop of a monitored session after a signal to stop; its end saves."""
 
     def begin(self) -> None:

@@ -8,12 +8,12 @@ import threading
 import pytest
 import tensorflow as tf2
 from tensorflow.python.client.session import BaseSession
-from tensorflow.python.training import monitored_session, session_manager
+from tensorflow.python.training import monitored_session, session_manager, supervisor, sync_replicas_optimizer
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
 from ps_train.parts.legacy import run
-from ps_train.parts.legacy.classic import membership, session_repairs, sessions
+from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from tests.tensorflow_mode import tf
@@ -38,7 +38,10 @@ def replaced(monkeypatch):
     """TensorFlow's classes are replaced, as in a script, until the end of the test."""
     places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
               (run.ScriptServer, "default_timeouts"), (BaseSession, "__init__"),
-              (monitored_session._HookedSession, "run"), (tf.train.Coordinator, "join")]
+              (monitored_session._HookedSession, "run"), (monitored_session._MonitoredSession, "__init__"),
+              (tf.train.Coordinator, "join"),
+              (monitored_session, "MonitoredTrainingSession"), (supervisor, "Supervisor"),
+              (sync_replicas_optimizer, "SyncReplicasOptimizer")]
     for module in (tf, tf2.compat.v1):
         places += [(module, "Session"), (module, "InteractiveSession"), (module.distribute, "Server")]
         places += [(module.train, name) for name in (
@@ -193,10 +196,10 @@ class Updates:
     def __init__(self):
         self.ends = []
 
+    is_of_training = True
+
     def check(self):
         pass
-
-    is_of_training = True
 
     def conclude(self, *, waits_for_others):
         self.ends.append(waits_for_others)
@@ -230,6 +233,32 @@ def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(wor
     assert train_one_step(worker, None) == 2.0
 
 
+@pytest.mark.parametrize("has_trained", [True, False])
+def test_a_worker_that_only_joins_after_its_training_has_finished(worker, has_trained):
+    """Synchronous updates would wait for its gradients."""
+    if has_trained:
+        assert train_one_step(worker, None) == 1.0
+    worker.join_as_server()
+    assert bool(worker.snapshot().finished[0]) is has_trained
+
+
+def test_the_training_loop_of_slim_makes_synchronous_updates_and_can_be_stopped(worker, graph, tmp_path, monkeypatch):
+    """Issue: it refused the optimizer, which is not TensorFlow's, and SIGTERM ended it without a checkpoint."""
+    slim = pytest.importorskip("tf_slim")
+    monkeypatch.setattr(ending, "_savers", [])
+    monkeypatch.setattr(ending, "_stop_requests", [])
+    with tf.device("/job:ps/task:0"):
+        step = tf.train.get_or_create_global_step()
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+    optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.5), 1, 1)
+    train_op = slim.learning.create_train_op(tf.square(weight - 3.0), optimizer, global_step=step)
+    loss = slim.learning.train(train_op, str(tmp_path), master=worker.target, number_of_steps=3, save_summaries_secs=0,
+                               sync_optimizer=optimizer)
+    assert loss < 1e-6
+    assert tf.train.latest_checkpoint(tmp_path) is not None
+    assert ending._savers and ending._stop_requests
+
+
 def test_a_local_session_joins_nothing(worker, graph):
     """It is the script's own affair."""
     with tf.Session() as session:
@@ -248,6 +277,25 @@ def test_a_step_after_the_last_one_ends_the_block(worker, graph, caplog):
             rounds += 1
     assert rounds == 1
     assert "runs a step after the last one" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["MonitoredSession", "SingularMonitoredSession"])
+def test_a_session_of_the_scripts_own_making_that_saves_ends_after_a_signal(worker, graph, tmp_path, monkeypatch, kind):
+    """Issue: SIGTERM ended the process without a checkpoint, as only a MonitoredTrainingSession was asked to stop."""
+    monkeypatch.setattr(ending, "_savers", [])
+    monkeypatch.setattr(ending, "_stop_requests", [])
+    monkeypatch.setattr(ending, "_noted_signal", threading.Event())
+    count, rounds = tf.train.get_or_create_global_step().assign_add(1), 0
+    saver = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1000)
+    with getattr(tf.train, kind)(hooks=[saver]) as session:
+        assert ending._stop_requests
+        while not session.should_stop():
+            session.run(count)
+            rounds += 1
+            if rounds == 2:
+                ending._noted_signal.set()
+    assert rounds == 3
+    assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-3")
 
 
 def close_monitored(runner, has_begun):
