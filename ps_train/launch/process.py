@@ -220,12 +220,9 @@ class Process:
 
     def terminate(self) -> None:
         """Asks it to stop. A task needs the processes of its dataset until it has saved, and ends them then."""
-        if self.poll() is not None:
-            return
-        if list(self._command[:3]) == TASK_COMMAND and "run" not in self._command[3:4]:
-            self._popen.terminate()
-        else:
-            self._send(signal.SIGTERM)
+        if self.poll() is None:
+            is_task = list(self._command[:3]) == TASK_COMMAND and "run" not in self._command[3:4]
+            self._send(signal.SIGTERM, os.kill if is_task else os.killpg)
 
     def kill(self) -> None:
         """Ends it and its own child processes at once."""
@@ -240,9 +237,9 @@ class Process:
             file.close()
         self._reports.close()
 
-    def _send(self, number: int) -> None:
+    def _send(self, number: int, send: Callable[[int, int], None] = os.killpg) -> None:
         with contextlib.suppress(ProcessLookupError):  # it has ended since the check
-            os.killpg(self._popen.pid, number)
+            send(self._popen.pid, number)
 
 
 def message_in(line: str) -> str:
