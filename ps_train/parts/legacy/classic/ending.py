@@ -2,8 +2,8 @@
 
     it ends, or calls sys.exit       ps_train waits for its threads, then leaves the cluster: no task waits for this one
     it raises                        one line for an error of ps_train, else its traceback; then the same
-    SIGTERM, SIGINT                  the script's loop is asked to end; after half of the grace period the chief saves a
-                                     checkpoint; the process ends with 143
+    SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
+                                     after half of the grace period the chief saves again; the process ends with 143
     SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
     the same signal again            the process ends at once
 
@@ -16,7 +16,12 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import ctypes
+import gc
+import io
 import logging
+import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import socket
@@ -132,21 +137,48 @@ def _say_stopped() -> None:
         logs.complain(f"ps_train: {_STOPPED_MESSAGE}\n")
 
 
+def finish_with_child() -> None:
+    """Lets a process of `multiprocessing`, whose end calls nothing of `atexit`, leave the cluster at its end."""
+    multiprocessing.util.Finalize(None, _finish_child, exitpriority=_LAST)
+
+
+_LAST = -100  # after the finalizers of queues and managers
+
+
+def _finish_child() -> None:
+    error = sys.exc_info()[1]  # what ends the function of the process
+    if isinstance(error, SystemExit):
+        finish(error.code if isinstance(error.code, int) else int(error.code is not None))
+    else:
+        finish(0 if error is None else exit_code_of(error))
+
+
 def wait_for_threads() -> None:
-    """Waits for the script's non-daemon threads, as Python does; a signal ends the process meanwhile."""
-    if executors := sys.modules.get("concurrent.futures.thread"):
+    """Waits for the script's non-daemon threads and processes, as Python does; a signal ends the process meanwhile."""
+    for executors in filter(None, map(sys.modules.get, _EXECUTORS)):
         # Python calls it when the main thread has ended; without it, idle threads of an executor never end.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (no public name)
     named: set[str] = set()
-    reminder = waits.Reminder(lambda: f"the script's thread {waiting[0].name!r}")
+    reminder = waits.Reminder(lambda: f"the script's {_named(waiting[0])}")
     with contextlib.suppress(KeyboardInterrupt):
-        while waiting := [thread for thread in threading.enumerate()
-                        if not thread.daemon and thread is not threading.current_thread()]:
+        while waiting := _running():
             waiting[0].join(_POLL_SECS)
             if waiting[0].is_alive() and waiting[0].name not in named:
                 named.add(waiting[0].name)
-                _log.info("the script's main thread has ended; waiting for its thread %r", waiting[0].name)
+                _log.info("the script's main thread has ended; waiting for its %s", _named(waiting[0]))
             reminder.remind()
+
+
+_EXECUTORS = ("concurrent.futures.thread", "concurrent.futures.process")
+
+
+def _running() -> list[threading.Thread | multiprocessing.Process]:
+    running = [*threading.enumerate(), *multiprocessing.active_children()]
+    return [thread for thread in running if not thread.daemon and thread is not threading.current_thread()]
+
+
+def _named(running: threading.Thread | multiprocessing.Process) -> str:
+    return f"{'thread' if isinstance(running, threading.Thread) else 'process'} {running.name!r}"
 
 
 def leave(code: int) -> None:
@@ -159,7 +191,8 @@ def leave(code: int) -> None:
         os._exit(code)
 
     def cut_off() -> None:
-        logs.complain(f"ps_train: the script's `atexit` callbacks did not end within {bound_secs:g} s\n")
+        logs.complain("ps_train: the script's `atexit` callbacks, or the last writes to its open files, did not end "
+                      f"within {bound_secs:g} s\n")
         end()
 
     bound = threading.Timer(bound_secs, cut_off)
@@ -169,8 +202,28 @@ def leave(code: int) -> None:
     try:
         atexit._run_exitfuncs()  # noqa: SLF001 (no public name); Python 3.9 raises what one of them raises
     finally:
-        bound.cancel()  # a test replaces `os._exit`, and later this would end the process of the next one
-        end()
+        try:
+            _write_open_files()
+        finally:
+            bound.cancel()  # a test replaces `os._exit`, and later this would end the process of the next one
+            end()
+
+
+def _write_open_files() -> None:
+    """Writes what the script has left in files that it has not closed, as Python does when it ends by itself."""
+    files = [value for value in gc.get_objects() if issubclass(type(value), io.IOBase)]
+    compressed = tuple(getattr(sys.modules[module], name) for module, name in _COMPRESSED if module in sys.modules)
+    # A file of text writes into one that compresses, which writes into one of bytes.
+    for kinds, write in (((io.TextIOWrapper,), "flush"), (compressed, "close"),
+                         ((io.BufferedWriter, io.BufferedRandom), "flush")):
+        for file in files:
+            if issubclass(type(file), kinds):
+                with contextlib.suppress(OSError, ValueError):  # a full disk, a closed file: the exit code still counts
+                    getattr(file, write)()
+    ctypes.CDLL(None).fflush(None)  # those of C: events for TensorBoard, records
+
+
+_COMPRESSED = (("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"))
 
 
 def _flush() -> None:
@@ -196,7 +249,7 @@ class SignalWatch:
         for number in _STOP_SIGNALS:
             signal.signal(number, _note_signal)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        signals.restores_in_child.append(_forget_signals)
+        signals.restores_in_child.append(_forget_parent)
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
 
     def _watch(self) -> None:
@@ -215,9 +268,12 @@ class SignalWatch:
             member.stop.set()  # a wait for another task must not take the script's time
         if (_stop_requests or number == signal.SIGINT) and not script_ended.is_set():
             _log.info("stopping: the script has %g s to end; another signal ends it at once", share_secs)
+            end_secs = time.monotonic() + share_secs
+            for save in _savers:  # while the session is open: a Supervisor's end saves nothing
+                _save(save, share_secs)
             for request_stop in _stop_requests:
                 request_stop()
-            script_ended.wait(share_secs)
+            script_ended.wait(max(0.0, end_secs - time.monotonic()))
         if script_ended.is_set():
             time.sleep(share_secs)
         elif member is not None:
@@ -232,19 +288,25 @@ class SignalWatch:
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+def _forget_parent() -> None:
+    """Makes a child process of the script a plain one, which is no task of the cluster.
+
+    Its signals mean what they mean in Python; the script's thread would read them, too.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in _STOP_SIGNALS:
+        if signal.getsignal(number) is _note_signal:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    membership.set_current(None)
+    _stop_requests.clear()
+    _savers.clear()
+
+
 def _note_signal(number: int, frame: object) -> None:
     """Leaves the signal to the thread that reads the wake-up descriptor, unless only Ctrl-C can reach the script."""
     _noted_signal.set()
     if number == signal.SIGINT and not _stop_requests and not script_ended.is_set():
         raise KeyboardInterrupt
-
-
-def _forget_signals() -> None:
-    """Lets the signals of a child process mean what they mean in Python; the script's thread would read them, too."""
-    signal.set_wakeup_fd(-1)
-    for number in _STOP_SIGNALS:
-        if signal.getsignal(number) is _note_signal:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def _save(save: Callable[[], None], timeout_secs: float) -> None:
@@ -282,6 +344,7 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
         if not script_ended.is_set():
             script_ended.set()
             code = finish(_exit_codes[-1])
+            _write_open_files()
             _flush()
             # Callbacks that were registered before the server was created do not run. But a thread that is inside
             # TensorFlow while the interpreter shuts down would abort the process.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import multiprocessing
 import threading
 import time
 from typing import Any, Callable
@@ -107,6 +108,8 @@ class Server(tf.train.Server):
             return
         if not self.exits_after_join:
             ending.watch_imported_script(self._timeouts.stop_secs)
+        if multiprocessing.parent_process() is not None:  # a script that starts its tasks by itself
+            ending.finish_with_child()
         if self.cluster.job == "ps":
             ending.on_stop(self._stop.set)
             self._life = Call(self._serve, "life of the ps")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import concurrent.futures.thread
+import gzip
 import io
 import subprocess
 import sys
@@ -13,6 +13,7 @@ import pytest
 
 from ps_train.parts.legacy.classic import ending
 from ps_train.runtime import tracebacks
+from tests.tensorflow_mode import tf
 
 
 def test_a_fault_in_the_report_shows_the_whole_error_and_ends_nothing(monkeypatch, capsys):
@@ -39,6 +40,38 @@ def test_work_of_atexit_that_takes_too_long_is_cut_off_with_a_line(monkeypatch, 
     ending.leave(3)
     assert set(codes) == {3}
     assert "within 0.01 s" in capsys.readouterr().err
+
+
+def test_what_a_script_leaves_in_files_that_it_does_not_close_is_written(monkeypatch, tmp_path):
+    """Issue: the file of its results was empty; Python writes the rest when it ends, and so does C."""
+    monkeypatch.setattr(ending.os, "_exit", lambda code: None)
+    monkeypatch.setattr(ending.atexit, "_run_exitfuncs", lambda: None)
+    text, zipped = open(tmp_path / "text", "w"), gzip.open(tmp_path / "zipped", "wt")  # noqa: SIM115 (they stay open)
+    records = tf.python_io.TFRecordWriter(str(tmp_path / "records"))
+    text.write("the result\n")
+    zipped.write("the result\n")
+    records.write(b"a record")
+    assert [(tmp_path / name).stat().st_size for name in ("text", "records")] == [0, 0]
+    ending.leave(0)
+    assert (tmp_path / "text").read_text() == "the result\n"
+    assert gzip.decompress((tmp_path / "zipped").read_bytes()) == b"the result\n"
+    assert list(tf.python_io.tf_record_iterator(str(tmp_path / "records"))) == [b"a record"]
+    text.close()
+    records.close()
+
+
+def test_the_chief_saves_before_its_script_is_asked_to_end(monkeypatch):
+    """Issue: a Supervisor's loop ended at once, and with it the session; up to ten minutes of training were lost."""
+    order, ended, left = [], threading.Event(), []
+    monkeypatch.setattr(ending, "script_ended", ended)
+    monkeypatch.setattr(ending, "leave", left.append)
+    monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
+    monkeypatch.setattr(ending, "_stop_requests", [lambda: order.append("stop") or ended.set()])
+    monkeypatch.setattr(ending, "_savers", [lambda: order.append("save")])
+    watch = object.__new__(ending.SignalWatch)  # without the handlers
+    watch._stop_timeout_secs = 0.2
+    watch._end(ending.signal.SIGTERM)
+    assert order == ["save", "stop"] and left == [143]
 
 
 class Tee:
@@ -140,7 +173,7 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
     thread.start()
     monkeypatch.setattr(ending.threading, "enumerate", lambda: [thread] if thread.is_alive() else [])
     # For good it would end the executors of this process, which other tests need.
-    monkeypatch.setattr(concurrent.futures.thread, "_python_exit", lambda: None)
+    monkeypatch.setattr(ending, "_EXECUTORS", ())
     ending.wait_for_threads()
     assert names[0] == "the script's thread 'reader'"
 

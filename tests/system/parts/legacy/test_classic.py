@@ -172,6 +172,39 @@ def test_a_script_ends_with_its_threads(start_process, tmp_path):
     assert {"a call ends", "a thread ends"} <= set(start_process.log("kept").splitlines())
 
 
+FORKS = """
+import concurrent.futures, multiprocessing, os, time
+
+def work():
+    while not os.path.exists("gate"):
+        time.sleep(0.05)
+    print("the child ends", flush=True)
+
+context = multiprocessing.get_context("fork")
+with context.Pool(2) as pool:  # its end sends SIGTERM to them
+    print("the sum is", sum(pool.map(abs, range(4))))
+reader = context.Process(target=time.sleep, args=(600,), daemon=True)
+reader.start()  # Python ends it, also by SIGTERM
+executor = concurrent.futures.ProcessPoolExecutor(1, mp_context=context)
+print("the process says", executor.submit(abs, -5).result())
+context.Process(target=work, name="agent").start()
+print("main ends")
+"""
+
+
+def test_processes_that_a_script_forks_for_its_data_end_and_it_is_not_stopped(start_process, tmp_path):
+    """Issue: they did not end, and the signal to them stopped the script; it did not wait for another child."""
+    script = tmp_path / "forks.py"
+    script.write_text(FORKS)
+    start_process.start("forks", ["run", str(script)], cwd=tmp_path)
+    start_process.wait_for_line("forks", "waiting for its process 'agent'")
+    (tmp_path / "gate").touch()
+    assert start_process.exit_code("forks") == 0
+    log = start_process.log("forks")
+    assert {"the sum is 6", "the process says 5", "main ends", "the child ends"} <= set(log.splitlines())
+    assert "[stopped]" not in log and "atexit" not in log
+
+
 def test_a_failing_chief_ends_the_others(start_process, tmp_path):
     """Its traceback has the script's own lines only; the others end with 138 and say why."""
     cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", *ENDLESS])

@@ -144,3 +144,39 @@ def test_servers_that_have_joined_do_not_wait_for_each_other(start_process, tmp_
     start_process.start("client", ["run", str(tmp_path / "client.py"), cluster, "local", "0", "/job:local/task:2"])
     assert start_process.wait() == {"server 1": 0, "server 2": 0, "client": 0}
     assert "twice is 6.0" in start_process.log("client")
+
+
+ALL_TASKS = '''
+import multiprocessing, sys
+import tensorflow as tf
+
+def work(cluster, job, index):
+    server = tf.train.Server(cluster, job_name=job, task_index=index)
+    if job == "ps":
+        server.join()
+    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % index, cluster=cluster)):
+        count = tf.train.get_or_create_global_step().assign_add(1)
+    hooks = [tf.train.StopAtStepHook(last_step=20)]
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=index == 0, hooks=hooks) as session:
+        while not session.should_stop():
+            session.run(count)
+
+hosts = {"ps": sys.argv[1:2], "worker": sys.argv[2:]}
+context = multiprocessing.get_context("fork")
+tasks = [context.Process(target=work, args=(hosts, job, index))
+         for job in hosts for index in range(len(hosts[job]))]
+for task in tasks:
+    task.start()
+for task in tasks:
+    task.join()
+print("exit codes", [task.exitcode for task in tasks])
+'''
+
+
+def test_a_script_that_starts_its_tasks_itself_ends(start_process, tmp_path):
+    """Issue: the ps waited for workers that had ended, as the end of such a process calls nothing of `atexit`."""
+    (tmp_path / "all_tasks.py").write_text(ALL_TASKS)
+    ports = processes.TaskCluster(1, 2)
+    start_process.start("script", ["run", str(tmp_path / "all_tasks.py"), *ports.ps, *ports.workers])
+    assert start_process.exit_code("script") == 0
+    assert "exit codes [0, 0, 0]" in start_process.log("script")
