@@ -22,19 +22,19 @@ import tensorflow.compat.v1 as tf
 
 
 def run_exclusively(
-    name: str, arrived: Sequence[tf.Tensor], body: Callable[[], Sequence[tf.Operation]]
+    name: str | tf.Tensor, arrived: Sequence[tf.Tensor], body: Callable[[], Sequence[tf.Operation]]
 ) -> tf.Operation:
     """Returns an operation that runs `body()` while no other session is in the section of this name.
 
     The section is on the current device. The operations of the body must be there too: it waits for no transfer.
 
     Args:
-      name: of the section, unique on its task.
+      name: of the section, unique on its task; or its mutex.
       arrived: tensors on this device that the body uses. The section begins when they are available.
       body: adds the operations to the graph and returns the last ones. It must add the operations that read variables
         and tables, too.
     """
-    mutex = tf.raw_ops.MutexV2(shared_name=f"ps_train/{name}", container="")
+    mutex = name if tf.is_tensor(name) else tf.raw_ops.MutexV2(shared_name=f"ps_train/{name}", container="")
     with tf.control_dependencies([tensor.op for tensor in arrived]):
         lock = tf.raw_ops.MutexLock(mutex=mutex)
     with tf.control_dependencies([lock.op]):

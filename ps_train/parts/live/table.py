@@ -26,16 +26,8 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.tables.exported import ExportedTable
-from ps_train.parts.tables.index import (
-    FIRST_BUCKETS,
-    IdMap,
-    gather,
-    make_variable,
-    places_where,
-    read_whole,
-    replace_value,
-    write_rows,
-)
+from ps_train.parts.tables.id_map import FIRST_BUCKETS, IdMap
+from ps_train.parts.tables.index import gather, make_variable, places_where, read_whole, replace_value, write_rows
 from ps_train.parts.tables.rules import DELETED_KEY, TableSpec
 
 _REMOVED_PART = 8  # the hash table is rebuilt when it has removed an eighth of its ids

@@ -15,6 +15,7 @@ The rows of a table on one ps:
 
     store        finds, reads, updates, drops, saves and loads rows
     index        finds the row number of an id, makes new rows; operations on single rows
+    id_map       the hash table id -> row number, and how it is rebuilt
     hashing      which ps has the row of an id, keys of hash tables, first values
 
 Rows in files:

@@ -54,6 +54,25 @@ class Initial(NamedTuple):
     spread: float = 0.0
 
 
+class Draws(NamedTuple):
+    """The numbers of a table from which its random numbers are made.
+
+    Attributes:
+      offset: int64 scalar.
+      factors: int64 [1, dim], odd. The top bits of a product with a well mixed number are again well mixed.
+    """
+
+    offset: tf.Tensor | int
+    factors: tf.Tensor | np.ndarray
+
+
+def draws_of(seed: str, dim: int) -> Draws:
+    """Returns the numbers of the table with this seed."""
+    random = np.random.default_rng(zlib.crc32(seed.encode()))
+    factors = random.integers(-2**63, 2**63 - 1, size=[1, dim], dtype=np.int64) | 1
+    return Draws(int(random.integers(0, 2**62)), factors)
+
+
 def owner_of(ids: tf.Tensor, num_ps: int, *, is_dynamic: bool) -> tf.Tensor:
     """Returns the number of the ps that has the row of each id int64 [n] of a table, int32 [n]."""
     if is_dynamic:
@@ -106,12 +125,12 @@ def _shift(numbers: tf.Tensor, bits: int) -> tf.Tensor:
     return tf.bitwise.bitwise_and(shifted, tf.constant(2**(64 - bits) - 1, tf.int64))
 
 
-def initial_values(ids: tf.Tensor, dim: int, *, initial: Initial, seed: str) -> tf.Tensor:
+def initial_values(ids: tf.Tensor, dim: int, *, initial: Initial, seed: str | Draws) -> tf.Tensor:
     """Returns the first values float32 [n, dim] of ids int64 [n].
 
     Args:
       initial: their distribution.
-      seed: tables with another seed have other values.
+      seed: tables with another seed have other values; or the numbers of it.
     """
     if initial.kind == CONSTANT:
         return tf.fill(tf.stack([tf.size(ids), dim]), np.float32(initial.center))
@@ -135,12 +154,10 @@ def random_bits(ids: tf.Tensor, dim: int, num_bits: int, *, seed: str, number: t
     return signed + 2**(num_bits - 1)
 
 
-def _mixed(ids: tf.Tensor, dim: int, seed: str, num_bits: int) -> tf.Tensor:
+def _mixed(ids: tf.Tensor, dim: int, seed: str | Draws, num_bits: int) -> tf.Tensor:
     """Returns int64 [n, dim], uniform in [-2^(num_bits - 1), 2^(num_bits - 1)), for ids int64 [n]."""
-    random = np.random.default_rng(zlib.crc32(seed.encode()))
-    # Odd 64-bit factors. The top bits of a product with a well mixed number are again well mixed.
-    factors = random.integers(-2**63, 2**63 - 1, size=[1, dim], dtype=np.int64) | 1
-    mixed = ids + int(random.integers(0, 2**62))
+    offset, factors = seed if isinstance(seed, Draws) else draws_of(seed, dim)
+    mixed = ids + offset
     for bits, factor in zip((30, 27), _FACTORS):  # splitmix64
         mixed = _fold(mixed, bits) * tf.constant(factor, tf.int64)
     products = tf.expand_dims(_fold(mixed, 31), 1) * factors

@@ -376,10 +376,10 @@ class TableSpec:
         """How its rows are stored."""
         return RowFormat(self.dim, self.rule.num_slots(self.dim), self.dtype)
 
-    def first_values(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns the first values float32 [n, dim] of ids int64 [n]."""
+    def first_values(self, ids: tf.Tensor, seed: str | hashing.Draws = "") -> tf.Tensor:
+        """Returns the first values float32 [n, dim] of ids int64 [n]; the seed is by default the name."""
         initial = self.initial or hashing.Initial(hashing.UNIFORM, 0.0, self.initial_limit)
-        return hashing.initial_values(ids, self.dim, initial=initial, seed=self.name)
+        return hashing.initial_values(ids, self.dim, initial=initial, seed=seed or self.name)
 
     def with_l2(self, rows: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
         """Returns the gradients float32 [n, dim] with those of the L2 penalty of rows float32 [n, dim + slots]."""

@@ -26,13 +26,18 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ConfigError
 from ps_train.graph.adam import run_exclusively
 from ps_train.parts.tables import index
-from ps_train.parts.tables.index import COUNTS, FixedIndex, HashIndex, Placement, count_of, gather, read_whole
+from ps_train.parts.tables.hashing import Draws
+from ps_train.parts.tables.index import COUNTS, FixedIndex, Handle, HashIndex, Placement, count_of, gather, read_whole
 from ps_train.parts.tables.row_history import WithHistory, note_update
 from ps_train.parts.tables.rules import ADD, MAX_ROWS_PER_PS, Frozen, TableSpec
+
+_VARIABLES = ("rows", "marks", "counts")
 
 
 class Store:
     """Adds the operations on the rows of a table on one ps to the current graph."""
+
+    _make_variable: Callable = staticmethod(index.make_variable)
 
     def __init__(self, spec: TableSpec, *, ps: int, num_ps: int, device: str, is_exact: bool = True) -> None:
         """Creates the variables; `StoreOps.reset` gives them their first values.
@@ -51,12 +56,15 @@ class Store:
         self._is_exact = is_exact or spec.is_dynamic or spec.has_history
         self.format = spec.row_format
         self.width = spec.dim + self.format.num_slots
+        self._seed: str | Draws = spec.name
+        self._section: str | tf.Tensor = self._name
         with self.on_ps():
-            self.rows = index.make_variable(f"{self._name}/rows", tf.float32, [None, self.format.stored_width])
-            self.marks = index.make_variable(f"{self._name}/marks", tf.int32, [None])
-            self.counts = index.make_variable(f"{self._name}/counts", tf.int64, [len(COUNTS)])
+            make = self._make_variable
+            self.rows = make(f"{self._name}/rows", tf.float32, [None, self.format.stored_width])
+            self.marks = make(f"{self._name}/marks", tf.int32, [None])
+            self.counts = make(f"{self._name}/counts", tf.int64, [len(COUNTS)])
             self.index = (
-                HashIndex(self._name, self.marks, self.counts, min_count=spec.min_count) if spec.is_dynamic
+                HashIndex(self._name, self.marks, self.counts, min_count=spec.min_count, make=make) if spec.is_dynamic
                 else FixedIndex(self.marks, ps=ps, num_ps=num_ps))
 
     @property
@@ -68,6 +76,26 @@ class Store:
         """Places operations on the ps, in no name scope."""
         with tf.name_scope(None), tf.device(None), tf.device(self.device or None):
             yield
+
+    def over(self, resources: Sequence[tf.Tensor], mutex: tf.Tensor, draws: Draws) -> Store:
+        """Returns this store, of a dynamic table, over other resources, such as the inputs of a function.
+
+        Args:
+          resources: those in the place of `resources`.
+          mutex: of its critical section.
+          draws: of its first values.
+        """
+        other = object.__new__(Store)
+        vars(other).update(vars(self), device="", _section=mutex, _seed=draws)
+        for name, handle in zip(_VARIABLES, resources):
+            setattr(other, name, Handle.like(getattr(self, name), handle))
+        other.index = self.index.over(resources[len(_VARIABLES):], other.marks, other.counts)
+        return other
+
+    @property
+    def resources(self) -> list[tf.Tensor]:
+        """The variables and tables of a dynamic table."""
+        return [*(getattr(self, name).handle for name in _VARIABLES), *self.index.resources]
 
     def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
         """Returns the values of ids int64 [n], float32 [n, dim], or [n, width] with their slots.
@@ -147,12 +175,12 @@ class Store:
 
     def exclusively(self, arrived: Sequence[tf.Tensor], body: Callable[[], Sequence[tf.Operation]]) -> tf.Operation:
         """Returns an operation that runs `body()` in the critical section of the store; see `run_exclusively`."""
-        return run_exclusively(self._name, arrived, body)
+        return run_exclusively(self._section, arrived, body)
 
     def _with_first(self, rows: tf.Tensor, ids: tf.Tensor, new: tf.Tensor, *, with_slots: bool) -> tf.Tensor:
         """Returns rows float32 [n, ...] with the first values of the ids at positions `new` int64 [m]."""
         spec = self.spec
-        first = spec.first_values(tf.gather(ids, new))
+        first = spec.first_values(tf.gather(ids, new), self._seed)
         if with_slots and self.width > spec.dim:
             first = tf.concat([first, spec.rule.first_slots(tf.size(new), spec.dim)], 1)
         return tf.tensor_scatter_nd_update(rows, tf.expand_dims(new, 1), first)

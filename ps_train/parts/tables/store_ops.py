@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.parts.tables import index
 from ps_train.parts.tables.contents import PARTS
 from ps_train.parts.tables.hashing import owner_of
-from ps_train.parts.tables.index import COUNTS, FIRST_BUCKETS
+from ps_train.parts.tables.id_map import FIRST_BUCKETS
+from ps_train.parts.tables.index import COUNTS
 from ps_train.parts.tables.store import Store
 
 _PIECE_BYTES = 16_000_000

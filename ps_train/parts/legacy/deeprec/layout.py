@@ -150,8 +150,8 @@ def _joined(parts: Sequence[SavedRows]) -> SavedRows:
     return SavedRows(*(np.concatenate(arrays) for arrays in zip(*parts)))
 
 
-def in_order(ids: tf.Tensor, part: int, num_parts: int | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the places of the ids of a part in the order of a checkpoint, int64 [m], and its offsets int32 [1001]."""
+def in_order(ids: tf.Tensor, part: tf.Tensor, num_parts: int | None) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the places of the ids of a part, int64 scalar, in the order of a checkpoint, and its offsets [1001]."""
     groups = tf.math.floormod(ids, GROUPS)
     mine = tf.reshape(tf.where(tf.equal(tf.math.floormod(groups, num_parts or 1), part)), [-1])
     of_mine = tf.gather(groups, mine)

@@ -17,9 +17,10 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.training.saving.saveable_object import SaveSpec
 
 from ps_train.parts.legacy.classic import membership
-from ps_train.parts.legacy.deeprec import layout
+from ps_train.parts.legacy.deeprec import functions, layout
 from ps_train.parts.tables import index
 from ps_train.parts.tables.index import COUNTS, count_of
+from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import Piece, RowOps
 
 
@@ -37,58 +38,58 @@ def own_device() -> str:
 
 def reset_rows(ops: RowOps) -> tf.Operation:
     """Returns the operation that empties the rows of a variable on a ps."""
-    with ops.store.on_ps():
-        return ops.reset_op(tf.constant(ops.capacity, tf.int64), tf.constant(0, tf.int64))
+    return ops.store.call("reset", lambda store: [_reset_op(store)])[0].op
+
+
+def _reset_op(store: Store) -> tf.Operation:
+    ops = RowOps(store)
+    return ops.reset_op(tf.constant(ops.capacity, tf.int64), tf.constant(0, tf.int64))
 
 
 def save_specs(variable: Any) -> list[SaveSpec]:
     """Returns what a Saver writes of a variable."""
+    slots, dim, is_counted = variable.slots, variable.spec.dim, isinstance(variable.rule, layout.Counted)
+    num_parts, has_versions = variable.num_parts, bool(variable.spec.ttl_steps)
+
+    def body(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        *rows, number = inputs
+        order, offsets = layout.in_order(rows[0], number, num_parts)
+        ids, marks, values, floats = (tf.gather(part, order) for part in rows)
+        *columns, counts = _columns(slots, dim, is_counted, floats)
+        none = tf.zeros([0], tf.int64)
+        shared = (tf.cast(marks, tf.int64) if has_versions else none, none if counts is None else counts,
+                  none, none, none, offsets, tf.zeros([layout.GROUPS + 1], tf.int32))
+        return [ids, *shared, values, *columns]
+
+    key = ("part", tuple(slot[1:] for slot in slots), is_counted, num_parts, has_versions)
+    specs = []
     with tf.control_dependencies(None), tf.device(None), tf.device(variable.device):
-        ids, marks, values, slots = _rows(variable.stores)
-        columns = _columns(variable, slots)
-        counts = columns.pop()
-        specs = []
-        for number, part in enumerate(layout.part_names(variable.spec.name, variable.num_parts)):
-            order, offsets = layout.in_order(ids, number, variable.num_parts)
-            gather = functools.partial(tf.gather, indices=order)
-            shared = (gather(tf.cast(marks, tf.int64)) if variable.spec.ttl_steps else _nothing(),
-                      _nothing() if counts is None else gather(counts))
-            specs += _part_specs(part, gather(ids), gather(values), shared, offsets)
-            for slot, column in zip(variable.slots, columns):
-                specs += _part_specs(f"{part}/{slot.name}", gather(ids), gather(column), shared, offsets)
+        rows = _rows(variable.stores)
+        for number, part in enumerate(layout.part_names(variable.spec.name, num_parts)):
+            ids, *shared = functions.call(key, body, [*rows, tf.constant(number, tf.int64)])
+            shared, columns = shared[:len(layout.SUFFIXES) - 2], shared[len(layout.SUFFIXES) - 2:]
+            for name, column in zip([part, *(f"{part}/{slot.name}" for slot in slots)], columns):
+                specs += [SaveSpec(tensor, "", name + suffix)
+                          for suffix, tensor in zip(layout.SUFFIXES, [ids, column, *shared])]
     return specs
-
-
-def _nothing() -> tf.Tensor:
-    return tf.zeros([0], tf.int64)
 
 
 def _rows(stores: Sequence[RowOps]) -> list[tf.Tensor]:
     """Returns ids, marks, values and slots of the rows on all ps, each ps at one moment."""
-    pieces = []
-    for ops in stores:
-        with ops.store.on_ps():
-            used = tf.identity(count_of(index.read_whole(ops.store.counts), "used"))
-            pieces.append(ops.piece(tf.zeros([], tf.int64), used, tf.constant(-1, tf.int32)))
-    return [tf.concat(list(parts), 0) for parts in zip(*pieces)]
+    def body(store: Store) -> list[tf.Tensor]:
+        used = tf.identity(count_of(index.read_whole(store.counts), "used"))
+        return RowOps(store).piece(tf.zeros([], tf.int64), used, tf.constant(-1, tf.int32))
+
+    pieces = [ops.store.call("rows", body) for ops in stores]
+    return [tf.concat(list(parts), 0) for parts in zip(*pieces)] if len(pieces) > 1 else pieces[0]
 
 
-def _columns(variable: Any, slots: tf.Tensor) -> list[tf.Tensor | None]:
+def _columns(slots: Sequence[layout.Slot], dim: int, is_counted: bool, floats: tf.Tensor) -> list[tf.Tensor | None]:
     """Returns the columns of each slot of the optimizer, and at last the counts int64 [n], None without a filter."""
-    widths = [slot.floats(variable.spec.dim) for slot in variable.slots]
-    is_counted = isinstance(variable.rule, layout.Counted)
-    parts = tf.split(slots, [*widths, *([1] if is_counted else [])], axis=1) if widths or is_counted else []
+    widths = [slot.floats(dim) for slot in slots]
+    parts = tf.split(floats, [*widths, *([1] if is_counted else [])], axis=1) if widths or is_counted else []
     counts = tf.cast(tf.reshape(tf.bitcast(parts[-1], tf.int32), [-1]), tf.int64) if is_counted else None
-    columns = [tf.cast(part, slot.dtype) for slot, part in zip(variable.slots, parts)]
-    return [*columns, counts]
-
-
-def _part_specs(
-    name: str, ids: tf.Tensor, values: tf.Tensor, shared: tuple[tf.Tensor, tf.Tensor], offsets: tf.Tensor
-) -> list[SaveSpec]:
-    none = _nothing()
-    tensors = (ids, values, *shared, none, none, none, offsets, tf.zeros([layout.GROUPS + 1], tf.int32))
-    return [SaveSpec(tensor, "", name + suffix) for suffix, tensor in zip(layout.SUFFIXES, tensors)]
+    return [*(tf.cast(part, slot.dtype) for slot, part in zip(slots, parts)), counts]
 
 
 def restore_rows(variable: Any, prefix: tf.Tensor) -> tf.Operation:
@@ -108,15 +109,19 @@ def restore_rows(variable: Any, prefix: tf.Tensor) -> tf.Operation:
 
 
 def _load(ops: RowOps, piece: Piece, unseen: Sequence[tf.Tensor], updates: tf.Tensor) -> tf.Operation:
-    own = ops.of_ps(piece)
-    with tf.control_dependencies([reset_rows(ops)]):
-        loaded = ops.load_piece(Piece(*(tf.identity(part) for part in own)), keeps_present=tf.constant(False))
-    with tf.control_dependencies([loaded]), ops.store.on_ps():
-        last = [tf.raw_ops.ResourceScatterUpdate(
-            resource=ops.store.counts.handle, indices=COUNTS.index("updates"), updates=tf.identity(updates))]
-        if ops.store.spec.min_count > 1:
-            last.append(ops.store.index.raise_seen_of(*(tf.identity(part) for part in unseen)))
-        return tf.group(*last)
+    def body(store: Store, *inputs: tf.Tensor) -> list[tf.Operation]:
+        with tf.control_dependencies([_reset_op(store)]):
+            loaded = RowOps(store).load_piece(
+                Piece(*(tf.identity(part) for part in inputs[:4])), keeps_present=tf.constant(False))
+        with tf.control_dependencies([loaded]):
+            last = [tf.raw_ops.ResourceScatterUpdate(
+                resource=store.counts.handle, indices=COUNTS.index("updates"), updates=inputs[6])]
+            if store.spec.min_count > 1:
+                last.append(store.index.raise_seen_of(*inputs[4:6]))
+            return [tf.group(*last)]
+
+    own = ops.of_ps(piece) if ops.store.num_ps > 1 else piece  # here: what belongs to other ps is not transferred
+    return ops.store.call("load", body, [*own, *unseen, updates])[0].op
 
 
 def _read(prefix: bytes, variable: Any) -> list[np.ndarray]:

@@ -20,12 +20,12 @@ from tensorflow.python.training.saving.saveable_object import SaveableObject
 from ps_train.errors import UserCodeError
 from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.deeprec import layout, options, saving
+from ps_train.parts.legacy.deeprec.functions import SharedStore
 from ps_train.parts.legacy.deeprec.options import EmbeddingVariableOption
 from ps_train.parts.tables import connection
 from ps_train.parts.tables.connection import RowExchange
 from ps_train.parts.tables.registry import Lookup, Registry
 from ps_train.parts.tables.rules import Frozen, RowRule
-from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import RowOps, StoreOps
 from ps_train.parts.tables.tables import Table
 
@@ -174,7 +174,7 @@ def graph_registry() -> Registry:
         member = membership.current()
         devices = [f"{ps.device}/cpu:0" for ps in member.cluster.ps] if member else [""]
         # A registry of its own: that of the graph is for model functions, which ps_train trains.
-        _registries[graph] = Registry(devices, Frozen(learning_rate=0.0), Store)
+        _registries[graph] = Registry(devices, Frozen(learning_rate=0.0), SharedStore)
     return _registries[graph]
 
 
