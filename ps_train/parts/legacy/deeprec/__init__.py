@@ -10,7 +10,10 @@ Start with `variables.py`.
     optimizers   `AdamAsyncOptimizer`, `AdagradDecayOptimizer`; the rule by which a table follows an optimizer
     layout       an embedding variable as the tensors of a DeepRec checkpoint
     saving       how a `tf.train.Saver` writes and reads that layout
-    columns      `categorical_column_with_embedding`
+    columns      `categorical_column_with_embedding`, and the columns made of it
+    functions    operations on rows as calls of functions, which keep the graph small
+    speed        names that are about speed only
+    version      a script that asks for DeepRec's TensorFlow
     inputs       `WorkQueue`, `ParquetDataset`
     installation puts all this into TensorFlow's place
 

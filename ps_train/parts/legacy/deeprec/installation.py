@@ -13,7 +13,6 @@ They behave as before for everything that is not DeepRec's.
 from __future__ import annotations
 
 import inspect
-import logging
 import sys
 import types
 from collections.abc import Sequence
@@ -22,21 +21,18 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import session as session_lib
-from tensorflow.python.feature_column import feature_column_v2
-from tensorflow.python.ops import embedding_ops, gradients_impl
+from tensorflow.python.feature_column import feature_column, feature_column_v2
+from tensorflow.python.ops import embedding_ops, gradients_impl, variable_scope
 from tensorflow.python.ops import gradients as gradients_module
+from tensorflow.python.ops import variables as variables_module
 from tensorflow.python.training import optimizer as optimizer_module
 from tensorflow.python.training import saver as saver_module
 
 from ps_train.errors import UserCodeError
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
-from ps_train.parts.legacy.deeprec import columns, inputs, saving, training, variables
+from ps_train.parts.legacy.deeprec import columns, inputs, options, saving, speed, training, variables
 from ps_train.parts.legacy.deeprec.variables import EmbeddingVariable
-
-# Fields of messages inside ConfigProto that only DeepRec has.
-_FIELDS = ("do_smart_stage", "do_smart_stage_gpu", "do_op_fusion", "micro_batch_num", "stage_subgraph_on_cpu",
-           "stage_multi_stream", "smart_stage", "do_async_embedding", "cpu_placement")
-_log = logging.getLogger(__name__)
+from ps_train.parts.legacy.deeprec.version import install_version
 
 
 def install_deeprec(wrap: Callable[..., None]) -> None:
@@ -52,21 +48,37 @@ def install_deeprec(wrap: Callable[..., None]) -> None:
     wrap("save", _save, tf.train.Saver)
     wrap("__init__", _begin_session, session_lib.BaseSession)
     wrap("embedding_column", columns.variable_embedding_column, feature_column_v2, tf.feature_column)
-    for name in ("linear_model", "input_layer", "shared_embedding_columns"):
-        wrap(name, _without_fusion, tf.feature_column)
+    wrap("shared_embedding_columns", columns.variable_shared_columns, tf.feature_column)
+    wrap("_create_categorical_column_weighted_sum", columns.weighted_sum, feature_column)
+    wrap("build", columns.build_weights, feature_column._FCLinearWrapper)  # noqa: SLF001 (a column of linear_model)
+    for owner, name in ((tf.feature_column, "linear_model"), (tf.feature_column, "input_layer"),
+                        (tf.train.Saver, "__init__"), (tf.train, "MonitoredTrainingSession")):
+        wrap(name, speed.without_arguments, owner)
     for message in (config_pb2.OptimizerOptions, config_pb2.GraphOptions, config_pb2.ConfigProto):
-        wrap("__setattr__", _set_field, message)
+        wrap("__setattr__", speed.set_field, message)
+    for name in ("fused_embedding_lookup_sparse", "fused_safe_embedding_lookup_sparse"):
+        setattr(embedding_ops, name, getattr(speed, name))
+    for name in options.NAMES:
+        setattr(variables_module, name, getattr(options, name))
+    variable_scope.get_embedding_variable = variables.embedding_variable
+    install_version()
     for name, module in _modules().items():
         sys.modules[name] = module
 
 
 def _modules() -> dict[str, types.ModuleType]:
-    """Returns the modules inside `tensorflow.python` that only DeepRec has."""
-    work_queue = types.ModuleType("tensorflow.python.ops.work_queue")
-    work_queue.__dict__["WorkQueue"] = inputs.WorkQueue
-    parquet = types.ModuleType("tensorflow.python.data.experimental.ops.parquet_dataset_ops")
-    parquet.__dict__["ParquetDataset"] = inputs.ParquetDataset
-    return {module.__name__: module for module in (work_queue, parquet)}
+    """Returns the modules inside TensorFlow that only DeepRec has."""
+    modules = {}
+    for full_name, name, value in (
+            ("tensorflow.python.ops.work_queue", "WorkQueue", inputs.WorkQueue),
+            ("tensorflow.python.data.experimental.ops.parquet_dataset_ops", "ParquetDataset", inputs.ParquetDataset),
+            ("tensorflow.core.framework.embedding.config_pb2", "StorageType", options.StorageType),
+            ("tensorflow.python.training.incremental_saver", "_get_incremental_saver", speed.refuse_incremental)):
+        modules[full_name] = types.ModuleType(full_name)
+        setattr(modules[full_name], name, value)
+    package = modules["tensorflow.core.framework.embedding"] = types.ModuleType("tensorflow.core.framework.embedding")
+    package.config_pb2 = modules["tensorflow.core.framework.embedding.config_pb2"]
+    return modules
 
 
 def _lookup(original: Callable, *args: Any, **kwargs: Any) -> tf.Tensor:
@@ -81,9 +93,22 @@ def _lookup(original: Callable, *args: Any, **kwargs: Any) -> tf.Tensor:
         if bound.get(argument) is not None:
             raise UserCodeError("bad_embedding_option", f"embedding variable {params.spec.name}: got {argument}="
                                 f"{bound[argument]}; allowed: None")
+    if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, 2) and "sparse_ids" in bound:
+        return _of_many_ranks(params, ids, bound.get("sparse_weights"), bound.get("combiner"))
     if isinstance(ids, (tf.SparseTensor, tf.RaggedTensor)):
         return params.lookup_sparse(ids, bound.get("sp_weights", bound.get("sparse_weights")), bound.get("combiner"))
     return params.lookup(ids)
+
+
+def _of_many_ranks(variable: EmbeddingVariable, ids: tf.SparseTensor, weights: Any, combiner: Any) -> tf.Tensor:
+    """Returns the combined rows of ids [..., n], float32 [..., dim]."""
+    rows = tf.reduce_prod(ids.dense_shape[:-1])
+    flat = [None if sparse is None else tf.sparse.reshape(sparse, [rows, sparse.dense_shape[-1]])
+            for sparse in (ids, weights)]
+    combined = tf.reshape(variable.lookup_sparse(*flat, combiner),
+                          tf.concat([ids.dense_shape[:-1], [variable.spec.dim]], 0))
+    combined.set_shape([*ids.shape[:-1], variable.spec.dim])
+    return combined
 
 
 def _bulk_restore(
@@ -117,25 +142,3 @@ def _begin_session(
         changed.graph_options.rewrite_options.disable_meta_optimizer = True
         config = changed
     original(session, target, graph, config)
-
-
-def _without_fusion(original: Callable, *args: Any, do_fusion: Any = None, **kwargs: Any) -> Any:
-    """Leaves out an argument of DeepRec that is about speed only."""
-    return original(*args, **kwargs)
-
-
-def _set_field(original: Callable, message: Any, name: str, value: Any) -> None:
-    if name in _FIELDS:
-        _log.info("ConfigProto: %s=%s of DeepRec, which is about speed, has no effect", name, value)
-    else:
-        original(message, name, value)
-
-
-def staged(features: Any, *_: Any, **__: Any) -> Any:
-    """Returns features as they are: DeepRec computes them ahead, as `dataset.prefetch` does."""
-    return features
-
-
-def make_prefetch_hook(*_: Any, **__: Any) -> tf.train.SessionRunHook:
-    """Returns a hook that does nothing: it would start the threads of `staged`."""
-    return tf.train.SessionRunHook()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from typing import Any, Optional
 
@@ -19,6 +20,9 @@ from ps_train.parts.tables.tables import initial_of
 
 # Classes of initializers that scale by the shape -> the distribution of those whose configuration does not say it.
 _SCALED = {"GlorotUniform": "uniform", "GlorotNormal": "truncated_normal", "VarianceScaling": ""}
+# The classes that DeepRec also has in tensorflow.python.ops.variables.
+NAMES = ("CBFFilter", "CheckpointOption", "CounterFilter", "EmbeddingVariableOption", "GlobalStepEvict",
+         "InitializerOption", "L2WeightEvict", "StorageOption")
 _DEFAULT_VALUES = 4096  # DeepRec draws so many first values at once, and an initializer sees that shape
 
 
@@ -60,6 +64,23 @@ class InitializerOption:
     initializer: Any = None
     default_value_dim: int = _DEFAULT_VALUES
     default_value_no_permission: float = 0.0
+
+
+class StorageType(enum.IntEnum):
+    """Where DeepRec stores rows, with its numbers."""
+
+    INVALID = 0
+    DRAM = 1
+    PMEM_MEMKIND = 2
+    PMEM_LIBPMEM = 3
+    SSDHASH = 4
+    LEVELDB = 5
+    HBM = 6
+    DRAM_PMEM = 11
+    DRAM_SSDHASH = 12
+    HBM_DRAM = 13
+    DRAM_LEVELDB = 14
+    HBM_DRAM_SSDHASH = 31
 
 
 @dataclasses.dataclass

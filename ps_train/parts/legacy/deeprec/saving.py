@@ -48,6 +48,7 @@ def _reset_op(store: Store) -> tf.Operation:
 
 def save_specs(variable: Any) -> list[SaveSpec]:
     """Returns what a Saver writes of a variable."""
+    stores = variable.stores  # an unconnected variable has its rule and slots from now on
     slots, dim, is_counted = variable.slots, variable.spec.dim, isinstance(variable.rule, layout.Counted)
     num_parts, has_versions = variable.num_parts, bool(variable.spec.ttl_steps)
 
@@ -64,7 +65,7 @@ def save_specs(variable: Any) -> list[SaveSpec]:
     key = ("part", tuple(slot[1:] for slot in slots), is_counted, num_parts, has_versions)
     specs = []
     with tf.control_dependencies(None), tf.device(None), tf.device(variable.device):
-        rows = _rows(variable.stores)
+        rows = _rows(stores)
         for number, part in enumerate(layout.part_names(variable.spec.name, num_parts)):
             ids, *shared = functions.call(key, body, [*rows, tf.constant(number, tf.int64)])
             shared, columns = shared[:len(layout.SUFFIXES) - 2], shared[len(layout.SUFFIXES) - 2:]

@@ -10,10 +10,8 @@ ADVICE = {
     # DeepRec and PAI-TF
     "tf.feature_column.categorical_column_with_adaptive_embedding":
         "a name of DeepRec; use categorical_column_with_embedding, in which each id has a row",
-    "tf.feature_column.group_embedding_column_scope":
-        "a name of DeepRec, about speed; leave the scope out: lookups of one optimizer are one transfer per ps",
-    "tf.nn.group_embedding_lookup": "a name of DeepRec; use tf.nn.embedding_lookup",
-    "tf.nn.group_embedding_lookup_sparse": "a name of DeepRec; use tf.nn.embedding_lookup_sparse",
+    "tf.feature_column.multi_hash_embedding_column":
+        "a name of DeepRec; use embedding_column of categorical_column_with_embedding, in which each id has a row",
     "tf.get_multihash_variable": "a name of DeepRec; use tf.get_embedding_variable, in which each id has a row",
     "tf.get_dynamic_dimension_embedding_variable": "a name of DeepRec; use tf.get_embedding_variable",
     "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",

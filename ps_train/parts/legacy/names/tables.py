@@ -38,10 +38,15 @@ _DEEPREC_NAMES = {
     **_same("tf", _DEEPREC + "options:", "CBFFilter CheckpointOption CounterFilter EmbeddingVariableOption "
             "GlobalStepEvict InitializerOption L2WeightEvict StorageOption"),
     "tf.get_embedding_variable": _DEEPREC + "variables:embedding_variable",
-    "tf.feature_column.categorical_column_with_embedding": _DEEPREC + "columns:categorical_column_with_embedding",
+    **_same("tf.feature_column", _DEEPREC + "columns:", "categorical_column_with_embedding "
+            "sequence_categorical_column_with_embedding shared_embedding_column"),
+    **_same("tf.nn", _DEEPREC + "speed:", "fused_embedding_lookup_sparse fused_safe_embedding_lookup_sparse "
+            "group_embedding_lookup group_embedding_lookup_sparse"),
+    "tf.feature_column.group_embedding_column_scope": _DEEPREC + "speed:group_embedding_column_scope",
+    "tf.config.experimental.enable_distributed_strategy": _DEEPREC + "speed:enable_distributed_strategy",
     **_same("tf.train", _DEEPREC + "optimizers:",
             "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer"),
-    **_same("tf", _DEEPREC + "installation:", "make_prefetch_hook staged"),
+    **_same("tf", _DEEPREC + "speed:", "ExecutorPolicy make_prefetch_hook staged"),
 }
 
 # Names of `tf` that were renamed, from 0.8 to 1.15, and that compat.v1 does not have either.

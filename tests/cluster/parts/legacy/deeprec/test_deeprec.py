@@ -1,4 +1,4 @@
-"""DeepRec's names in a TF1 script: runs the tests of deeprec_child.py in a child process."""
+"""DeepRec's names in a TF1 script: runs the tests of deeprec_child.py and columns_child.py in child processes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 from tests.processes import REPO
 
 DEADLINE_SECS = 300
-CHILD = "tests/cluster/parts/legacy/deeprec/deeprec_child.py"
+CHILDREN = "tests/cluster/parts/legacy/deeprec/"
 
 
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("tf_slim", "tf_keras"))), reason="needs the extra legacy")
-def test_the_names_of_deeprec_do_what_deeprec_does():
+@pytest.mark.parametrize("child", ["deeprec_child.py", "columns_child.py"])
+def test_the_names_of_deeprec_do_what_deeprec_does(child):
     """The child's output names the tests that fail."""
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", CHILD], cwd=REPO,
+        [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider", CHILDREN + child], cwd=REPO,
         capture_output=True, text=True, timeout=DEADLINE_SECS, env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
