@@ -15,6 +15,7 @@ docs/decisions/checkpoints.md says more.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -41,6 +42,7 @@ _READ = re.compile(r"\.(index|data-\d{5}-of-\d{5})")
 _LEFTOVER = re.compile(
     rf"{re.escape(BASENAME)}-\d+(\..*\.tempstate\d+|(\.delta-\d+)?_temp|\.meta\.tmp\w+)|checkpoint\.tmp\w+")
 _UNREADABLE = (tf.errors.OpError, LookupError, ValueError, RuntimeError, OSError)  # the errors of the reader
+_REFUSALS = tuple(map(os.strerror, errno.errorcode))  # TensorFlow's reader has these texts only, in an OpError
 _log = logging.getLogger(__name__)
 
 
@@ -80,22 +82,39 @@ def paths(train_dir: str) -> list[str]:
     return [path_of(train_dir, step) for step in steps]
 
 
-def newest_sound(train_dir: str) -> str | None:
+def newest_sound(train_dir: str, *, must_be_one: bool = False) -> str | None:
     """Returns the path prefix of the readable checkpoint with the highest global step, or None.
 
     Warns of each checkpoint that cannot be read, once in the life of this process.
+
+    Raises:
+      CheckpointError: the folder cannot be listed; or with `must_be_one` there are checkpoints, and none is readable.
     """
     candidates = paths(train_dir)[::-1]
     # A user may have written another name into the file `checkpoint`. It comes after all that were saved here.
     recorded = tf.train.latest_checkpoint(train_dir)  # None if its files are missing
     if recorded is not None and recorded not in candidates:
         candidates.append(recorded)
-    return next((path for path in candidates if is_sound(path)), None)
+    newest = next(filter(is_sound, candidates), None)
+    if must_be_one and candidates and newest is None:
+        raise CheckpointError("checkpoint_unreadable", f"--train_dir={train_dir}: of {len(candidates)} checkpoints "
+                              "there none can be read, for the reasons above; make one readable or restore it, or "
+                              "remove them to start from new parameters")
+    return newest
 
 
 def is_sound(path: str) -> bool:
     """Returns whether a checkpoint exists and can be read; warns once if it exists but cannot."""
-    return exists(path) and _is_sound(path, _identity(path))
+    if not exists(path):
+        return False
+    try:
+        with reading(path):
+            fault = _damage(path, _identity(path))
+    except CheckpointError as error:
+        fault = str(error)
+    if fault and exists(path):  # otherwise it was removed because of newer ones
+        _warn(fault)
+    return not fault
 
 
 def exists(path: str) -> bool:
@@ -104,15 +123,20 @@ def exists(path: str) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def _is_sound(path: str, identity: tuple[tuple[str, int, int], ...]) -> bool:
+def _damage(path: str, identity: tuple[tuple[str, int, int], ...]) -> str:
     """Reads a checkpoint, but only once for each state of its files: an evaluator checks it every second."""
     try:
         verify(path)
     except CheckpointError as error:
-        if exists(path):  # otherwise it was removed because of newer ones
-            _log.warning("%s; it is skipped", error)
-        return False
-    return True
+        if str(error).endswith(_REFUSALS):  # that may be over at the next call, so it is not cached
+            raise
+        return str(error)
+    return ""
+
+
+@functools.lru_cache(maxsize=256)
+def _warn(fault: str) -> None:
+    _log.warning("%s; it is skipped", fault)
 
 
 def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
@@ -209,9 +233,13 @@ def _files(path: str) -> list[str]:
 
 
 def _names(folder: str) -> list[str]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    try:
         return os.listdir(folder or ".")
-    return []
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise CheckpointError("folder_unreadable", f"cannot list {folder!r}: {error.strerror}; give a folder that "
+                              "this user may read, or look at the mount") from None
 
 
 def check_writable(train_dir: str) -> None:

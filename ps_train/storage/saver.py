@@ -282,7 +282,7 @@ class CheckpointSaver:
         try:
             checkpoints.remove(path)
             checkpoints.remove_leftovers(self._train_dir)
-        except OSError as error:  # the failure that led here says more
+        except (OSError, CheckpointError) as error:  # the failure that led here says more
             _log.debug("cannot remove %s: %s", path, error)
 
     def _is_over(self, error: Exception) -> bool:

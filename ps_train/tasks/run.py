@@ -105,7 +105,7 @@ def _check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlu
     task = worker.PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
     final = parts.final_evaluation(task) or worker.FinalEvaluation(task)
     if cluster.is_chief:
-        if checkpoints.newest_sound(settings.train_dir) is None:
+        if checkpoints.newest_sound(settings.train_dir, must_be_one=True) is None:
             graph.check_origin(None)
         with parts.around_evaluations(plugins, final.evaluator, task.stop):
             pass

@@ -273,10 +273,10 @@ class WorkerTask:
 
         Raises:
           ConfigError: the checkpoint in the folder has another model, dataset or parameters.
-          UserCodeError: the checkpoint does not fit the variables.
+          UserCodeError: the checkpoint does not fit the variables, or no checkpoint there can be read.
         """
         settings, num_ps = self._settings, len(self._cluster.ps)
-        path = checkpoints.newest_sound(settings.train_dir)
+        path = checkpoints.newest_sound(settings.train_dir, must_be_one=True)
         record = folder_record.make_record(*self._plugins)
         if path is not None:
             folder_record.check_record(settings.train_dir, record, settings.identity.accepted_params)
@@ -377,7 +377,7 @@ class WorkerTask:
     def _evaluate(self, final: FinalEvaluation, connected: ConnectedWorker, outcome: Outcome) -> Evaluation:
         settings = self._settings
         self._report.stage(Stage(outcome.global_step, settings.loop.train_steps, reports.EVALUATING))
-        path = checkpoints.newest_sound(settings.train_dir)
+        path = checkpoints.newest_sound(settings.train_dir, must_be_one=True)
         evaluation = final.evaluate(connected, path)
         self._parts.after_evaluation(evaluation, path)
         write_summaries(evaluation, settings.train_dir)

@@ -33,7 +33,7 @@ from ps_train.coordination import agreement, sessions, variables
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.sessions import if_answered
 from ps_train.coordination.state import AdmissionView, State
-from ps_train.errors import ChiefFailedError, ConfigError, Problem, refuse
+from ps_train.errors import CheckpointError, ChiefFailedError, ConfigError, Problem, refuse
 from ps_train.graph import devices, transfer
 from ps_train.runtime import waits
 from ps_train.storage import checkpoints
@@ -236,7 +236,10 @@ class SessionOpener:
             session = self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
             self._journal.note("session", source="live parameters", step=lost_step)
             return session
-        path = checkpoints.newest_sound(self._train_dir)
+        try:
+            path = checkpoints.newest_sound(self._train_dir, must_be_one=True)
+        except CheckpointError as error:  # it could be read at the start; a mount may come back, as a ps does
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
         self._graph.check_origin(path)
         newest = self._graph.rows.newest(path) if path else None
         if (newest, lost_step) != self._logged_origin:  # once, however many sessions it takes

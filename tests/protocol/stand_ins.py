@@ -163,7 +163,7 @@ class _Disk:
         """Whether the process that asks belongs to the newest training; that of another has another folder."""
         return self._training.world.current.process.learning_rate == self._training.rate
 
-    def newest_sound(self, train_dir: str) -> str | None:
+    def newest_sound(self, train_dir: str, *, must_be_one: bool = False) -> str | None:
         steps = self._training.checkpoints
         return checkpoints.path_of(train_dir, max(steps)) if steps else None
 

@@ -153,11 +153,18 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
 
 
 def load_newest(plugin: KerasModel, train_dir: str) -> tuple[int, str, tf_keras.Model] | None:
-    """Returns (global step, path, model) of the newest readable checkpoint, or None; raises as `load_model_file` does.
+    """Returns (global step, path, model) of the newest readable checkpoint, or None if there is none.
 
     Call it outside of the strategy's scope, in which all workers would have to make the variables of this model.
+
+    Raises:
+      CheckpointError: no checkpoint of the folder can be read, or the model has what Keras does not know.
     """
     newest = newest_readable(train_dir)
+    if newest is None and (paths := checkpoint_paths(train_dir)):
+        raise CheckpointError("checkpoint_unreadable", f"--train_dir={train_dir}: of {len(paths)} checkpoints there "
+                              "none can be read, for the reasons above; make one readable or restore it, or remove "
+                              "them to start from new parameters")
     return newest and (*newest, load_model_file(newest[1], plugin.objects))
 
 

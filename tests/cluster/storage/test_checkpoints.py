@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import re
@@ -156,6 +157,61 @@ def test_a_damaged_checkpoint_that_is_mended_is_taken_again(tmp_path):
     assert checkpoints.newest_sound(str(tmp_path)) != newest
     data_of(newest).write_bytes(content)
     assert checkpoints.newest_sound(str(tmp_path)) == newest
+
+
+def refuse(monkeypatch, path, code):
+    """Lets the system refuse to read a checkpoint; the texts are those of TensorFlow's reader."""
+    load = tf.train.load_checkpoint
+
+    def refusing(name):
+        if name == path:
+            raise tf.errors.OpError(None, None, f"{path}.data-00000-of-00001; {os.strerror(code)}", 2)
+        return load(name)
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", refusing)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.ESTALE])
+def test_a_checkpoint_that_the_system_refuses_to_read_is_tried_again(tmp_path, monkeypatch, caplog, code):
+    """Its files stay the same while a mount is away, or the rights are wrong; one warning is enough."""
+    older, newest = save_steps(tmp_path, 1, 2)
+    with monkeypatch.context() as patch:
+        refuse(patch, newest, code)
+        assert [checkpoints.newest_sound(str(tmp_path)) for _ in range(2)] == [older] * 2
+    assert checkpoints.newest_sound(str(tmp_path)) == newest
+    assert [record.getMessage() for record in caplog.records] == [
+        f"checkpoint {newest} cannot be read: {newest}.data-00000-of-00001; {os.strerror(code)}; it is skipped"]
+
+
+def test_a_damaged_checkpoint_is_read_once(tmp_path, monkeypatch):
+    """It may be large."""
+    (path,) = save_steps(tmp_path, 1)
+    damage(data_of(path), 0)
+    verify, read = checkpoints.verify, []
+    monkeypatch.setattr(checkpoints, "verify", lambda path: (read.append(path), verify(path)))
+    assert [checkpoints.newest_sound(str(tmp_path)) for _ in range(3)] == [None] * 3
+    assert read == [path]
+
+
+@pytest.mark.parametrize("name", ["model.ckpt-7", "pretrained"])
+def test_where_one_must_be_readable_none_is_an_error(tmp_path, name):
+    """Training would start again, and remove them later: those saved here, and one that the note names."""
+    assert checkpoints.newest_sound(str(tmp_path / "new"), must_be_one=True) is None
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.get_variable("a", [2], initializer=tf.zeros_initializer()).initializer)
+        path = tf.train.Saver().save(session, str(tmp_path / name))
+    assert checkpoints.newest_sound(str(tmp_path), must_be_one=True) == path
+    damage(data_of(path), 0)
+    assert checkpoints.newest_sound(str(tmp_path)) is None
+    with raises("checkpoint_unreadable"):
+        checkpoints.newest_sound(str(tmp_path), must_be_one=True)
+
+
+def test_a_folder_that_cannot_be_listed_is_one_line(tmp_path, monkeypatch):
+    """Not the same as one without checkpoints."""
+    monkeypatch.setattr(os, "listdir", lambda folder: (_ for _ in ()).throw(OSError(errno.EIO, "Input/output error")))
+    with raises("folder_unreadable"):
+        checkpoints.newest_sound(str(tmp_path))
 
 
 def test_a_sound_checkpoint_is_read_once(tmp_path, monkeypatch):

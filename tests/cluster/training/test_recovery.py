@@ -157,6 +157,33 @@ def test_variables_that_a_server_lost_are_restored(trained_dir, start_servers):
     assert (outcome.first_step, outcome.local_steps) == (40, 40)
 
 
+def test_checkpoints_that_cannot_be_read_for_a_moment_cost_another_session(trained_dir, start_servers):
+    """Parameters that a ps has lost are not made again beside them."""
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, trained_dir, 80)
+    away, first_steps = trained_dir.parent / "away", []
+
+    def body(live, write_summary):
+        first_steps.append(int(live.run(worker.graph.steps.status)[0]))
+        if len(first_steps) == 1:
+            shutil.copytree(trained_dir, away)
+            for file in trained_dir.glob("*.data-*"):
+                os.truncate(file, 5)
+            cluster.create_blackboard()
+            raise tf.errors.AbortedError(None, None, "the ps was restarted")
+        return worker.loop(live).run()
+
+    def wait(secs):
+        if secs:
+            shutil.copytree(away, trained_dir, dirs_exist_ok=True)
+
+    worker.body = body
+    worker.stop.wait = wait
+    worker.start()
+    assert worker.result().global_step == 80
+    assert first_steps == [40, 40]
+
+
 def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(trained_dir, start_servers):
     """The chief has restored the parameters, and cannot say so: it begins once more, and does not end."""
     worker = clusters.Worker(start_servers(1, 1), 0, trained_dir, 80)

@@ -1,4 +1,4 @@
-"""How the training of a worker ends if another process has taken its number, or the tasks do not fit together."""
+"""How a worker begins beside damaged checkpoints, and ends if its number was taken, or the tasks do not fit."""
 
 from __future__ import annotations
 
@@ -61,3 +61,13 @@ def test_the_end_of_the_users_code_is_announced(is_chief, error):
     with pytest.raises(type(error)), task._announcing_failure(board):
         raise error
     assert said == [State.FAILED if is_chief else 1]
+
+
+def test_a_chief_does_not_begin_again_beside_checkpoints_that_cannot_be_read(tmp_path):
+    """Neither does it replace the record of their training."""
+    (tmp_path / "model.ckpt-9.index").write_bytes(b"")
+    task = object.__new__(WorkerTask)
+    task._cluster, task._settings = VIEW, types.SimpleNamespace(train_dir=str(tmp_path))
+    with raises("checkpoint_unreadable"):
+        task._prepare_as_chief(None)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.ckpt-9.index"]

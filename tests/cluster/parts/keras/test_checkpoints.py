@@ -37,6 +37,14 @@ def test_the_newest_sound_checkpoint_is_found(tmp_path):
     assert checkpoints.newest_readable(tmp_path) == (100, str(tmp_path / "ckpt-00000100.keras"))
 
 
+def test_a_training_does_not_start_again_beside_checkpoints_that_cannot_be_read(tmp_path):
+    """It would remove them later, when it has saved as many."""
+    assert checkpoints.load_newest(SimpleNamespace(objects={}), tmp_path) is None
+    (tmp_path / "ckpt-00000009.keras").write_bytes(b"PK")
+    with raises("checkpoint_unreadable"):
+        checkpoints.load_newest(SimpleNamespace(objects={}), tmp_path)
+
+
 def test_only_the_newest_are_kept(tmp_path):
     """By step, and nothing else in the folder is touched."""
     for step in (1, 2, 30):
