@@ -44,7 +44,7 @@ class PsTask:
 
     def __init__(
         self, board: Blackboard, find_first: Callable[[], Blackboard], worker_addresses: Mapping[int, str],
-        timeouts: Timeouts, stop: threading.Event, train_dir: str = "",
+        timeouts: Timeouts, stop: threading.Event, train_dir: str = "", train_steps: int = 0,
     ) -> None:
         """Prepares it.
 
@@ -55,7 +55,7 @@ class PsTask:
           worker_addresses: worker's number -> "host:port", for the workers that the cluster names.
           timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it continues after a
             stop, since the chief needs every ps for its last save; `start_secs` bounds how long a worker waits for it,
-            and it for a worker if training in `train_dir` has ended: then it was started again in vain.
+            and it for a worker if training to `train_steps` in `train_dir` has ended: it was started again in vain.
           stop: makes it end as soon as no worker needs it.
         """
         self._board = board
@@ -64,7 +64,7 @@ class PsTask:
         self._idle_timeout_secs = timeouts.idle_secs
         self._over_timeout_secs = min(timeouts.start_secs, timeouts.idle_secs)
         self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
-        self._stop, self._train_dir, self._is_over = stop, train_dir, False
+        self._stop, self._train_dir, self._train_steps, self._is_over = stop, train_dir, train_steps, False
         self._needed_secs = self._checked_secs = clock.now()
         self._reminder = Reminder("a worker", self._idle_timeout_secs)
 
@@ -133,7 +133,7 @@ class PsTask:
         if self._is_needed():
             self._needed_secs = now_secs
             self._reminder = Reminder("a worker", self._idle_timeout_secs)
-        elif now_secs - self._needed_secs > self._over_timeout_secs and (end := journal.noted_end(self._train_dir)):
+        elif now_secs - self._needed_secs > self._over_timeout_secs and (end := self._noted_end()):
             _log.info("no worker was alive for %g s, and training in %s has ended at step %d",
                       self._over_timeout_secs, self._train_dir, end["step"])
             self._is_over = True
@@ -142,6 +142,13 @@ class PsTask:
                                    "ended, or were they never started?")
         else:
             self._reminder.remind()
+
+    def _noted_end(self) -> Mapping[str, Any] | None:
+        """Returns the end of this training by its journal, and not that of an earlier one, which this one continues."""
+        end = journal.noted_end(self._train_dir)
+        is_own = end and self._board.first_ps.address in end.get("ps", ()) and (
+            end.get("train_steps", end["step"]) >= self._train_steps)
+        return end if is_own else None
 
     def _is_needed(self) -> bool:
         snapshot = self._snapshot_of_first()

@@ -133,7 +133,7 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
             return first_ps()
 
         worker_addresses = {cluster.number_of(task): task.address for task in cluster.workers}
-        ps.PsTask(own_board, find_first, worker_addresses, timeouts, stop, config.train_dir).run()
+        ps.PsTask(own_board, find_first, worker_addresses, timeouts, stop, config.train_dir, config.train_steps).run()
 
 
 def _evaluate_until_done(

@@ -248,6 +248,7 @@ class WorkerTask:
                 raise StoppedError("stopped", f"stopped at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._settings.train_dir)} it continues from there")
             self._journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
+                               train_steps=self._settings.loop.train_steps,
                                is_data_end=result.outcome.is_data_end, ps=[task.address for task in self._cluster.ps],
                                metrics=dict(result.evaluation.metrics) if result.evaluation else {})
         return result
@@ -341,7 +342,8 @@ class WorkerTask:
             raise
         except (Exception, SystemExit):
             if self._cluster.is_chief:
-                _announce(lambda: board.announce(State.IDLE if self._settings.has_server else State.FAILED))
+                _announce(lambda: self._leave_servers(board) if self._settings.has_server
+                          else board.announce(State.FAILED))
             else:
                 _announce(lambda: board.report_finished(self._cluster.worker_number))
             raise
@@ -360,10 +362,17 @@ class WorkerTask:
                 raise
             self._report_steps(board)
         if self._settings.has_server:
-            board.announce(State.IDLE)
+            self._leave_servers(board) if outcome.end is End.SIGNAL else board.announce(State.IDLE)
         elif outcome.end is not End.SIGNAL:
             board.announce_done()
         return evaluation
+
+    def _leave_servers(self, board: Blackboard) -> None:
+        """Frees the servers for another training, unless other workers train on, which a restarted chief joins."""
+        view = board.admission_view()
+        has_others = bool(view.admitted - {self._cluster.worker_number})
+        if not has_others or view.state != State.RUNNING or waits.is_stop_requested(self._stop):
+            board.announce(State.IDLE)
 
     def _report_steps(self, board: Blackboard) -> None:
         try:

@@ -176,6 +176,7 @@ class Training:
             if result.outcome.end is End.SIGNAL:
                 raise StoppedError("stopped", "stopped")
             journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
+                         train_steps=settings.loop.train_steps,
                          ps=[ps.address for ps in view.ps])
 
     def _range_part(self, graph: tf.Graph, view: Any) -> Iterator[Part]:

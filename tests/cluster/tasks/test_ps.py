@@ -19,6 +19,8 @@ from ps_train.tasks import ps
 from tests import processes
 from tests.errors import codes_of, raises
 
+TRAIN_STEPS = 7
+
 
 def _serve(cluster, stop, train_dir="", **timeouts):
     """Runs a ps's life in a thread, up to its loop; returns it and the list that gets the error it ended with."""
@@ -32,7 +34,7 @@ def _serve(cluster, stop, train_dir="", **timeouts):
                 unused_port, = processes.free_ports(1)
                 addresses = {0: cluster.addresses["worker"][0], 1: f"localhost:{unused_port}"}
                 limits = Timeouts(**{"heartbeat_secs": 5, "idle_secs": 60, "stop_secs": 20, **timeouts})
-                ps.PsTask(board, lambda: board, addresses, limits, stop, train_dir).run()
+                ps.PsTask(board, lambda: board, addresses, limits, stop, train_dir, TRAIN_STEPS).run()
         except PsTrainError as error:
             errors.append(error)
 
@@ -150,14 +152,19 @@ def test_a_ps_that_is_stopped_while_training_ends_has_served_to_the_end(start_se
 
 
 @pytest.mark.parametrize(("end", "exit_codes"), [
-    ({"step": 7, "why": "the last step"}, []), ({"why": "UserCodeError: wrong"}, [138])], ids=["ended", "failed"])
+    ({"step": 7}, []), ({"step": 5, "train_steps": 7}, []), ({}, [138]), ({"step": 5, "train_steps": 5}, [138]),
+    ({"step": 7, "ps": ["another:2222"]}, [138])], ids=["ended", "data ended", "failed", "fewer steps", "other ps"])
 def test_a_ps_that_comes_back_to_a_training_that_has_ended_ends(start_servers, stop, tmp_path, end, exit_codes):
-    """When no worker has come for as long as one waits for it; after a failure it waits for them as ever."""
+    """When no worker has come for as long as one waits for it.
+
+    If that failed, was one that this one continues, or another one's in the same folder, it waits for them as ever.
+    """
+    cluster = start_servers(1, 1)
     noted = journal.Journal(str(tmp_path))
-    noted.note("end", **end)
+    noted.note("end", **{"why": "", "ps": [cluster.addresses["ps"][0]], **end})
     noted.close()
     idle_secs = 3 * ps._CHECK_PERIOD_SECS
-    thread, errors = _serve(start_servers(1, 1), stop, str(tmp_path), start_secs=0.1, idle_secs=idle_secs)
+    thread, errors = _serve(cluster, stop, str(tmp_path), start_secs=0.1, idle_secs=idle_secs)
     thread.join(20)
     assert not thread.is_alive()
     assert [error.exit_code for error in errors] == exit_codes
