@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.sessions import if_answered
 from ps_train.coordination.state import State
-from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError, StoppedError
+from ps_train.errors import CheckpointError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.part import NO_PARTS, Parts
 from ps_train.runtime import threads, waits
 from ps_train.runtime.reports import Evaluation
@@ -32,8 +32,8 @@ def evaluate_until_done(
 ) -> None:
     """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
-    Training is done when the blackboard says so, or when the blackboard does not answer any more and had said that the
-    last step was taken, or the chief's journal says that training has ended.
+    Training is done when the blackboard says so, or when it does not answer any more, or is idle again, and the chief's
+    journal says that training has ended.
 
     Args:
       report: prints the results; None prints ps_train's own lines.
@@ -52,7 +52,7 @@ def evaluate_until_done(
         state = _next_state(board, states[-1], timeouts.start_secs, stop, train_dir, parts)
         states = [state or states[-1]]
         parts.before_look(functools.partial(_collecting_states, board, states, stop))
-        path = checkpoints.newest_sound(train_dir)  # after the state: otherwise the last one could be missed
+        path = _newest(train_dir, timeouts.start_secs, stop)  # after the state: otherwise the last one could be missed
         is_last = state is None or state >= State.STOPPING
         if path not in (None, evaluated_path) and (is_last or parts.is_due(path)):
             evaluated_path = path
@@ -72,12 +72,23 @@ def _collecting_states(board: Blackboard, states: list[State], stop: threading.E
     """Adds the training states while its body runs, which may outlast the cluster."""
     def collect() -> None:
         _read_request(board, stop)
-        state = if_answered(board.state)
-        if state is not None:
+        if state := if_answered(board.state):  # without IDLE, see `_next_state`
             states.append(state)
 
     with threads.repeating(collect, period_secs=_POLL_SECS, name="states"):
         yield
+
+
+def _newest(train_dir: str, timeout_secs: float, stop: threading.Event) -> str | None:
+    """Returns the newest sound checkpoint; tries again while the folder cannot be listed."""
+    def look() -> list[str | None]:
+        try:
+            return [checkpoints.newest_sound(train_dir)]
+        except CheckpointError as error:
+            _log.warning("%s", error)
+            return []
+
+    return waits.until(look, timeout_secs, f"a look into {train_dir}", stop)[0]
 
 
 def _evaluate_one(
@@ -99,35 +110,41 @@ def _next_state(
     board: Blackboard, last: State, timeout_secs: float, stop: threading.Event, train_dir: str = "",
     parts: Parts = NO_PARTS,
 ) -> State | None:
-    """Returns the training state, or None if the blackboard does not answer any more after the last step.
+    """Returns the training state, or None if the blackboard does not answer any more and training has ended.
 
-    The cluster may end within a second, which a busy machine can miss; then the journal in `train_dir` decides.
+    The cluster may end within a second, which a busy machine can miss; then the journal in `train_dir` decides, as it
+    does where the servers of --existing_servers go on, idle. If the last step was taken, so does the time-out.
 
     Raises:
       ClusterLostError: the blackboard was lost during training and did not come back, or the chief failed.
       ConfigError: two tasks have different clusters.
     """
     state = if_answered(board.state)
-    with contextlib.suppress(BlackboardError):  # an unreachable blackboard is handled below
-        if mismatch := board.mismatch():
-            raise ConfigError("clusters_differ", mismatch)
-    if state is None and last < State.STOPPING:
+    if mismatch := if_answered(board.mismatch):
+        raise ConfigError("clusters_differ", mismatch)
+    # The journal must be of a training that has begun, as that of one before it ends in the same way.
+    if state == State.IDLE and last != State.IDLE and journal.noted_end(train_dir):
+        return State.DONE
+    if state is None and last < State.DONE:
         def answer() -> list[State | None]:
-            # Of a training that has begun, as the journal of one before it ends in the same way.
-            if last == State.RUNNING:  # first, as an unreachable ps takes seconds
+            if last != State.IDLE:  # first, as an unreachable ps takes seconds
                 parts.before_look(contextlib.nullcontext)
                 if journal.noted_end(train_dir):
                     return [None]
             state = if_answered(board.state)
             return [] if state is None else [state]
 
-        [state] = waits.until(answer, timeout_secs, f"the blackboard on {board.first_ps}", stop)
+        try:
+            [state] = waits.until(answer, timeout_secs, f"the blackboard on {board.first_ps}", stop)
+        except ClusterLostError as error:
+            if last != State.STOPPING:
+                raise
+            _log.warning("%s; ending with the newest checkpoint, as the last step was taken", error)
     if State.FAILED in (state, last):
         raise ChiefFailedError
     return state
 
 
 def _read_request(board: Blackboard, stop: threading.Event) -> None:
-    with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
-        if board.is_stop_requested():
-            waits.stop_on_request(stop)
+    if if_answered(board.is_stop_requested):
+        waits.stop_on_request(stop)

@@ -1,7 +1,7 @@
 """What a client and an evaluator are promised; docs/faults.md has a line for each.
 
     client        each request is answered or refused in time; else a save is a checkpoint of that moment
-    evaluator     ends with the training, after it has evaluated the last checkpoint
+    evaluator     ends with the training, and in any run after it has evaluated the last checkpoint
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def _broken_answer(world: World, training: Training, answer: Answer) -> str:
 
 def _broken_evaluator(world: World, training: Training) -> str:
     evaluator, chief = world.processes["evaluator:0"], world.processes["worker:0"]
-    if chief.exit_code != 0 or training.has_two or world.replaced or not _is_quiet(
-            world, training, evaluator.started_secs, "evaluator:0"):
+    if chief.exit_code != 0 or training.has_two or world.replaced:
         return ""
+    if evaluator.exit_code == 0 and training.evaluated[-1:] != [max(training.checkpoints)]:
+        return f"the evaluator has not evaluated the last checkpoint: {training.evaluated}"
     late_secs = evaluator.ended_secs - chief.ended_secs
-    if evaluator.exit_code != 0 or late_secs > _END_SECS:
+    if (evaluator.exit_code != 0 or late_secs > _END_SECS) and _is_quiet(
+            world, training, evaluator.started_secs, "evaluator:0"):
         return (f"the evaluator does not end with the training: {evaluator.exit_code} {late_secs:.1f} s after the "
                 f"chief: {evaluator.error}")
-    if training.evaluated[-1:] != [max(training.checkpoints)]:
-        return f"the evaluator has not evaluated the last checkpoint: {training.evaluated}"
     return ""

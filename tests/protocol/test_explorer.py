@@ -7,7 +7,7 @@ import pytest
 from ps_train.coordination import heartbeat
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.storage import journal
-from ps_train.tasks import ps, worker
+from ps_train.tasks import evaluator, ps, worker
 from ps_train.training import opening, recovery
 from tests.protocol import explorer, planted, waiting
 from tests.protocol.explorer import Fault, Schedule, Setting
@@ -119,6 +119,10 @@ _FOUND = [
         "it waits for the ps, and asks to be started again", worker.WorkerTask, "_result_after_end",
         'if error.code != "timed_out" or not is_whole:', "if True:"), Schedule(
             planted.DATA_OF_CHIEF, faults=(Fault(687, "move", 2, 0.5),))),
+    ("the evaluator loses ps 0 after the last step, while the chief is frozen and has not saved", Planted(
+        "the first call without an answer ends it", evaluator, "_next_state", "last < State.DONE",
+        "last < State.STOPPING"), Schedule(
+            explorer.PART_SETTINGS["evaluator"], faults=(Fault(533, "freeze", 2, 12.0), Fault(633, "cut", 4, 25.0)))),
 ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import threading
 import types
 
@@ -13,7 +15,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import (
     BlackboardError,
 )
-from ps_train.runtime import waits
+from ps_train.runtime import clock, waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
@@ -96,29 +98,95 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop):
     assert evaluated == paths
 
 
-@pytest.mark.parametrize("is_over", [True, False])
-def test_an_end_that_was_missed_is_in_the_journal(tmp_path, stop, is_over):
-    """The ps serve for a second after it. Without an end in the journal, they are waited for."""
-    chiefs = Journal(str(tmp_path))
-    chiefs.note("end", why="the last step was taken", step=10)  # of the training before this one
-    chiefs.note("start")
-    if is_over:
-        chiefs.note("end", why="the last step was taken", step=20)
+def _note(folder, *ends):
+    """Writes a chief's journal: one training for each of these last steps, or one that has not ended."""
+    chiefs = Journal(str(folder))
+    for step in ends:
+        chiefs.note("start")
+        if step is not None:
+            chiefs.note("end", why="the last step was taken", step=step)
     chiefs.close()
-    states = [State.RUNNING]
+
+
+def _board(*states):
+    """Returns a blackboard with these states, one after another; None and all that follow are no answer."""
+    left = list(states)
 
     def state():
-        if not states:
+        if not left or left[0] is None:
             raise BlackboardError("ps_unreachable", "ps:0 has ended")
-        return states.pop()
+        return left.pop(0)
 
-    board = types.SimpleNamespace(first_ps="ps:0", state=state, mismatch=str, is_stop_requested=bool)
-    assert evaluator._next_state(board, State.IDLE, 30, stop, str(tmp_path)) == State.RUNNING
+    return types.SimpleNamespace(first_ps="ps:0", state=state, mismatch=str, is_stop_requested=bool)
+
+
+@pytest.mark.parametrize("last", [State.RUNNING, State.STOPPING])
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_end_that_was_missed_is_in_the_journal(tmp_path, stop, is_over, last):
+    """The ps serve for a second after it. Without an end in the journal, they are waited for, also after "stopping".
+
+    Then the chief still saves, and this task may just have lost ps 0. If it stays away, there is nothing to wait for.
+    """
+    _note(tmp_path, 10, 20 if is_over else None)
+    begin_secs = clock.now()
     if is_over:
-        assert evaluator._next_state(board, State.RUNNING, 30, stop, str(tmp_path)) is None
+        assert evaluator._next_state(_board(), last, 30, stop, str(tmp_path)) is None
+        assert clock.now() - begin_secs < 10
+    elif last == State.STOPPING:
+        assert evaluator._next_state(_board(), last, 0.3, stop, str(tmp_path)) is None
+        assert clock.now() - begin_secs >= 0.3
     else:
         with raises("timed_out"):
-            evaluator._next_state(board, State.RUNNING, 0.3, stop, str(tmp_path))
+            evaluator._next_state(_board(), last, 0.3, stop, str(tmp_path))
+
+
+def test_a_call_without_an_answer_after_the_last_step_is_not_the_end(tmp_path, stop):
+    """The next one has an answer, and then the chief has saved."""
+    answers = iter([None, State.STOPPING])
+
+    def state():
+        if (answer := next(answers)) is None:
+            raise BlackboardError("ps_unreachable", "ps:0 does not answer")
+        return answer
+
+    board = types.SimpleNamespace(first_ps="ps:0", state=state, mismatch=str)
+    assert evaluator._next_state(board, State.STOPPING, 30, stop, str(tmp_path)) == State.STOPPING
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_servers_that_are_idle_again_have_ended_a_training_by_its_journal(tmp_path, stop, is_over):
+    """With --existing_servers nothing is done; a training that was stopped, or has not begun, is waited for."""
+    _note(tmp_path, 10)
+    assert evaluator._next_state(_board(State.IDLE), State.IDLE, 30, stop, str(tmp_path)) == State.IDLE
+    _note(tmp_path, 20 if is_over else None)
+    assert evaluator._next_state(_board(State.IDLE), State.STOPPING, 30, stop, str(tmp_path)) == (
+        State.DONE if is_over else State.IDLE)
+
+
+def test_a_state_of_before_is_remembered_while_servers_are_idle_and_an_evaluation_runs(tmp_path, stop):
+    """The whole end may fall into one evaluation."""
+    states, has_asked = [State.RUNNING], threading.Event()
+    board = types.SimpleNamespace(is_stop_requested=bool, state=lambda: has_asked.set() or State.IDLE)
+    with evaluator._collecting_states(board, states, stop):
+        assert has_asked.wait(30)
+    assert states == [State.RUNNING]
+
+
+def test_a_folder_that_cannot_be_listed_for_a_moment_is_looked_at_again(tmp_path, stop, monkeypatch, caplog):
+    """A mount may be away; the look is bounded."""
+    path, listdir, fails = save_linear(tmp_path, 1), os.listdir, [True]
+
+    def failing(folder):
+        if fails:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return listdir(folder)
+
+    monkeypatch.setattr(os, "listdir", failing)
+    with raises("timed_out"):
+        evaluator._newest(str(tmp_path), 0.3, stop)
+    monkeypatch.setattr(stop, "wait", lambda secs: fails.clear())
+    assert evaluator._newest(str(tmp_path), 30, stop) == path
+    assert os.strerror(errno.ESTALE) in caplog.text
 
 
 def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_path, caplog):
