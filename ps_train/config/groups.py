@@ -169,7 +169,9 @@ class TrainingFlags:
 class WaitFlags:
     """The time limits of every task that trains."""
 
-    start_timeout_secs: float = _secs(300.0, "Time to wait for the ps and the chief, at the start and after a loss.")
+    start_timeout_secs: float = _secs(
+        300.0, "Time to wait for the ps and the chief, at the start and after a loss; the chief reads its checkpoint "
+        "in that time, too.")
     step_timeout_secs: float = _secs(
         300.0, "Time for one session run of training steps; after that it is retried in a new session.")
     eval_timeout_secs: float = _secs(

@@ -183,8 +183,11 @@ class SupervisedTraining:
         if not is_live:
             with _losing_session():
                 self._incarnations = self._board.incarnations()
-        session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
-                                  f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
+        awaited = "" if is_live else (f", which the chief prepares, from a checkpoint in {self._settings.train_dir} if "
+                                      "there is one; a large one needs a larger --start_timeout_secs")
+        session = waits.bounded(
+            lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
+            f"a session with {', '.join(map(str, self._cluster.ps))}{awaited}", self._stop)
         try:
             self._run(session, self._graph.input.init_op, self._graph.input.feed)
             self._restore_slots(session)

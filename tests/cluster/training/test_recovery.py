@@ -184,6 +184,19 @@ def test_checkpoints_that_cannot_be_read_for_a_moment_cost_another_session(train
     assert first_steps == [40, 40]
 
 
+def test_a_checkpoint_that_takes_too_long_to_restore_names_its_folder_and_the_flag(trained_dir, start_servers):
+    """The same command would wait as long again; what the ps do is not the reason."""
+    worker = clusters.Worker(start_servers(1, 1), 0, trained_dir, 60)
+    settings, is_over = worker.supervised._settings, threading.Event()
+    worker.supervised._settings = settings._replace(timeouts=waits.Timeouts(start_secs=0.3))
+    worker.supervised._opener.open = lambda *args: is_over.wait(60)
+    worker.start()
+    with raises("timed_out") as error:
+        worker.result()
+    is_over.set()
+    assert f"from a checkpoint in {trained_dir}" in str(error.value) and "--start_timeout_secs" in str(error.value)
+
+
 def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(trained_dir, start_servers):
     """The chief has restored the parameters, and cannot say so: it begins once more, and does not end."""
     worker = clusters.Worker(start_servers(1, 1), 0, trained_dir, 80)
