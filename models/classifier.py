@@ -19,7 +19,8 @@ def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:
     if labels is None:
         return ModelSpec(predictions=predictions)
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
-    tf.summary.scalar("accuracy", tf.reduce_mean(tf.cast(tf.equal(classes, labels), tf.float32)))
+    hits = tf.equal(classes, tf.cast(labels, classes.dtype))  # labels are int64 where numpy makes them
+    tf.summary.scalar("accuracy", tf.reduce_mean(tf.cast(hits, tf.float32)))
     return ModelSpec(
         loss=loss,
         predictions=predictions,

@@ -54,9 +54,11 @@ def test_softmax_is_a_linear_layer_that_begins_at_zero():
     np.testing.assert_allclose(predictions["probabilities"], 0.1, rtol=1e-5)
 
 
-def test_mlp_is_relu_of_a_layer_and_a_layer():
-    """Loss, classes and accuracy equal numpy's on the same variables."""
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_mlp_is_relu_of_a_layer_and_a_layer(dtype):
+    """Loss, classes and accuracy equal numpy's on the same variables; labels are int64 where numpy makes them."""
     features, labels = batch()
+    labels = labels.astype(dtype)
     loss, accuracy, predictions, v = run_model("mlp", features, labels, ps_train.EVAL)
     hidden = np.maximum(features @ v["hidden/weights"] + v["hidden/biases"], 0)
     logits = hidden @ v["softmax/weights"] + v["softmax/biases"]
