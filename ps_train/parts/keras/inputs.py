@@ -53,13 +53,13 @@ class KerasInputs:
           DataError: the held-out set is empty, or has no end within --eval_timeout_secs.
         """
         self._held_out(EVAL)  # the report at the end needs it: check it before training
-        steps, mode = self.validation_steps(), self._validation_mode
+        mode = self._validation_mode
         finish = _failing_at_end if fails_at_end else lambda batches: batches
         if self.config.strategy == "parameter_server":
             creator = tf_keras.utils.experimental.DatasetCreator
             # With one seed, all workers would read the data in the same order.
             return Feed(creator(lambda context: finish(self.batches(TRAIN, seed=None))),
-                        creator(lambda context: self.batches(mode, seed=None).repeat()), steps)
+                        creator(lambda context: self.batches(mode, seed=None).repeat()), self.validation_steps())
         changes = {"batch_size": strategies.global_batch_size(strategy, self.config)}
         if self.config.strategy == "multi_worker_mirrored" and self.params["seed"] is None:
             # Each worker takes its share of the same order, so all workers need one seed.
@@ -67,7 +67,7 @@ class KerasInputs:
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return Feed(finish(self.batches(TRAIN, **changes)).with_options(options),
-                    self.batches(mode, **changes).with_options(options), steps)
+                    self.batches(mode, **changes).with_options(options), self.validation_steps(**changes))
 
     @property
     def _validation_mode(self) -> str:  # the report at the end is always on "eval"
@@ -86,9 +86,13 @@ class KerasInputs:
                                 "yield (features, labels)")
         return dataset.prefetch(2)
 
-    def validation_steps(self) -> int:
-        """Returns the number of batches in one validation; raises the errors of `feed`."""
-        held_out = self._held_out(self._validation_mode)
+    def validation_steps(self, **changes: Any) -> int:
+        """Returns the number of batches in one validation, with `changes` to the parameters; raises errors as `feed`.
+
+        It must not be larger: after a validation that ran out of data, Model.fit validates on nothing, and reports the
+        metrics of the training data as those of the validation (`_insufficient_data` in engine/data_adapter.py).
+        """
+        held_out = self._held_out(self._validation_mode, **changes)
         limit, known = self.config.validation_steps, int(held_out.cardinality())
         if known > 0:
             return min(known, limit or known)
@@ -113,8 +117,8 @@ class KerasInputs:
         # Keras needs the number with steps_per_execution, which a model keeps in its checkpoint.
         return batches.map(count), known if known >= 0 else self._count(batches, EVAL), num_examples
 
-    def _held_out(self, mode: str) -> tf.data.Dataset:
-        held_out = self.batches(mode)
+    def _held_out(self, mode: str, **changes: Any) -> tf.data.Dataset:
+        held_out = self.batches(mode, **changes)
         cardinality = int(held_out.cardinality())
         if cardinality == tf.data.INFINITE_CARDINALITY and self.config.validation_steps is None:
             raise ConfigError("eval_data_without_end",

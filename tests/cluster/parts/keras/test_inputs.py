@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,6 +108,18 @@ def test_an_empty_set_is_an_error(make):
     """Without examples nothing can be evaluated."""
     with raises("eval_data_empty"):
         inputs_of(dataset(lambda mode: make())).validation_steps()
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], 2), (["--validation_steps=3"], 2), (["--validation_steps=1"], 1)])
+@pytest.mark.parametrize("form", [lambda batches: batches, unknown])
+def test_a_validation_has_no_more_steps_than_batches_of_all_replicas(flags, expected, form):
+    """Else Keras would report the metrics of the training data as those of the second and every later validation."""
+    plugin = Dataset("mine", lambda mode, params, shard: form(
+        tf.data.Dataset.from_tensor_slices((FEATURES, LABELS)).batch(params["batch_size"])), lambda params: None, {})
+    feed = inputs_of(plugin, "--batch_size=3", *flags, batch_size=3, seed=0).feed(
+        SimpleNamespace(num_replicas_in_sync=2), fails_at_end=False)
+    assert feed.validation_steps == expected
+    assert sum(1 for _ in feed.validation) == 2
 
 
 def test_a_validation_set_of_its_own_is_asked_for():
