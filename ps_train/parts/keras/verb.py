@@ -72,18 +72,21 @@ def check_installed() -> None:
     """Raises ConfigError if tf_keras is not installed in TensorFlow's minor version; imports neither."""
     # Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21); tf_keras does.
     versions = {}
-    for package in ("tensorflow", "tf_keras"):  # TensorFlow may be there under another name
+    for package in ("tensorflow", "tensorflow-cpu", "tf_keras"):  # TensorFlow may be there under another name
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     minors = {package: ".".join(version.split(".")[:2]) for package, version in versions.items()}
-    advice = "`pip install 'tf_keras" + (f"=={minors['tensorflow']}.*" if "tensorflow" in minors else "") + "'`"
+    tensorflow = next((package for package in versions if package != "tf_keras"), "")
+    wanted = f"tf_keras=={minors[tensorflow]}.*" if tensorflow else "tf_keras"
+    # tf_keras requires the package `tensorflow`, which pip would install beside another one that has the same files.
+    advice, extra = (f"`pip install '{wanted}'`", ", or ps_train with its extra: `pip install 'ps_train[keras]'`"
+                     ) if tensorflow == "tensorflow" else (f"`pip install --no-deps '{wanted}'`", "")
     if "tf_keras" not in versions:
-        raise ConfigError("package_missing",
-                          f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
-                          "or ps_train with its extra: `pip install 'ps_train[keras]'`")
-    if len(set(minors.values())) > 1:
+        raise ConfigError("package_missing", "`ps_train keras` and `ps_train convert` need tf_keras, which is not "
+                          f"installed: {advice}{extra}")
+    if tensorflow and minors["tf_keras"] != minors[tensorflow]:
         raise ConfigError("tf_keras_version",
-                          f"tf_keras is {versions['tf_keras']} and TensorFlow {versions['tensorflow']}; both must be "
+                          f"tf_keras is {versions['tf_keras']} and TensorFlow {versions[tensorflow]}; both must be "
                           f"of the same minor version: {advice}")
 
 

@@ -77,22 +77,42 @@ def test_the_flags_of_keras_are_unknown_elsewhere():
                           "variable_partitioner"}
 
 
-@pytest.mark.parametrize(("versions", "code"), [
-    ({"tensorflow": "2.21.0"}, "package_missing"),
-    ({"tensorflow": "2.15.1", "tf_keras": "2.21.0"}, "tf_keras_version"),
-    ({"tensorflow": "2.21.0", "tf_keras": "2.21.1"}, None),
-    ({"tf_keras": "2.21.0"}, None),
-])
-def test_tf_keras_must_be_installed(monkeypatch, versions, code):
-    """Of TensorFlow's minor version; TensorFlow itself may be installed under another name."""
+def _install(monkeypatch, versions):
     def version(package):
         if package in versions:
             return versions[package]
         raise importlib.metadata.PackageNotFoundError(package)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
+
+
+@pytest.mark.parametrize(("versions", "code"), [
+    ({"tensorflow": "2.21.0"}, "package_missing"),
+    ({"tensorflow": "2.15.1", "tf_keras": "2.21.0"}, "tf_keras_version"),
+    ({"tensorflow": "2.21.0", "tf_keras": "2.21.1"}, None),
+    ({"tf_keras": "2.21.0"}, None),
+    ({"tensorflow-cpu": "2.16.1", "tf_keras": "2.21.0"}, "tf_keras_version"),
+    ({"tensorflow-cpu": "2.21.0", "tf_keras": "2.21.1"}, None),
+])
+def test_tf_keras_must_be_installed(monkeypatch, versions, code):
+    """Of TensorFlow's minor version; TensorFlow itself may be installed under another name."""
+    _install(monkeypatch, versions)
     with raises(code) if code else contextlib.nullcontext():
         keras_verbs.check_installed()
+
+
+@pytest.mark.parametrize(("versions", "advice"), [
+    ({"tensorflow": "2.15.1"}, "`pip install 'tf_keras==2.15.*'`, or ps_train with its extra"),
+    ({"tensorflow-cpu": "2.21.0"}, "`pip install --no-deps 'tf_keras==2.21.*'`"),
+    ({}, "`pip install --no-deps 'tf_keras'`"),
+])
+def test_no_second_tensorflow_is_advised(monkeypatch, versions, advice):
+    """tf_keras requires the package `tensorflow`, which would overwrite the files of tensorflow-cpu."""
+    _install(monkeypatch, versions)
+    with raises("package_missing") as caught:
+        keras_verbs.check_installed()
+    assert advice in str(caught.value)
+    assert ("ps_train[keras]" in str(caught.value)) == ("tensorflow" in versions)
 
 
 def test_convert_says_what_is_missing():
