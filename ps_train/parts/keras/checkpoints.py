@@ -40,7 +40,7 @@ _PART = re.compile(r"(.*)/part_(\d+)(?::0)?")  # as ShardedVariable's creator na
 _UNFINISHED = ".saving.keras"
 _MAX_CHARACTERS, _MAX_LISTED = 200, 8
 _REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
-             "@tf_keras.saving.register_keras_serializable()")
+             "@tf_keras.saving.register_keras_serializable(), and in place of a lambda give a function of that module")
 _FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # TensorFlow raises the second for a full disk
 _log = logging.getLogger(__name__)
 
@@ -85,14 +85,17 @@ class ModelSaver:
         self._config, self._plugins, self._is_chief, self._lock = config, plugins, is_chief, lock
         self._saved_step = -1
 
-    def save(self, model: tf_keras.Model, step: int) -> None:
-        """Saves the model under its global step, unless it is saved, and removes older checkpoints.
+    def save(self, model: tf_keras.Model, step: int, *, again: bool = False) -> None:
+        """Saves the model under its global step, and removes older checkpoints.
+
+        Args:
+          again: whether to replace the checkpoint of this step if there is one.
 
         Raises:
           SaveError: the disk is full, or the folder cannot be used; the message names the newest sound checkpoint.
           FolderLostError: another training has taken the folder.
         """
-        if step == self._saved_step:
+        if step == self._saved_step and not again:
             return
         self._saved_step, train_dir = step, self._config.train_dir
         try:
@@ -148,6 +151,12 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
         problem = "is not compiled" if model.optimizer is None else "has no input shape: begin it with an Input layer"
         raise UserCodeError("model_not_compiled",
                             f"{plugin.name}.build_model: the model {problem}; it must return a compiled, built model")
+    if not hasattr(model.optimizer, "build"):
+        kind = type(model.optimizer)
+        raise UserCodeError("legacy_keras_optimizer",
+                            f"{plugin.name}.build_model: the optimizer is {kind.__module__}.{kind.__name__}, whose "
+                            "state a .keras checkpoint does not hold; give one of tf_keras.optimizers, not of "
+                            "tf_keras.optimizers.legacy or TensorFlow 1")
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -224,12 +233,17 @@ def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
 def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
     """Raises UserCodeError if a checkpoint of the model could not be read: call it before training."""
     try:
-        tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
-                                                 custom_objects=dict(plugin.objects))
+        read = tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
+                                                        custom_objects=dict(plugin.objects))
     except Exception as error:  # any error of the user's get_config or from_config
         raise UserCodeError("unregistered_keras_object",
                             f"{plugin.name}.build_model: a checkpoint of this model could not be read: "
                             f"{type(error).__name__}: {_first_line(error)}; {_REGISTER}") from error
+    if read.optimizer is None:
+        raise UserCodeError("model_not_compiled",
+                            f"{plugin.name}.build_model: a checkpoint of this model would be read without its "
+                            "optimizer and loss, as its class has its own compile; add get_compile_config and "
+                            "compile_from_config to it")
 
 
 def _first_line(error: Exception) -> str:

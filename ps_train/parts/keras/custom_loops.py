@@ -15,7 +15,14 @@ import tf_keras
 
 from ps_train.errors import DataError
 from ps_train.parts.keras import inputs
-from ps_train.parts.keras.fitting import ModelTraining, StepCounter, is_due
+from ps_train.parts.keras.fitting import (
+    ModelTraining,
+    ScheduledSteps,
+    StepCounter,
+    ValidationCallback,
+    is_due,
+    scalars,
+)
 
 _MAX_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are logged
 _log = logging.getLogger(__name__)
@@ -40,6 +47,7 @@ class CustomRun(StepCounter):
                          save_period=config.save_model_steps or plan.steps_per_epoch)
         self.params: Mapping[str, Any] = context.plugins.model_params
         self._validation_period = plan.steps_per_epoch * config.validation_epochs
+        self._scheduled = ScheduledSteps.of(training)
         self.coordinator = None
         if config.strategy == "parameter_server":
             self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -76,15 +84,13 @@ class CustomRun(StepCounter):
 
     def validate(self) -> dict[str, float]:
         """Returns the model's metrics on the held-out data; each of several workers calls it."""
-        beats = tf_keras.callbacks.LambdaCallback(
-            on_test_batch_end=lambda batch, logs: self.beat(),
-            _supports_tf_logs=True)  # parameter_server allows no other callback
+        beats = ValidationCallback(self, self._scheduled, self._feed.validation_steps)
         values = self._model.evaluate(self._feed.validation, steps=self._feed.validation_steps, verbose=0,
                                       return_dict=True, callbacks=[beats])
         self.beat()
         if self._context.is_chief:
             _log.info("step %d, on held-out data: %s", self.step,
-                      ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+                      ", ".join(f"{name} {value:.4f}" for name, value in scalars(values).items()))
         return values
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib.util
 import logging
@@ -15,9 +16,10 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -30,6 +32,7 @@ from ps_train.parts.keras.strategies import Pulse
 from ps_train.runtime import reports
 
 _DEFAULT_STEPS_PER_EPOCH = 500
+_ROUNDS_AHEAD = 8  # steps of each worker of parameter_server that are scheduled and not yet known to be done
 _log = logging.getLogger(__name__)
 
 
@@ -96,6 +99,18 @@ def global_step(model: tf_keras.Model) -> int:
     return int(model.optimizer.iterations.numpy())
 
 
+def loss_of(logs: Mapping[str, Any], model_name: str, function: str) -> Any:
+    """Returns the loss among the metrics that `train_step` or `test_step` of a model's class returned.
+
+    Raises:
+      UserCodeError: there is none.
+    """
+    if "loss" not in logs:
+        raise UserCodeError("loss_missing", f"{model_name}.build_model: {function} of the model returned "
+                            f"{', '.join(logs) or 'nothing'}, and no 'loss', which the report needs; add it")
+    return logs["loss"]
+
+
 class StepCounter:
     """Counts the steps of a training, and does what is due after them.
 
@@ -138,6 +153,10 @@ class StepCounter:
             self.log(loss)
         if is_due(self._save_period, previous_step, self.step):
             self.save()
+
+    def loss_of(self, logs: Mapping[str, Any], function: str) -> Any:
+        """Returns the loss in what a function of the model returned; raises UserCodeError if there is none."""
+        return loss_of(logs, self._context.plugins.model.name, function)
 
     def log(self, loss: Any) -> None:
         """Logs a progress line, with the rate since the last one, if there are such lines and this is the chief."""
@@ -189,7 +208,9 @@ def fit(training: ModelTraining) -> None:
     on_terminal = is_chief and sys.stdout is not None and sys.stdout.isatty() and not is_asynchronous
     progress = StepCounter(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
                            save_period=config.save_model_steps, counts=not is_asynchronous)
-    callbacks = [StepCallback(progress, is_asynchronous), *_tensorboard(context), *_plugin_callbacks(context.plugins)]
+    scheduled = ScheduledSteps.of(training)
+    own_callbacks = _plugin_callbacks(context.plugins)
+    callbacks = [StepCallback(progress, scheduled, feed.validation_steps), *_tensorboard(context), *own_callbacks]
     validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
                   "validation_freq": config.validation_epochs} if config.validation_epochs else {}
     try:
@@ -205,6 +226,14 @@ def fit(training: ModelTraining) -> None:
         if context.cluster is None and progress.step > first_step:
             context.saver.save(model, progress.step)
         raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
+    if own_callbacks or _averages_weights(model):
+        # The end of fit may have set other weights: EarlyStopping the best ones, an optimizer with use_ema the means.
+        context.saver.save(model, global_step(model), again=True)
+
+
+def _averages_weights(model: tf_keras.Model) -> bool:
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of mixed_float16
+    return bool(getattr(optimizer, "use_ema", False))
 
 
 def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
@@ -229,34 +258,111 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
         return []
     # parameter_server allows no work after each batch.
     frequency = "epoch" if config.strategy == "parameter_server" else config.save_summaries_steps
-    return [tf_keras.callbacks.TensorBoard(config.train_dir, update_freq=frequency, write_graph=False)]
+    return [ScalarBoard(config.train_dir, update_freq=frequency, write_graph=False)]
 
 
-class StepCallback(tf_keras.callbacks.Callback):
+def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metrics as single numbers: `f1_0` and `f1_1` of a metric `f1` with a value for each class."""
+    singles = {}
+    for name, value in values.items():
+        if np.shape(value):
+            singles.update({f"{name}_{index}": part for index, part in enumerate(np.ravel(value).tolist())})
+        else:
+            singles[name] = value
+    return singles
+
+
+class ScalarBoard(tf_keras.callbacks.TensorBoard):
+    """TensorBoard for metrics of several values, too, which Keras' own refuses, and for trainings that continue."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        # Keras counts from 0 in each call of fit: the curves by step would be drawn over those of the first run.
+        self.model._train_counter.assign(global_step(self.model))  # noqa: SLF001
+        super().on_train_begin(logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch, scalars(logs) if isinstance(logs, dict) else logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        super().on_test_end(scalars(logs))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, scalars(logs))
+
+
+class ScheduledSteps:
+    """The steps that the coordinator of parameter_server has scheduled, which is before they are done.
+
+    Keras waits only at the end of an epoch, which may take longer than any limit of a step.
+    """
+
+    def __init__(self, num_workers: int, beat: Callable[[], None]) -> None:
+        self._num_workers, self._beat, self._num_steps = num_workers, beat, 0
+        self._pending: collections.deque[tf.distribute.coordinator.RemoteValue] = collections.deque()
+
+    @classmethod
+    def of(cls, training: ModelTraining) -> ScheduledSteps | None:
+        """Returns those of a training; None for a strategy that takes its steps one by one."""
+        context = training.context
+        if context.config.strategy != "parameter_server" or context.cluster is None:
+            return None
+        return cls(len(context.cluster.addresses["worker"]), context.pulse.beat)
+
+    def add(self, result: tf.distribute.coordinator.RemoteValue, *, is_last: bool) -> None:
+        """Adds a step with its result; waits for earlier ones, for all if it is the last of an epoch or validation.
+
+        Raises:
+          OpError: a step has failed.
+        """
+        self._num_steps += 1
+        if is_last or self._num_steps % self._num_workers == 0:  # fetching each result would cost a transfer a step
+            self._pending.append(result)
+        self._beat()  # the first one is compiled before it is scheduled
+        while self._pending and (is_last or len(self._pending) > _ROUNDS_AHEAD):
+            self._pending.popleft().fetch()
+            self._beat()
+
+
+class ValidationCallback(tf_keras.callbacks.Callback):
+    """Gives a sign of life for each batch of a validation that is done."""
+
+    def __init__(self, progress: StepCounter, scheduled: ScheduledSteps | None, validation_steps: int) -> None:
+        super().__init__()
+        self._supports_tf_logs = True  # it fetches only the loss that is logged; parameter_server allows no other
+        self._progress, self._scheduled, self._validation_steps = progress, scheduled, validation_steps
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Gives the sign."""
+        if self._scheduled is None:
+            self._progress.beat()
+        else:
+            self._scheduled.add(logs, is_last=batch + 1 >= self._validation_steps)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        """Raises UserCodeError if the report at the end would have no loss."""
+        self._progress.loss_of(logs, "test_step")
+
+
+class StepCallback(ValidationCallback):
     """Passes each execution of steps on to a StepCounter, and saves after each epoch."""
 
-    def __init__(self, progress: StepCounter, is_asynchronous: bool) -> None:
-        super().__init__()
-        self._supports_tf_logs = True  # it fetches only the loss that it logs; parameter_server allows no other
-        self._progress, self._first_of_execution = progress, 0
-        # With parameter_server, Keras calls on_train_batch_end when a step is scheduled, not when it is done.
-        self._is_asynchronous = is_asynchronous
+    def __init__(self, progress: StepCounter, scheduled: ScheduledSteps | None, validation_steps: int) -> None:
+        super().__init__(progress, scheduled, validation_steps)
+        self._first_of_execution = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._first_of_execution = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Counts the steps of the execution; raises StoppedError if the process was asked to stop."""
-        if self._is_asynchronous:
-            self._progress.beat()
+        # With parameter_server, Keras calls on_train_batch_end when a step is scheduled, not when it is done.
+        if self._scheduled is None:
+            self._progress.count(batch + 1 - self._first_of_execution, self._progress.loss_of(logs, "train_step"))
         else:
-            self._progress.count(batch + 1 - self._first_of_execution, logs.get("loss"))
+            self._scheduled.add(logs, is_last=batch + 1 >= self.params["steps"])
         self._progress.check_stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self._is_asynchronous:
-            self._progress.log(logs["loss"])
+        if self._scheduled is not None:
+            self._progress.log(self._progress.loss_of(logs, "train_step"))
         self._progress.save()
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._progress.beat()  # validation is a sign of life, too

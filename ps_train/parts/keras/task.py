@@ -206,4 +206,6 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
                            "time, and the same command evaluates again") from error
     loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
     num_examples = int(num_examples)
-    return Evaluation(step, num_examples, loss_name.replace("_", " "), values.pop("loss") * num_examples, values)
+    loss_sum = num_examples * fitting.loss_of(values, plugins.model.name, "test_step")
+    metrics = fitting.scalars({name: value for name, value in values.items() if name != "loss"})
+    return Evaluation(step, num_examples, loss_name.replace("_", " "), loss_sum, metrics)

@@ -168,6 +168,41 @@ def test_a_module_whose_name_begins_with_keras_trains_to_its_report(start_proces
     assert "restored " in run(start_process, "again", *flags, "--train_steps=80", cwd=tmp_path)
 
 
+def test_the_weights_that_callbacks_leave_are_reported(start_process, tmp_path):
+    """Set when the last epoch is saved already. One metric has several values, which Keras' TensorBoard refuses.
+
+    The curves by step continue with the training, where Keras would draw them over the first ones.
+    """
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    shutil.copy(REPO / "tests/plugins/keras_best.py", tmp_path)
+    flags = ["keras", "--dataset=data.digits", "--model=keras_best", "--save_summaries_steps=10",
+             f"--train_dir={tmp_path}/train"]
+    for num_steps in (40, 60):
+        output = run(start_process, f"to-{num_steps}", *flags, f"--train_steps={num_steps}", cwd=tmp_path)
+        assert "2.3025" in output  # in the mean; ten classes, all as probable: log 10
+        assert "both_0 = 1.0000" in output and "both_1 = 2.0000" in output
+    events = accumulators.EventAccumulator(str(tmp_path / "train/train"))
+    events.Reload()
+    assert [event.step for event in events.Tensors("batch_both_1")] == [10, 20, 30, 40, 50, 60]
+    assert len(events.Tensors("epoch_both_0")) == 2
+
+
+def test_a_model_that_would_be_read_without_its_optimizer_is_refused(start_process, tmp_path):
+    """Keras compiles a model that it reads only if its class does not compile in its own way."""
+    (tmp_path / "own.py").write_text(
+        "import tf_keras\n"
+        "class Own(tf_keras.Sequential):\n"
+        "    def compile(self, rate):\n"
+        "        super().compile(tf_keras.optimizers.SGD(rate), 'mse')\n"
+        "def build_model(params):\n"
+        "    model = Own([tf_keras.layers.Input((784,)), tf_keras.layers.Dense(1)])\n"
+        "    model.compile(params['learning_rate'])\n"
+        "    return model\n")
+    output = run(start_process, "own", *DIGITS, "--model=own", f"--train_dir={tmp_path}/train", exit_code=1,
+                 cwd=tmp_path)
+    assert output.splitlines()[-1].endswith("[model_not_compiled]") and "epochs" not in output
+
+
 def test_a_checkpoint_that_could_not_be_read_is_refused_before_training(start_process, tmp_path):
     """A layer of another module, which is not registered: exit code 1, and no step was trained for nothing."""
     (tmp_path / "keras_parts.py").write_text("import tf_keras\nclass Same(tf_keras.layers.Layer):\n    pass\n")
