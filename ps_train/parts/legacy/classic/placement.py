@@ -12,6 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.errors import ConfigError
 from ps_train.graph.devices import is_on_ps
 
 _RESOURCE = "VarHandleOp"
@@ -24,6 +28,21 @@ def placed_types(ps_ops: Sequence[str] | None) -> Sequence[str] | None:
     if not ps_ops or _RESOURCE in ps_ops or not _KNOWN.intersection(ps_ops):
         return ps_ops
     return [*ps_ops, _RESOURCE]
+
+
+def refuse_private_parameters(graph: tf.Graph, cluster: Cluster) -> None:
+    """Refuses a graph that waits for parameters which no other task can initialise.
+
+    Raises:
+      ConfigError: no variable is on a device, so each worker has its own.
+    """
+    devices = [variable.device for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+               if variable.op.type in {_RESOURCE, *_KNOWN}]  # not tables, which are on the ps
+    if cluster.ps and devices and not any(devices):
+        raise ConfigError("parameters_on_no_ps", (
+            f"{cluster.task}: the script puts its {len(devices)} variables on no device, so each worker has its own, "
+            "and this one waits for values that no other can give; build the model inside of "
+            "`with tf.device(tf.train.replica_device_setter(cluster=cluster)):`"))
 
 
 def device(original: Callable, graph: Any, device_name_or_function: Any) -> Any:

@@ -25,7 +25,7 @@ from tensorflow.python.training import monitored_session, session_manager  # no 
 from ps_train.cluster import reachability
 from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
-from ps_train.parts.legacy.classic import ending, membership
+from ps_train.parts.legacy.classic import ending, membership, placement
 from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
 from ps_train.parts.legacy.classic.script_cluster import real_target
 from ps_train.runtime import waits
@@ -243,9 +243,9 @@ class SessionManager(_TensorFlowManager):
         if member is None:
             return super().wait_for_session(
                 route.target, config, float("inf") if max_wait_secs is None else max_wait_secs)
-        master = real_target(route.target)
+        placement.refuse_private_parameters(self._graph, member.cluster)
         member.wait_until_prepared()
-        start_secs = member.timeouts.start_secs
+        master, start_secs = real_target(route.target), member.timeouts.start_secs
         return self._bounded(member, functools.partial(
             super().wait_for_session, master, config=config,
             max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))

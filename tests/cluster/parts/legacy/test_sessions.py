@@ -10,6 +10,7 @@ from tensorflow.python.client.session import BaseSession
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
+from ps_train.errors import ConfigError
 from ps_train.parts.legacy.classic import ending, session_repairs, sessions
 from ps_train.runtime.threads import Call
 from tests.tensorflow_mode import tf
@@ -58,6 +59,14 @@ def test_a_session_manager_of_the_scripts_own_prepares_the_parameters_of_the_clu
     assert worker.board.is_prepared()
     assert session.run(count) == 1.0
     session.close()
+
+
+def test_a_worker_does_not_wait_for_parameters_that_only_it_has(worker, graph):
+    """A script without a device setter waited until its start time was over."""
+    tf.get_variable("number", [])
+    with pytest.raises(ConfigError, match=r"worker:0.* 1 variables on no device.*replica_device_setter") as caught:
+        tf.train.SessionManager().wait_for_session(worker.target)
+    assert caught.value.code == "parameters_on_no_ps"
 
 
 @pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
