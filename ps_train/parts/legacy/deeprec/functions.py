@@ -27,7 +27,9 @@ from ps_train.parts.tables.store import Store
 _made: dict[tuple, Any] = {}
 
 
-def call(key: tuple, body: Callable[..., Sequence[tf.Tensor]], inputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+def call_function(
+    key: tuple, body: Callable[..., Sequence[tf.Tensor]], inputs: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
     """Adds the call of a function to the current graph, and returns its results.
 
     Args:
@@ -87,7 +89,8 @@ class SharedStore(Store):
 
         kind_of_variable = dataclasses.replace(self.spec, name="")
         with self.on_ps():
-            return call((kind, *key, kind_of_variable, self.ps, self.num_ps), of_resources, [*resources, *inputs])
+            return call_function(
+                (kind, *key, kind_of_variable, self.ps, self.num_ps), of_resources, [*resources, *inputs])
 
     def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
         def body(store: Store, *inputs: tf.Tensor) -> list[tf.Tensor]:

@@ -67,7 +67,7 @@ def save_specs(variable: Any) -> list[SaveSpec]:
     with tf.control_dependencies(None), tf.device(None), tf.device(variable.device):
         rows = _rows(stores)
         for number, part in enumerate(layout.part_names(variable.spec.name, num_parts)):
-            ids, *shared = functions.call(key, body, [*rows, tf.constant(number, tf.int64)])
+            ids, *shared = functions.call_function(key, body, [*rows, tf.constant(number, tf.int64)])
             shared, columns = shared[:len(layout.SUFFIXES) - 2], shared[len(layout.SUFFIXES) - 2:]
             for name, column in zip([part, *(f"{part}/{slot.name}" for slot in slots)], columns):
                 specs += [SaveSpec(tensor, "", name + suffix)

@@ -20,7 +20,7 @@ from typing import Any, Callable
 _MODULE, _PACKAGE, _WORD = "pkg_resources", "tensorflow", "deeprec"
 
 
-class Version(str):
+class DeepRecVersion(str):
     """The version of TensorFlow, which also has the word "deeprec"."""
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class Distribution:
 
     def __init__(self, installed: Any) -> None:
         self._installed = installed
-        self.version = Version(installed.version)
+        self.version = DeepRecVersion(installed.version)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._installed, name)
@@ -67,7 +67,7 @@ class _Loader:
         return getattr(self._loader, name)
 
 
-class Finder:
+class VersionFinder:
     """Finds `pkg_resources`, which is imported when a script asks for it: that takes half a second."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
@@ -87,4 +87,4 @@ def install_version() -> None:
         module = sys.modules[_MODULE]
         module.get_distribution = of_deeprec(module.get_distribution)
     else:
-        sys.meta_path.insert(0, Finder())
+        sys.meta_path.insert(0, VersionFinder())
