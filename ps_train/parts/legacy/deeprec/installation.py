@@ -123,8 +123,7 @@ def _bulk_restore(
 
 def _save(original: Callable, saver: tf.train.Saver, sess: tf.Session, *args: Any, **kwargs: Any) -> Any:
     """Drops the rows that an `evict_option` drops, and saves."""
-    for variable in variables.variables_of_graph(sess.graph):
-        saving.evict(variable, sess)
+    saving.evict(variables.variables_of_graph(sess.graph), sess)
     return original(saver, sess, *args, **kwargs)
 
 

@@ -149,11 +149,12 @@ def _first_slots(variable: Any, count: int) -> np.ndarray:
         return session.run(rule.first_slots(tf.constant(count), variable.spec.dim))
 
 
-def evict(variable: Any, session: tf.Session) -> None:
+def evict(variables: Sequence[Any], session: tf.Session) -> None:
     """Drops the rows that an `evict_option` drops at a save."""
-    steps = variable.spec.ttl_steps
-    for ops in variable.stores if variable.evicts else ():
-        counts = dict(zip(COUNTS, session.run(ops.counts)))
+    stores = [(variable, ops) for variable in variables if variable.evicts for ops in variable.stores]
+    # In one run: TensorFlow prepares the graph anew for each set of fetches.
+    for (variable, ops), values in zip(stores, session.run([ops.counts for _, ops in stores]) if stores else ()):
+        steps, counts = variable.spec.ttl_steps, dict(zip(COUNTS, values))
         if steps and counts["updates"] > steps:
             ops.drop(session, counts["updates"] - steps, counts["used"])
         if variable.l2_threshold:
