@@ -109,7 +109,7 @@ def test_arguments_and_fields_about_speed_are_taken():
     with tf.train.MonitoredTrainingSession(config=config, save_incremental_checkpoint_secs=60) as session:
         assert session.run(rows).shape == (1, DIM)
     with pytest.raises(UserCodeError, match=r"use tf\.train\.Saver"):
-        incremental_saver._get_incremental_saver(None)  # noqa: SLF001 (as DeepRec's example calls it)
+        incremental_saver._get_incremental_saver(None)
     with pytest.raises(UserCodeError, match="allowed: DRAM"):
         tf.get_embedding_variable("w", DIM, ev_option=tf.EmbeddingVariableOption(
             storage_option=variables.StorageOption(storage_type=config_pb2.StorageType.SSDHASH)))
