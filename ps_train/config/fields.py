@@ -254,7 +254,7 @@ def parse_flags(
                           f"{words[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
     _parse_file_flags(argv, parsed, known, help_command)
     values = {name: parsed[name].value for name in known}
-    values.update((name, os.path.expanduser(values[name])) for name, (rule, _, _) in known.items()
+    values.update((name, os.path.expanduser(str(values[name]))) for name, (rule, _, _) in known.items()
                   if values[name] and (rule.is_path or rule.unit.startswith("path")))  # a shell leaves ~ in --name=~/x
     refuse(problems(values, *classes))
     return values, frozenset(name for name in readable if parsed[name].present)

@@ -44,8 +44,9 @@ class RemoteFlags:
     task_placement: str = field("round_robin", _REMOTE, "Deal the tasks out to the hosts in turn, ps first, or fill "
                                 "the slots of a host before the next.", choices=("round_robin", "fill"))
     ssh_command: str = field("ssh", _REMOTE, "How to call ssh, with its options, such as 'ssh -p 2222 -i KEY'.")
-    remote_dir: str = field("", _REMOTE, "Working directory on the hosts.", unit="path", unset="the path of this one")
-    remote_python: str = field("", _REMOTE, "Python on the hosts.", unit="path", unset="the path of this one")
+    remote_dir: str = field(
+        "", _REMOTE, "Working directory on the hosts.", unit="remote path", unset="the path of this one")
+    remote_python: str = field("", _REMOTE, "Python on the hosts.", unit="remote path", unset="the path of this one")
     env: str = field("", _REMOTE, "Environment variables for the tasks on the hosts, NAME or NAME=value, in addition "
                      "to PYTHONPATH and TF_*.", unset="no others")
 

@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from ps_train.config.launch import parse_launch
 from ps_train.parts.ssh import connection, hosts, preflight
 from ps_train.parts.ssh.connection import OutputFrame
 from ps_train.parts.ssh.hosts import Host
@@ -109,6 +110,14 @@ def test_a_path_may_begin_in_the_home_folder(tmp_path, environ):
     ended = subprocess.run(["sh", "-c", f"{remote.typed(['~/a b'])} && pwd"], capture_output=True, text=True,
                            env={**os.environ, "HOME": str(tmp_path)})
     assert ended.stdout.splitlines() == ["~/a b", str(tmp_path / "my dir")], ended.stderr
+
+
+def test_a_home_folder_of_the_hosts_stays_theirs():
+    """Other paths are those of this machine."""
+    task, launch = parse_launch(["--hosts=h.txt", "--remote_dir=~/x", "--remote_python=~/p", "--log_dir=~/l"])
+    remote = next(flags for flags in (launch, task) if hasattr(flags, "remote_dir"))
+    assert (remote.remote_dir, remote.remote_python) == ("~/x", "~/p")
+    assert launch.log_dir == os.path.expanduser("~/l") != "~/l"
 
 
 def test_a_task_may_have_further_variables():
