@@ -21,7 +21,7 @@ from ps_train.parts.keras.fitting import (
     StepCounter,
     ValidationCallback,
     is_due,
-    scalars,
+    single_values,
 )
 
 _MAX_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are logged
@@ -90,7 +90,7 @@ class CustomRun(StepCounter):
         self.beat()
         if self._context.is_chief:
             _log.info("step %d, on held-out data: %s", self.step,
-                      ", ".join(f"{name} {value:.4f}" for name, value in scalars(values).items()))
+                      ", ".join(f"{name} {value:.4f}" for name, value in single_values(values).items()))
         return values
 
 

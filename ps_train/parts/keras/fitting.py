@@ -261,7 +261,7 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
     return [ScalarBoard(config.train_dir, update_freq=frequency, write_graph=False)]
 
 
-def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+def single_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the metrics as single numbers: `f1_0` and `f1_1` of a metric `f1` with a value for each class."""
     singles = {}
     for name, value in values.items():
@@ -281,13 +281,13 @@ class ScalarBoard(tf_keras.callbacks.TensorBoard):
         super().on_train_begin(logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_end(batch, scalars(logs) if isinstance(logs, dict) else logs)
+        super().on_train_batch_end(batch, single_values(logs) if isinstance(logs, dict) else logs)
 
     def on_test_end(self, logs: Any = None) -> None:
-        super().on_test_end(scalars(logs))
+        super().on_test_end(single_values(logs))
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(epoch, scalars(logs))
+        super().on_epoch_end(epoch, single_values(logs))
 
 
 class ScheduledSteps:

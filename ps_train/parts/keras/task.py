@@ -207,5 +207,5 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
     loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
     num_examples = int(num_examples)
     loss_sum = num_examples * fitting.loss_of(values, plugins.model.name, "test_step")
-    metrics = fitting.scalars({name: value for name, value in values.items() if name != "loss"})
+    metrics = fitting.single_values({name: value for name, value in values.items() if name != "loss"})
     return Evaluation(step, num_examples, loss_name.replace("_", " "), loss_sum, metrics)

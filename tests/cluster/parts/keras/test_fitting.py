@@ -62,7 +62,7 @@ def test_a_short_epoch_is_awaited_too():
 
 def test_a_metric_of_several_values_is_one_number_each():
     """As that of F1Score, which has a value for each class."""
-    assert fitting.scalars({"loss": 0.5, "f1": np.array([0.25, 1.0], np.float32)}) == {
+    assert fitting.single_values({"loss": 0.5, "f1": np.array([0.25, 1.0], np.float32)}) == {
         "loss": 0.5, "f1_0": 0.25, "f1_1": 1.0}
 
 
