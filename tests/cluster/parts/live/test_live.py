@@ -18,7 +18,7 @@ from ps_train.parts.live import table as live_table
 from ps_train.parts.live.exporting import Version
 from ps_train.parts.live.model import LiveModel
 from ps_train.parts.live.pushes import Begin, Current
-from ps_train.parts.tables import contents, index
+from ps_train.parts.tables import contents, id_map
 from ps_train.parts.tables.contents import SavedTable
 from ps_train.parts.tables.tables import hash_of_strings
 from ps_train.plugins.contracts import Model
@@ -375,7 +375,7 @@ def test_the_index_is_rebuilt_after_many_drops(states, monkeypatch):
                        b"/words/later")]
         with session.graph.as_default():
             keys = session.run(tf.raw_ops.LookupTableExportV2(table_handle=table, Tkeys=tf.int64, Tvalues=tf.int64))[0]
-        assert (np.sum(keys != index._EMPTY), np.sum(keys == index._DELETED)) == (_NUM_IDS - 20 + 500, 0)
+        assert (np.sum(keys != id_map._EMPTY), np.sum(keys == id_map._DELETED)) == (_NUM_IDS - 20 + 500, 0)
 
 
 def test_each_prediction_while_pushes_commit_has_the_variables_of_one_push(states):
