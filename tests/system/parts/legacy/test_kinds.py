@@ -77,7 +77,7 @@ def test_a_script_of_python_2_runs_converted_and_stays_as_it_is(start_process, t
     start_process.start("run", ["run", *flags, f"--map_path=hdfs://cluster/data={tmp_path}/data", script])
     assert start_process.exit_code("run") == 1
     log = start_process.log("run")
-    assert "lines 1\nb'a'\nhelper 0\n" in log
+    assert "lines 1\na\nhelper 0\n" in log
     assert (f"{script} is Python 2: a converted copy runs" in log) is (not flags)
     assert f'  File "{tmp_path}/helper.py", line 4, in fail\n    raise ValueError, "of the helper"\n' in log
     assert (tmp_path / "script.py").read_text() == PYTHON_2 and (tmp_path / "helper.py").read_text() == PYTHON_2_HELPER
