@@ -289,7 +289,8 @@ def test_a_version_that_is_outgrown_while_it_is_written_is_not_taken(tmp_path, m
     save(100)
     save(10)
     version, publisher._version = publisher._version, None  # as if it were still being written
-    version.join()
+    version.join(60)
+    assert not version.is_alive()
     monkeypatch.setattr(publisher, "_begin_version", lambda state: None)
     save(50)
     publisher._version = version
