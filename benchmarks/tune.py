@@ -32,7 +32,7 @@ from ps_train.parts.tune.tuning import ladders_of
 _MODELS = {
     "mlp": ["--model=mlp", "--dataset=digits"],
     "cnn": ["--model=cnn", "--dataset=digits"],
-    "logistic_regression": ["--model=logistic_regression", "--dataset=digits"],
+    "logistic_regression": ["--model=logistic_regression", "--dataset=clicks"],
     "wide_deep": ["--model=wide_deep", "--dataset=clicks"],
     "deepfm": ["--model=deepfm", "--dataset=clicks"],
     "large_dense": ["--model=benchmarks.large_dense", "--dataset=digits"],

@@ -10,9 +10,11 @@ from ps_train.config import fields
 from ps_train.config.groups import check_data_dir
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig
 from ps_train.config.task import Config
+from ps_train.errors import PsTrainError
 from ps_train.launch import supervision
 from ps_train.parts.tune.flags import REFUSED, TuneFlags, parse_tune
 from ps_train.parts.tune.tuning import Tuning
+from ps_train.runtime import logs
 from ps_train.verbs.verb import Verb
 
 
@@ -21,7 +23,13 @@ def _tune(argv: Sequence[str]) -> None:
     check_data_dir(config.task)
     with supervision.noted_signals() as signals, tempfile.TemporaryDirectory(prefix="ps_train-tune-") as folder:
         os.environ["XDG_STATE_HOME"] = folder  # so that no trial becomes the newest run of this folder
-        Tuning(config, signals, folder).run()
+        try:
+            Tuning(config, signals, folder).run()
+        except PsTrainError as error:
+            # The output of a trial is not shown: the traceback of the user's code is in the error only.
+            shown = {line for problem in error.problems for line in problem.splitlines()}
+            logs.complain("".join(f"{line}\n" for line in str(error).splitlines() if line not in shown))
+            raise
 
 
 TUNE = Verb(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 
-from tests.processes import ProcessGroup
+from tests.processes import REPO, ProcessGroup
 
 FLAGS = ["tune", "--model=tests.plugins.tiny", "--dataset=tests.plugins.tiny", "--num_ps=1", "--num_workers=1"]
 
@@ -29,3 +29,12 @@ def test_sigterm_ends_a_trial_and_its_tasks(tmp_path):
         group.signal("tune", signal.SIGTERM)
         assert group.wait() == {"tune": 143}, group.logs()
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_an_error_of_the_model_is_shown_with_its_place(tmp_path):
+    """The output of a trial is not shown, so the traceback of the model is."""
+    (tmp_path / "wrong.py").write_text("def model_fn(features, labels, mode, params):\n    return features['age']\n")
+    with ProcessGroup(tmp_path / "logs") as group:
+        group.start("tune", ["tune", "--model=wrong", *FLAGS[2:]], env={"PYTHONPATH": f"{tmp_path}:{REPO}"})
+        assert group.wait() == {"tune": 1}, group.logs()
+        assert "line 2, in model_fn" in group.log("tune") and "[user_code_failed]" in group.log("tune")
