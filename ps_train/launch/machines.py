@@ -90,8 +90,10 @@ def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
     held: list[socket.socket] = []
     for port in range(first, 65536):
         if len(held) == count:
-            return held
+            break
         held += _hold(port)
+    if len(held) == count:
+        return held
     for holder in held:
         holder.close()
     raise ConfigError("too_few_ports", f"{count} tasks need {count} ports, but only {len(held)} are free from {first} "

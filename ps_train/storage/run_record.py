@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import pathlib
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -31,12 +32,12 @@ def write_run(train_dir: str, run: Mapping[str, Any]) -> None:
 def write_launch(train_dir: str, command: Sequence[str]) -> None:
     """Writes the command line of a launch, without `python -m ps_train`; only warns if that fails."""
     _write(os.path.join(train_dir, LAUNCH_NAME), {"folder": os.getcwd(), "command": list(command)})
-    note = _note_of(os.getcwd())
     try:
+        note = _note_of(os.getcwd())
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(os.path.abspath(train_dir), encoding="utf-8")
-    except OSError as error:  # only a verb without --train_dir needs it, and asks for one
-        _log.debug("cannot write %s: %s", note, error)
+    except (OSError, ValueError) as error:  # only a verb without --train_dir needs it, and asks for one
+        _log.debug("cannot note the newest launch: %s", error)  # a ValueError: a name that is not UTF-8
 
 
 def newest_launch() -> str:
@@ -53,8 +54,10 @@ def newest_launch() -> str:
 
 def _note_of(folder: str) -> pathlib.Path:
     """Returns the file, among those of this user, that names the newest run that was launched in a folder."""
-    state = pathlib.Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return state / "ps_train" / "launches" / hashlib.sha256(folder.encode()).hexdigest()[:16]
+    state = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    if not os.path.isabs(state):  # HOME is not set, and this user has no entry in /etc/passwd
+        state = os.path.join(tempfile.gettempdir(), f"ps_train-{os.getuid()}")
+    return pathlib.Path(state) / "ps_train" / "launches" / hashlib.sha256(folder.encode()).hexdigest()[:16]
 
 
 def read_run(train_dir: str) -> Mapping[str, Any]:
@@ -74,6 +77,7 @@ def read_launch(train_dir: str) -> Mapping[str, Any]:
 def _write(path: str, record: Mapping[str, Any]) -> None:
     """Writes a file as a whole or not at all."""
     try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # with --log_dir, the chief would make it later
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump(record, file)
         os.replace(f"{path}.new", path)

@@ -51,6 +51,13 @@ def test_too_few_ports_are_a_configuration_error_and_none_stays_held():
     assert is_free(65534) and is_free(65535)
 
 
+def test_the_last_port_is_one_of_them():
+    """A --base_port may be chosen so that the last task gets it."""
+    held = hold_ports(1, 65535)
+    assert ports_of(held) == [65535]
+    held[0].close()
+
+
 def test_a_child_can_bind_its_held_port_and_another_launcher_still_cannot(tmp_path):
     """From choice to listening the port is never free for another launcher, and the child's server gets it."""
     (holder,) = hold_ports(1, FIRST_PORT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 
 import pytest
 
@@ -53,3 +55,30 @@ def test_a_launch_continues_if_its_note_cannot_be_written(tmp_path, monkeypatch)
     run_record.write_launch(str(tmp_path), ["launch"])
     assert run_record.newest_launch() == ""
     assert run_record.read_launch(str(tmp_path))["command"] == ["launch"]
+
+
+def test_a_launch_is_kept_before_the_chief_makes_its_folder(tmp_path, caplog):
+    """With --log_dir elsewhere nobody else has made it."""
+    run_record.write_launch(str(tmp_path / "new"), ["launch"])
+    assert run_record.read_launch(str(tmp_path / "new"))["command"] == ["launch"] and not caplog.records
+
+
+def test_a_user_without_a_home_may_launch(tmp_path, monkeypatch):
+    """As one who is not in /etc/passwd, under a scheduler that empties the environment."""
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as Python does then
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path)
+    run_record.write_launch(str(tmp_path / "run"), ["launch"])
+    assert run_record.newest_launch() == str(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "temporary").iterdir()] == [f"ps_train-{os.getuid()}"]
+
+
+def test_a_folder_whose_name_is_no_text_may_be_launched_in(tmp_path, monkeypatch):
+    """Its bytes are not UTF-8: the newest launch is not noted, and that is all."""
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    run_record.write_launch(str(tmp_path / "run"), ["launch"])
+    assert run_record.newest_launch() == ""
+    assert run_record.read_launch(str(tmp_path / "run"))["command"] == ["launch"]
