@@ -40,6 +40,7 @@ from ps_train.runtime.reports import Failure, Joined, Report
 _REPORT_READ_BYTES = 1 << 20
 POLL_SECS = 0.05
 _LAST_LINES = 10
+_KILL_SECS = 10.0
 _READ_BYTES = 1 << 20
 _ERRORS = {kind.exit_code: kind for kind in (UserCodeError, ConfigError, ClusterLostError, StoppedError)}
 _PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
@@ -165,11 +166,14 @@ class Process:
 
         Args:
           become: makes a process that runs already this one; see `Spare.become`.
+
+        Raises:
+          OSError: there is no process or no memory left for it; it counts as a restart.
         """
         self.restarts += 1
+        self._start(become)
         self.exit_code = None
         self.failure_lines.clear()
-        self._start(become)
 
     def _start(self, become: Become | None = None) -> None:
         inherited = {reports.DESCRIPTOR_VARIABLE: self._reports.descriptor}
@@ -190,6 +194,7 @@ class Process:
     def poll(self) -> int | None:
         """Returns the exit code, 128 + n for signal n, or None while it runs."""
         if self.exit_code is None and (code := self._popen.poll()) is not None:
+            self._send(signal.SIGKILL)  # the processes of its dataset, if it was killed: they keep its port
             self.exit_code = code if code >= 0 else 128 - code
             self.secs = time.monotonic() - self._start_secs
         return self.exit_code
@@ -204,11 +209,15 @@ class Process:
             yield line, report
 
     def new_lines(self) -> Iterator[str]:
-        """Yields the lines written since the last call, after its end also a last one without a line break."""
+        """Yields lines written since the last call, after its end all, also a last one without a line break."""
         has_ended = self.poll() is not None  # before reading: then all that it has written is in the file
+        if os.fstat(self._reader.fileno()).st_size < self._reader.tell():  # cut off, as by logrotate's copytruncate
+            self._reader.seek(0)
         while chunk := self._reader.read(_READ_BYTES):
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             yield from map(self._note, lines)
+            if not has_ended:  # it may write faster than this reads
+                break
         if has_ended and self._unfinished_line:
             yield self._note(self._unfinished_line)
             self._unfinished_line = b""
@@ -225,11 +234,14 @@ class Process:
             self._send(signal.SIGTERM, os.kill if is_task else os.killpg)
 
     def kill(self) -> None:
-        """Ends it and its own child processes at once."""
+        """Ends it and its own child processes at once; one whose file system hangs may end later, or never."""
         if self.poll() is None:
             self._send(signal.SIGKILL)
-        while self.poll() is None:
+        end_secs = time.monotonic() + _KILL_SECS
+        while self.poll() is None and time.monotonic() < end_secs:
             time.sleep(POLL_SECS)
+        if self.exit_code is None:
+            self.exit_code = 128 + signal.SIGKILL
 
     def close(self) -> None:
         """Closes its files, once it has ended for good and its output was read."""
@@ -238,7 +250,7 @@ class Process:
         self._reports.close()
 
     def _send(self, number: int, send: Callable[[int, int], None] = os.killpg) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended since the check
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's
             send(self._popen.pid, number)
 
 

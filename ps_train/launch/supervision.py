@@ -174,12 +174,20 @@ class Restarts:
                 if self._clock() >= self._due_secs[process]:
                     del self._due_secs[process]
                     self._restart_secs[process] = self._clock()
-                    process.restart(self._spares.become if self._spares else None)
+                    self._restart(process)
             elif (process.exit_code or 0) >= FIRST_RETRYABLE_CODE and process.restarts < self._max_restarts:
                 self._plan(process)
         if self._spares and not self._due_secs and all(process.exit_code is None for process in cluster.all):
             self._spares.keep_ready()
         return self._due_secs.keys()
+
+    def _restart(self, process: Process) -> None:
+        try:
+            process.restart(self._spares.become if self._spares else None)
+        except OSError as error:  # no process or memory is left for it now
+            self._write(f"cannot start {process.name}: {error.strerror}")
+            if process.restarts < self._max_restarts:
+                self._plan(process)
 
     def _plan(self, process: Process) -> None:
         start_secs = self._restart_secs.get(process, self._begin_secs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import textwrap
 
 import pytest
 
+from ps_train.launch import process as process_module
 from ps_train.launch import supervision
 from ps_train.launch.supervision import ClusterProcesses
 from ps_train.runtime.reports import Stage
@@ -284,3 +286,63 @@ def _is_zombie(pid):
             return file.read().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+def test_a_child_that_writes_much_does_not_hold_the_launcher(tmp_path):
+    """A call reads a piece of the log while the child runs, which may write faster than its lines are shown."""
+    count = 400_000
+    child = python(tmp_path, "worker:1", f"""
+        import time
+        print("some line\\n" * {count}, end="", flush=True)
+        time.sleep(600)
+    """)
+    wait_until(lambda: (tmp_path / "worker-1.log").stat().st_size == 10 * count, "all is written")
+    counts = [sum(1 for _ in child.new_lines()) for _ in range(5)]
+    child.kill()
+    assert 0 < counts[0] < count / 2 and sum(counts) == count and child.exit_code == 137
+
+
+def test_the_processes_of_a_killed_child_end_with_it(tmp_path):
+    """Those of its dataset would keep its port, so that its restart would fail."""
+    child = python(tmp_path, "worker:1", """
+        import os, subprocess, sys
+        theirs = subprocess.Popen([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(600)"],
+                                  stdout=subprocess.PIPE)
+        theirs.stdout.readline()
+        print(theirs.pid, flush=True)
+        os.kill(os.getpid(), 9)
+    """)
+    run_to_end(child)
+    (line,) = child.new_lines()
+    # A killed process may wait for one that collects it.
+    wait_until(lambda: not os.path.exists(f"/proc/{line}") or "State:\tZ" in pathlib.Path(
+        f"/proc/{line}/status").read_text(), "its process has ended")
+
+
+def test_a_child_that_a_hanging_file_system_holds_is_given_up(tmp_path, monkeypatch):
+    """Not even SIGKILL ends it at once."""
+    monkeypatch.setattr(process_module, "_KILL_SECS", 0.1)
+    child = python(tmp_path, "ps:0", "import time; time.sleep(600)")
+    with monkeypatch.context() as patched:  # the real one ends at once
+        patched.setattr(child._popen, "poll", lambda: None)
+        child.kill()
+    assert child.exit_code == 137
+    assert child._popen.wait(DEADLINE_SECS) == -signal.SIGKILL
+
+
+def test_a_log_that_was_cut_off_is_read_on(tmp_path):
+    """As by logrotate with copytruncate: what comes then is shown."""
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    child = python(tmp_path, "worker:1", f"""
+        print("a first line", flush=True)
+        open({str(go)!r}).read()
+        print("next", flush=True)
+    """)
+    log = tmp_path / "worker-1.log"
+    wait_until(lambda: log.stat().st_size, "the first line is written")
+    assert list(child.new_lines()) == ["a first line"]
+    os.truncate(log, 0)
+    go.write_text("on")
+    run_to_end(child)
+    assert list(child.new_lines()) == ["next"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import signal
+import subprocess
 
 import pytest
 
@@ -151,3 +154,22 @@ def test_the_pause_blocks_neither_the_others_nor_a_signal(tmp_path):
     endless_pause = Restarts(2, said.append, Clock())
     assert supervision.watch(ClusterProcesses([], [task]), show, signals, endless_pause.restart_due) == []
     assert (shown, task.restarts) == ([137] * 3, 1)
+
+
+def test_a_restart_that_the_system_refuses_is_tried_again(tmp_path, monkeypatch):
+    """Memory is short just after the kernel has killed a task for it; each attempt counts."""
+    said, refused = [], [OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), OSError(errno.EAGAIN, "no process")]
+    popen = subprocess.Popen
+
+    def start(*arguments, **settings):
+        if refused:
+            raise refused.pop(0)
+        return popen(*arguments, **settings)
+
+    task = fails_until(tmp_path, 1, 0)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    no_pauses = Restarts(3, said.append, itertools.count(step=1000).__next__)
+    assert supervision.watch(ClusterProcesses([], [task]), lambda: None, [], no_pauses.restart_due) == []
+    assert (task.exit_code, task.restarts) == (0, 3)
+    assert [line for line in said if "cannot" in line] == ["cannot start worker:1: Cannot allocate memory",
+                                                          "cannot start worker:1: no process"]
