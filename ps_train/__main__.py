@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from ps_train import __version__
 from ps_train.errors import ConfigError, MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
 from ps_train.parts import table as parts
-from ps_train.runtime import installed, logs, reports, tracebacks
+from ps_train.runtime import installed, logs, open_files, reports, tracebacks
 from ps_train.verbs import table
 from ps_train.verbs.verb import Verb
 
@@ -93,13 +93,24 @@ def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainErr
     logs.complain("".join(f"{line}\n" for line in lines))
 
 
+def _clean_up() -> None:
+    """Does what the interpreter does at its end; what users' code has left in open files is written."""
+    try:
+        atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name); TensorFlow removes temporary files there
+    finally:
+        open_files.write_all()
+
+
 def console() -> None:
     """Runs the command line of this process, and ends the process with its exit code."""
+    if os.getpid() == 1:  # in a container: the kernel drops a signal for which process 1 has no handler
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(128 + number))
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: the exit codes of tasks would be lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     reports.connect()
     logs.open_closed_streams()
     code = main(sys.argv[1:])
-    # Run the functions that were registered with atexit, in bounded time: TensorFlow removes temporary files there.
-    clean_up = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
+    clean_up = threading.Thread(target=_clean_up, daemon=True)
     clean_up.start()
     clean_up.join(_CLEAN_UP_SECS)
     if "multiprocessing.process" in sys.modules:  # the user's: they would keep this task's port

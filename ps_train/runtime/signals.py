@@ -1,4 +1,4 @@
-"""Handles SIGTERM and Ctrl-C: the first asks the task to stop, the second ends it at once.
+"""Handles SIGTERM, Ctrl-C and SIGHUP: the first asks the task to stop, the second ends it at once.
 
     main thread      on_signals --> run_until_stopped: waits, handles signals
     another thread                  the task's work
@@ -22,7 +22,7 @@ from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import StopEvent, is_stop_requested
 
 _POLL_SECS = 0.2
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the last one: the terminal has closed
 _before: dict[int, Any] = {}  # the handlers from before `on_signals`, while it is entered
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,10 @@ os.register_at_fork(before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _STO
 
 @contextlib.contextmanager
 def on_signals() -> Iterator[StopEvent]:
-    """Yields an event that SIGTERM or SIGINT sets; a second signal ends the process with 128 + its number.
+    """Yields an event that SIGTERM, SIGINT or SIGHUP sets; a second one ends the process with 128 + its number.
+
+    A SIGHUP that is ignored (`nohup`) stays ignored, and it is never the second one: the shell and the kernel may both
+    send it when a terminal closes.
 
     Must be entered in the main thread. At the end it restores the previous handlers.
     """
@@ -58,12 +61,15 @@ def on_signals() -> Iterator[StopEvent]:
     received: list[int] = []  # not the event: `ps_train stop` may have set that, and the save goes on
 
     def handle(number: int, frame: object) -> None:
+        if received and number == signal.SIGHUP:
+            return
         if received:
             os._exit(128 + number)
         received.append(number)
         stop.set()
 
-    _before.update((number, signal.signal(number, handle)) for number in _STOP_SIGNALS)
+    _before.update((number, signal.signal(number, handle)) for number in _STOP_SIGNALS
+                   if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN)
     try:
         yield stop
     finally:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from ps_train.runtime import signals
+from tests.processes import REPO
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 TWO_SIGNALS = """
@@ -39,6 +40,77 @@ def test_the_second_signal_ends_the_process(first, second):
     ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(first=int(first), second=int(second))],
                            capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + second, "asked True\n", "")
+
+
+def test_a_closed_terminal_asks_to_stop_once():
+    """The shell and the kernel may both send SIGHUP; a signal of another kind still ends the process."""
+    ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(first=int(signal.SIGHUP), second=(
+        f"{int(signal.SIGHUP)}); os.kill(os.getpid(), {int(signal.SIGTERM)}"))],
+        capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "asked True\n", "")
+
+
+def test_under_nohup_a_closed_terminal_changes_nothing():
+    """What was ignored before stays ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.is_set() and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+FIRST_PROCESS = """
+import os, signal
+os.getpid = lambda: 1
+from ps_train import __main__ as command_line
+command_line.main = lambda argv: signal.raise_signal(signal.SIGTERM)
+command_line.console()
+"""
+
+
+def test_the_first_process_of_a_container_ends_by_sigterm_from_its_start():
+    """The kernel drops a signal that process 1 has no handler for."""
+    ended = subprocess.run([sys.executable, "-c", FIRST_PROCESS], capture_output=True, text=True, timeout=60,
+                           check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
+
+
+UNWRITTEN = """
+import ctypes
+from ps_train import __main__ as command_line
+def main(argv):
+    main.file = open("losses.csv", "w")
+    main.file.write("0.5")
+    ctypes.CDLL(None).printf(b"from C")
+    return 0
+command_line.main = main
+command_line.console()
+"""
+
+
+def test_what_users_code_has_not_yet_written_is_kept(tmp_path):
+    """A callback may leave its file open, and an operation of a model print without a flush."""
+    ended = subprocess.run([sys.executable, "-c", UNWRITTEN], capture_output=True, text=True, timeout=60, check=False,
+                           cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)})
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "from C", "")
+    assert (tmp_path / "losses.csv").read_text() == "0.5"
+
+
+IGNORED_CHILDREN = """
+import subprocess, sys
+from ps_train import __main__ as command_line
+command_line.main = lambda argv: print(subprocess.call([sys.executable, "-c", "raise SystemExit(7)"]), flush=True) or 0
+command_line.console()
+"""
+
+
+def test_exit_codes_arrive_where_the_parent_ignores_its_children():
+    """What is ignored stays so in a new program, and Python takes a code that is lost for 0."""
+    ended = subprocess.run([sys.executable, "-c", IGNORED_CHILDREN], capture_output=True, text=True, timeout=60,
+                           check=False, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7\n", "")
 
 
 def test_the_handlers_from_before_come_back():

@@ -16,9 +16,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
-import ctypes
-import gc
-import io
 import logging
 import multiprocessing
 import multiprocessing.util
@@ -33,7 +30,7 @@ from typing import Callable, NoReturn
 from ps_train.errors import PsTrainError
 from ps_train.parts.legacy import path_mapping
 from ps_train.parts.legacy.classic import membership
-from ps_train.runtime import logs, reports, signals, tensorflow_errors, tracebacks, waits
+from ps_train.runtime import logs, open_files, reports, signals, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
 
 STOPPED_CODE = 143
@@ -203,27 +200,10 @@ def leave(code: int) -> None:
         atexit._run_exitfuncs()  # noqa: SLF001 (no public name); Python 3.9 raises what one of them raises
     finally:
         try:
-            _write_open_files()
+            open_files.write_all()
         finally:
             bound.cancel()  # a test replaces `os._exit`, and later this would end the process of the next one
             end()
-
-
-def _write_open_files() -> None:
-    """Writes what the script has left in files that it has not closed, as Python does when it ends by itself."""
-    files = [value for value in gc.get_objects() if issubclass(type(value), io.IOBase)]
-    compressed = tuple(getattr(sys.modules[module], name) for module, name in _COMPRESSED if module in sys.modules)
-    # A file of text writes into one that compresses, which writes into one of bytes.
-    for kinds, write in (((io.TextIOWrapper,), "flush"), (compressed, "close"),
-                         ((io.BufferedWriter, io.BufferedRandom), "flush")):
-        for file in files:
-            if issubclass(type(file), kinds):
-                with contextlib.suppress(OSError, ValueError):  # a full disk, a closed file: the exit code still counts
-                    getattr(file, write)()
-    ctypes.CDLL(None).fflush(None)  # those of C: events for TensorBoard, records
-
-
-_COMPRESSED = (("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"))
 
 
 def _flush() -> None:
@@ -344,7 +324,7 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
         if not script_ended.is_set():
             script_ended.set()
             code = finish(_exit_codes[-1])
-            _write_open_files()
+            open_files.write_all()
             _flush()
             # Callbacks that were registered before the server was created do not run. But a thread that is inside
             # TensorFlow while the interpreter shuts down would abort the process.
