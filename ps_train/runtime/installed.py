@@ -95,7 +95,13 @@ def _held_stderr() -> Iterator[None]:
     A child process holds it: a CPU without AVX, for example, ends the import by SIGABRT, which no code here survives.
     """
     reader, writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # no process is left for this user: then all is shown
+        os.close(reader)
+        os.close(writer)
+        yield
+        return
     if not pid:
         os.setsid()  # the signals of this group are not for it
         os.close(writer)

@@ -78,8 +78,10 @@ def open_closed_streams() -> None:
 def show(text: str, **fields: Any) -> None:
     """Prints a result, as JSON with these fields; ignores a full disk or a closed pipe, which lose only the text."""
     with contextlib.suppress(OSError):
+        line = f"{with_names(json_line(text, **fields) if _json else text)}\n"
+        encoding = sys.stdout.encoding or "utf-8"  # it may lack a character, and the name of a file may be no text
         # In one call, and so in one piece: print writes the end of the line in a second one.
-        sys.stdout.write(f"{with_names(json_line(text, **fields) if _json else text)}\n")
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
 

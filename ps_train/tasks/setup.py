@@ -101,7 +101,7 @@ def share_of_cores(cluster: Cluster, num_cores: int) -> tuple[int, bool]:
     own_host = addresses.host_of(cluster.task.address)
     here = [job for job, tasks in cluster.server_spec.items() for address in tasks.values()
             if addresses.host_of(address) == own_host]
-    num_threads = max(1, num_cores // max(1, here.count("worker")))
+    num_threads = max(1, num_cores // max(1, len(here) - here.count("ps")))
     return 0 if os.environ.get("TF_NUM_INTRAOP_THREADS") else num_threads, 2 * len(here) > num_cores
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
 from collections.abc import Sequence
 
 from ps_train.config.fields import problem_of_url
@@ -32,7 +33,7 @@ def _new(argv: Sequence[str]) -> None:
         raise ConfigError("folder_not_writable",
                           f"cannot write to {folder}: {error.strerror}; choose another folder") from None
     logs.show(f"wrote {', '.join(map(str, texts))}; go on with\n"
-              f"  cd {folder}\n"
+              f"  cd {shlex.quote(str(folder))}\n"
               "  ps_train launch --model=model --dataset=dataset --train_steps=500 --train_dir=run")
 
 

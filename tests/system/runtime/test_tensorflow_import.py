@@ -207,6 +207,14 @@ def test_an_import_that_aborts_shows_everything(stand_in):
     assert (ended.returncode, ended.stderr) == (-signal.SIGABRT, "noise from C++")
 
 
+def test_an_import_needs_no_second_process(stand_in, tmp_path):
+    """A limit may leave none to this user."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os\ndef fork():\n    raise BlockingIOError(errno.EAGAIN, 'no process')\nos.fork = fork\n")
+    ended = _import_quietly(stand_in())
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "3\n", "noise from C++after")
+
+
 def test_an_import_needs_no_temporary_folder(stand_in, tmp_path):
     """The disk may be full."""
     ended = _import_quietly(stand_in(

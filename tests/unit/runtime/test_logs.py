@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -73,6 +74,14 @@ def test_results_are_on_stdout(json_log, capsys):
     logs.show("After 5 steps", step=5)
     out, err = capsys.readouterr()
     assert err == "" and lines_of(out)[0]["message"] == "After 5 steps" and lines_of(out)[0]["step"] == 5
+
+
+def test_what_stdout_cannot_show_is_shown_as_its_number(monkeypatch):
+    """In a Latin-1 locale, or for the name of a file that is no text: the work is done by then."""
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    logs.show("in caf\u00e9 \u2192 b\udce9")
+    assert stdout.buffer.getvalue().decode("latin-1") == "in caf\u00e9 \\u2192 b\\udce9\n"
 
 
 def test_what_others_log_is_json(tmp_path):
