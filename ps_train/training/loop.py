@@ -16,7 +16,7 @@ from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import extensions, nan_guard
-from ps_train.runtime import clock, waits
+from ps_train.runtime import clock, tensorflow_errors, waits
 from ps_train.runtime.reports import Progress
 from ps_train.training.replica_graph import StepStatus, TrainGraph
 from ps_train.training.reporting import End, Outcome, Report
@@ -111,6 +111,12 @@ class Loop:
         except tf.errors.OutOfRangeError:
             end = End.DATA
             status = self._settle_failed_run()
+        except tf.errors.OpError as error:
+            if not self._stop.is_set() or sessions.is_lost(error):
+                raise
+            # The processes of a dataset may end by the same signal, as under systemd: what was trained is still saved.
+            _log.warning("a step failed while this task was asked to stop: %s", tensorflow_errors.reason(error))
+            end, status = End.SIGNAL, self._settle_failed_run()
         return Outcome(end, first_step, status.step, self._local_steps, clock.now() - start_secs,
                        self._reports.staleness_line())
 

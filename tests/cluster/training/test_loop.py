@@ -16,7 +16,7 @@ from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.graph import transfer
 from ps_train.graph.plugin_calls import Hooks
 from ps_train.plugins import contracts
-from ps_train.training.loop import Loop, LoopSettings
+from ps_train.training.loop import Loop, LoopSettings, plain_step
 from ps_train.training.replica_graph import Steps, StepStatus
 from ps_train.training.reporting import End
 from tests import clusters
@@ -176,3 +176,37 @@ def test_hooks_of_the_first_step_find_the_graph_of_the_training(tmp_path, start_
     worker.start()
     worker.result()
     assert graphs[1] is worker.graph.graph
+
+
+def test_what_was_trained_is_saved_when_the_input_ends_with_the_stop(tmp_path, start_servers, caplog):
+    """As when a signal to a whole job ends the processes of the dataset, too."""
+    features, labels = clusters.linear_data()
+
+    def batches():
+        for _ in range(5):
+            yield features[:8], labels[:8]
+        raise BrokenPipeError("the process that reads has ended")
+
+    shapes = tuple(tf.TensorSpec((8, *array.shape[1:]), array.dtype) for array in (features, labels))
+    dataset = contracts.Dataset("broken", lambda mode, params, shard: tf.data.Dataset.from_generator(
+        batches, output_signature=shapes), None, {})
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=dataset)
+
+    def body(live, write_summary):
+        step = plain_step(live)
+
+        def run_step(*arguments):
+            try:
+                return step(*arguments)
+            except tf.errors.OpError:
+                worker.stop.set()  # just now
+                raise
+
+        return worker.loop(live, write_summary, run_step=run_step).run()
+
+    worker.body = body
+    worker.start()
+    outcome = worker.result()
+    assert (outcome.end, outcome.global_step) == (End.SIGNAL, 5)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 5
+    assert any("asked to stop" in message and "reads has ended" in message for message in caplog.messages)
