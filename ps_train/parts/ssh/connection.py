@@ -1,6 +1,6 @@
 """Both ends of the connection to a task on a host.
 
-    python -m ps_train.parts.ssh.connection relay HOST SSH...                    here: starts ssh
+    python -m ps_train.parts.ssh.connection relay HOST TRIES SSH...              here: starts ssh
     python -m ps_train.parts.ssh.connection watch NAME GRACE_SECS PORT WORDS...  on the host: starts `python WORDS...`
 
     relay --"beat" each second, "stop"--> watch
@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import select
 import signal
 import socket
@@ -36,6 +37,8 @@ from ps_train.runtime import reports
 from ps_train.runtime.reports import Report
 
 LOST_CONNECTION = "ps_train: the connection to"  # the start of the line about a lost connection
+_FIRST_PAUSE_SECS = 1.0  # between two tries to connect; each is about twice as long as the one before
+_SSH_FAILED = 255  # the exit code of ssh for an error of its own
 SILENCE_SECS = 15.0
 _BEAT_SECS = 1.0
 _READ_BYTES = 1 << 16
@@ -78,23 +81,49 @@ def unpack_frame(raw: bytes) -> OutputFrame:
         return OutputFrame(encoded)
 
 
-def run_relay(host: str, command: Sequence[str]) -> int:
-    """Runs a command of ssh until it ends; returns the exit code of the process on the host, 138 if it is unknown."""
+def run_relay(host: str, command: Sequence[str], num_tries: int = 1) -> int:
+    """Runs a command of ssh until it ends; returns the exit code of the process on the host, 138 if it is unknown.
+
+    Args:
+      num_tries: how often ssh is started where no connection is made.
+    """
     reports.connect()
     stops: list[int] = []
     for number in _SIGNALS:
         signal.signal(number, lambda number, frame: stops.append(number))
-    try:
-        # In its own session: the launcher's SIGTERM to this process's group must not end the connection.
-        ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None,
-                               start_new_session=True, preexec_fn=killed_with_parent())
-    except OSError as error:
-        _print(f"ps_train: cannot start {command[0]!r}: {error.strerror}; install OpenSSH's client, or correct "
-               "--ssh_command")
-        return 2
+    for attempt in range(num_tries):
+        try:
+            exit_code, ssh_code, is_silent = _relay(command, stops)
+        except OSError as error:
+            _print(f"ps_train: cannot start {command[0]!r}: {error.strerror}; install OpenSSH's client, or correct "
+                   "--ssh_command")
+            return 2
+        if exit_code is not None:
+            return exit_code
+        if not is_silent or ssh_code != _SSH_FAILED or stops or attempt == num_tries - 1:
+            break
+        pause_secs = _FIRST_PAUSE_SECS * 2**attempt * random.uniform(0.5, 1.5)
+        _print(f"ps_train: no connection to {host}; trying again in {pause_secs:.1f} s")
+        end_secs = time.monotonic() + pause_secs
+        while not stops and time.monotonic() < end_secs:
+            time.sleep(POLL_SECS)
+    _print(f"{LOST_CONNECTION} {host} ended (exit code {ssh_code} of ssh) [ssh_connection_lost]")
+    return ClusterLostError.exit_code
+
+
+def _relay(command: Sequence[str], stops: Sequence[int]) -> tuple[int | None, int | None, bool]:
+    """Runs ssh once; returns the exit codes of the process on the host and of ssh, and whether nothing came from there.
+
+    One of the codes is None: the process may have ended before ssh, or its end is unknown.
+    """
+    # In its own session: the launcher's SIGTERM to this process's group must not end the connection.
+    ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None,
+                           start_new_session=True, preexec_fn=killed_with_parent())
     assert ssh.stdin is not None and ssh.stdout is not None  # both are pipes
-    exit_code = None
+    exit_code: int | None = None
+    is_silent = True
     for frame in _frames(ssh.stdin.fileno(), ssh.stdout.fileno(), stops):
+        is_silent = False
         if frame.exit_code is not None:
             exit_code = frame.exit_code
             break
@@ -103,10 +132,7 @@ def run_relay(host: str, command: Sequence[str]) -> int:
         _print(frame.line)
     with contextlib.suppress(OSError):
         ssh.stdin.close()  # ends the watcher, and so ssh
-    if exit_code is None:
-        _print(f"{LOST_CONNECTION} {host} ended (exit code {ssh.wait()} of ssh) [ssh_connection_lost]")
-        exit_code = ClusterLostError.exit_code
-    return exit_code
+    return exit_code, ssh.wait() if exit_code is None else None, is_silent
 
 
 def _frames(ssh_stdin: int, ssh_stdout: int, stops: Sequence[int]) -> Iterator[OutputFrame]:
@@ -262,7 +288,8 @@ def main(argv: Sequence[str]) -> int:
     """Runs one end of a connection; returns its exit code."""
     end, name, *words = argv
     if end == "relay":
-        return run_relay(name, words)
+        num_tries, *command = words
+        return run_relay(name, command, int(num_tries))
     grace_secs, port, *command = words
     return run_watcher(name, command, float(grace_secs), int(port))
 

@@ -23,6 +23,9 @@ from ps_train.errors import ConfigError, Problem
 _NAME = re.compile(r"(?:[A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9_][\w.-]*", re.ASCII)
 _FORM = "host, user@host, host:slots, or in a file `host slots=N address=NAME`"
 CONNECT_SECS = 10
+# By default sshd drops some connections while ten are being made (MaxStartups), as when the tasks of a host start
+# together: they try again, each at another time.
+_TASK_TRIES = 6
 # Behind the user's options: ssh takes the first value of each. BatchMode: a prompt for a password would wait forever.
 # ControlPath: a shared connection would outlive the launcher.
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECS}", "-o", "ServerAliveInterval=5", "-o",
@@ -220,12 +223,13 @@ class RemoteShell:
           name: of the process, in messages.
           words: the arguments of its python.
           grace_secs: how long it may take to end after SIGTERM when the connection is broken.
-          port: the one that must be free before it starts, or 0.
+          port: of a task, which must be free before it starts, or 0.
           variables: of its environment, in addition to those of all processes.
         """
         watch = ["-m", "ps_train.parts.ssh.connection", "watch", name, f"{grace_secs:g}", str(port), *words]
         shell = dataclasses.replace(self, environ={**self.environ, **variables})
-        return [sys.executable, "-m", "ps_train.parts.ssh.connection", "relay", host.login,
+        num_tries = _TASK_TRIES if port else 1  # a probe has its host for itself, and should say at once what is wrong
+        return [sys.executable, "-m", "ps_train.parts.ssh.connection", "relay", host.login, str(num_tries),
                 *shell.ssh_command(host, watch)]
 
 

@@ -51,7 +51,40 @@ def test_much_output_is_written_as_fast_as_it_is_read(ends):
 
 def test_a_greeting_without_a_line_break_hides_no_frame():
     """The shell of a host prints it before the watcher begins; an empty line of the task stays."""
-    command = [sys.executable, "-m", "ps_train.parts.ssh.connection", "relay", "host", "sh", "-c",
+    command = [sys.executable, "-m", "ps_train.parts.ssh.connection", "relay", "host", "1", "sh", "-c",
                WATCHED.format(python=sys.executable)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_SECS)
     assert (ended.stdout, ended.returncode) == ("Welcome! \n1\n\n2\n", 0), ended.stderr
+
+
+_RELAY = """
+import sys
+from ps_train.parts.ssh import connection
+connection._FIRST_PAUSE_SECS = 0.01
+sys.exit(connection.main(["relay", "host", *sys.argv[1:]]))
+"""
+_DROPPING_SSH = """#!/bin/sh
+echo try >> {folder}/tries
+if [ $(wc -l < {folder}/tries) -le {drops} ]; then
+  {output}
+  echo "kex_exchange_identification: Connection closed by remote host" >&2
+  exit 255
+fi
+exec sh -c "$1"
+"""
+
+
+@pytest.mark.parametrize(("drops", "output", "tries", "num_started", "code"), [
+    (2, ":", 3, 3, 0), (3, ":", 3, 3, 138), (1, ":", 1, 1, 138), (1, "echo Welcome", 3, 1, 138)],
+    ids=["made in the end", "never made", "of a probe", "broken after it was made"])
+def test_a_connection_that_sshd_drops_at_once_is_made_again(tmp_path, drops, output, tries, num_started, code):
+    """It drops some of many that are made at once; nothing has begun on the host then."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(_DROPPING_SSH.format(folder=tmp_path, drops=drops, output=output))
+    ssh.chmod(0o755)
+    ended = subprocess.run([sys.executable, "-c", _RELAY, str(tries), ssh, WATCHED.format(python=sys.executable)],
+                           capture_output=True, text=True, timeout=DEADLINE_SECS)
+    assert ended.returncode == code, ended.stderr
+    assert len((tmp_path / "tries").read_text().splitlines()) == num_started
+    assert ended.stdout.count("no connection to host; trying again") == num_started - 1
+    assert ended.stdout.endswith("Welcome! \n1\n\n2\n" if code == 0 else "[ssh_connection_lost]\n")
