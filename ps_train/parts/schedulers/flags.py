@@ -19,16 +19,16 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")  # of a Service: RFC 1035
 
 
 def parse_tasks(flag: str, text: str) -> dict[str, int]:
-    """Returns job -> number of tasks of a text such as "ps:2,worker:3", in its order.
+    """Returns job -> number of tasks of a text such as "ps:2,worker:3", in its order; of ps there may be none, "ps:0".
 
     Raises:
       ConfigError: the text has another form, or an impossible number; the error names `flag`.
     """
     entries = [entry.partition(":") for entry in text.split(",")] if text else []
     tasks = {job: int(count) for job, _, count in entries if count.isascii() and count.isdecimal()}
-    if (len(tasks) < len(entries) or not tasks.keys() <= {*_JOBS} or not all(tasks.values())
-            or sum(tasks.values()) > LARGEST_INDEX
-            or any(tasks.get(job, 1) > 1 for job in _SINGLE_JOBS)):
+    if (len(tasks) < len(entries) or not tasks.keys() <= {*_JOBS}
+            or not all(count or job == "ps" for job, count in tasks.items())
+            or sum(tasks.values()) > LARGEST_INDEX or any(tasks.get(job, 1) > 1 for job in _SINGLE_JOBS)):
         raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: the number of tasks of each job, such as "
                           f"ps:2,worker:3; the jobs are {', '.join(_JOBS)}, with one chief and one evaluator at most")
     return tasks
@@ -45,6 +45,8 @@ def _parse_service(flag: str, text: str) -> str:
 @dataclasses.dataclass(frozen=True)
 class SchedulerFlags:
     """Where a task finds its cluster, if neither the cluster flags nor TF_CONFIG have it."""
+
+    _needs_ps = True  # not a flag: a class with these flags may be for clusters without a ps
 
     cluster_from: Optional[str] = field(
         None, CLUSTER, "Find the cluster in the variables that a scheduler sets; env: in PS_TRAIN_JOB_NAME, "
@@ -92,3 +94,6 @@ class SchedulerFlags:
             yield Problem("flag_missing", f"--cluster_tasks: got {self.cluster_tasks!r}, which counts no "
                           f"{' and no '.join(missing)}; with --cluster_from={self.cluster_from} give the number of "
                           "tasks of each job, such as --cluster_tasks=ps:2,worker:3")
+        if self._needs_ps and tasks.get("ps") == 0:
+            yield Problem("flag_out_of_range", f"--cluster_tasks: got {self.cluster_tasks!r}; allowed: at least one "
+                          "ps; only `ps_train tf_config` finds clusters without one")

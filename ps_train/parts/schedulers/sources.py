@@ -56,7 +56,8 @@ def scheduled_cluster(config: Any, environ: Mapping[str, str]) -> str:
     else:
         find = {"jobset": _in_jobset, "indexed_job": _in_indexed_job}[config.cluster_from]
         found = find(variables, tasks, config)
-    return json.dumps({"cluster": found.addresses, "task": {"type": found.job, "index": found.index}})
+    cluster = {job: hosts for job, hosts in found.addresses.items() if hosts}  # without "ps" for "ps:0"
+    return json.dumps({"cluster": cluster, "task": {"type": found.job, "index": found.index}})
 
 
 def _in_jobset(variables: Environment, tasks: Mapping[str, int], config: Any) -> FoundTask:

@@ -9,7 +9,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from ps_train.cluster.resolve import find_cluster
+from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.config import fields
 from ps_train.errors import ConfigError, refuse
 from ps_train.parts.schedulers.flags import SOURCES, SchedulerFlags
@@ -21,10 +21,14 @@ from ps_train.verbs.verb import Verb
 class PlaceConfig(SchedulerFlags):
     """The flags that place a task, without those of a training; raises ConfigError with a line for each wrong one.
 
+    A strategy of Keras or a script may have no ps.
+
     Attributes:
       given: the names of the flags on the command line.
       elastic: as --elastic, which this verb lacks.
     """
+
+    _needs_ps = False
 
     given: frozenset[str] = frozenset()
     elastic: bool = False
@@ -39,7 +43,7 @@ class PlaceConfig(SchedulerFlags):
 def _print(argv: Sequence[str]) -> None:
     values, given = fields.parse_flags(argv, PlaceConfig, help_command="ps_train tf_config --help")
     text = scheduled_cluster(PlaceConfig(**values, given=given), os.environ)
-    find_cluster(tf_config=text)  # refuses a cluster that no verb would take
+    parse_tf_config(text, needs_ps=False)  # refuses a cluster that no verb would take
     print(text)
 
 

@@ -36,11 +36,12 @@ def run_batch(tmp_path):
     log, output = tmp_path / "slurm.log", tmp_path / "output"
     log.touch()
 
-    def run(*flags, restart_count=0, python=sys.executable, num_ps=1):
-        environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    def run(*flags, restart_count=0, python=sys.executable, num_ps=1, **variables):
+        environ = {name: value for name, value in os.environ.items()
+                   if name not in ("TF_CONFIG", "TF_NUM_INTRAOP_THREADS", "SLURM_CPUS_PER_TASK")}
         environ.update(PATH=f"{tools}:{environ['PATH']}", PYTHON=str(python), SLURM_STUB_LOG=str(log),
                        SLURM_JOB_ID=free_job_id(), SLURM_NTASKS="2", NUM_PS=str(num_ps),
-                       SLURM_RESTART_COUNT=str(restart_count), PYTHONPATH=str(REPO), PYTHONUNBUFFERED="1")
+                       SLURM_RESTART_COUNT=str(restart_count), PYTHONPATH=str(REPO), PYTHONUNBUFFERED="1", **variables)
         with open(output, "wb") as sink:
             return subprocess.Popen([REPO / "deploy/slurm/train.sbatch", *flags], cwd=REPO, env=environ, stdout=sink,
                                     stderr=subprocess.STDOUT, start_new_session=True)
@@ -102,6 +103,45 @@ def test_the_batch_script_starts_other_verbs(run_batch, tmp_path):
              if "<{" in line]
     assert sorted(config["task"]["type"] for config in found) == ["ps", "worker"]
     assert found[0]["cluster"] == found[1]["cluster"] and [*map(len, found[0]["cluster"].values())] == [1, 1]
+
+
+def test_the_batch_script_starts_a_verb_that_has_no_ps(run_batch, tmp_path):
+    """NUM_PS=0, as for `keras --strategy=multi_worker_mirrored`: all tasks are workers."""
+    script = tmp_path / "script.py"
+    script.write_text("import os\nprint('<' + os.environ['TF_CONFIG'] + '>', flush=True)\n")
+    process, _, output = run_batch("run", str(script), num_ps=0)
+    assert process.wait(processes.DEADLINE_SECS) == 0, output.read_text()
+    found = [json.loads(line.partition("<")[2].rpartition(">")[0]) for line in output.read_text().splitlines()
+             if "<{" in line]
+    assert [[*config["cluster"]] for config in found] == [["worker"]] * 2
+    assert sorted(config["task"]["index"] for config in found) == [0, 1]
+
+
+@pytest.mark.parametrize(("variables", "options", "threads"), [
+    ({"SLURM_CPUS_PER_TASK": "4"}, ["--cpus-per-task=4"], "4"), ({}, [], ""),
+    ({"SLURM_CPUS_PER_TASK": "4", "TF_NUM_INTRAOP_THREADS": "3"}, ["--cpus-per-task=4"], "3")])
+def test_each_task_gets_the_cores_of_the_job_and_uses_them(run_batch, tmp_path, variables, options, threads):
+    """srun takes neither the cores nor, at some sites, variables from the job by itself; a job may count no cores."""
+    task = tmp_path / "task"
+    task.write_text('#!/bin/sh\n[ "$3" = tf_config ] || echo "threads=<$TF_NUM_INTRAOP_THREADS>"\n')
+    task.chmod(task.stat().st_mode | stat.S_IXUSR)
+    process, log, output = run_batch(python=task, **variables)
+    assert process.wait(processes.DEADLINE_SECS) == 0, output.read_text()
+    assert output.read_text().count(f"threads=<{threads}>") == 2
+    [asked_of_srun] = asked(log, "srun")
+    assert [word for word in asked_of_srun if word.startswith("--cpus-per-task")] == options
+    assert "--export=ALL" in asked_of_srun
+
+
+def test_a_temporary_folder_that_the_node_lacks_loses_no_line(run_batch, tmp_path):
+    """TMPDIR of the login machine: the script's own note is elsewhere then."""
+    task = tmp_path / "task"
+    task.write_text("#!/bin/sh\necho 'a line of the log' >&2\nexit 2\n")
+    task.chmod(task.stat().st_mode | stat.S_IXUSR)
+    process, log, output = run_batch(python=task, TMPDIR=str(tmp_path / "scratch"))
+    assert process.wait(processes.DEADLINE_SECS) == 2, output.read_text()
+    assert output.read_text().count("a line of the log") == 2
+    assert not asked(log, "scontrol")
 
 
 def test_a_step_of_another_shape_ends_before_the_verb_starts(run_batch, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ps_train.__main__ import main
@@ -147,8 +149,9 @@ def test_a_cluster_that_cannot_be_found_is_one_line(environ, source, tasks, code
     (["--cluster_from=jobset", "--cluster_tasks=worker:2"], ["flag_missing"]),
     (["--cluster_from=indexed_job", "--cluster_tasks=ps:2"], ["flag_missing"]),
     (["--cluster_from=slurm", "--cluster_tasks=worker:2"], ["flag_missing"]),
+    (["--cluster_from=jobset", "--cluster_tasks=ps:0,worker:1"], ["flag_out_of_range"]),
     *((["--cluster_from=jobset", f"--cluster_tasks={text}"], ["flag_malformed"]) for text in (
-        "ps", "ps:0,worker:1", "ps:1,ps:2", "ps:1,worker:x", "ps:1,node:2", "ps:1,chief:2", "ps:1,,worker:1")),
+        "ps", "ps:1,worker:0", "ps:1,ps:2", "ps:1,worker:x", "ps:1,node:2", "ps:1,chief:2", "ps:1,,worker:1")),
     (["--cluster_from=jobset", "--cluster_tasks=ps:1,worker:1", "--cluster_service=a.b"], ["flag_malformed"]),
     (["--cluster_from=jobset", "--cluster_tasks=ps:1,worker:1", "--job_name=ps", "--ps_hosts=a:1"],
      ["flags_conflict"] * 2),
@@ -187,3 +190,19 @@ def test_the_verb_prints_nothing_where_it_finds_no_cluster(monkeypatch, capsys, 
     assert main(["tf_config", *flags]) == 2
     printed = capsys.readouterr()
     assert not printed.out and f"[{code}]" in printed.err
+
+
+@pytest.mark.parametrize(("environ", "flags", "expected"), [
+    (SLURM, ["--cluster_from=slurm", "--cluster_tasks=ps:0", "--cluster_port=7000"],
+     {"cluster": {"worker": ["n1:7000", "n1:7001", "n1:7002"]}, "task": {"type": "worker", "index": 1}}),
+    (JOBSET, ["--cluster_from=jobset", "--cluster_tasks=ps:0,worker:2"],
+     {"cluster": {"worker": PODS["worker"]}, "task": {"type": "worker", "index": 1}}),
+    (INDEXED, ["--cluster_from=indexed_job", "--cluster_tasks=ps:0,chief:1,worker:1"],
+     {"cluster": {"chief": ["run-0.run:2222"], "worker": ["run-1.run:2222"]}, "task": {"type": "chief", "index": 0}}),
+])
+def test_the_verb_finds_clusters_without_a_ps(monkeypatch, capsys, environ, flags, expected):
+    """For a strategy of Keras or a script that has none; it is said with ps:0, and not by leaving ps out."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert main(["tf_config", *flags]) == 0
+    assert json.loads(capsys.readouterr().out) == expected
