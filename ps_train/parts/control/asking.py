@@ -146,14 +146,23 @@ def stop_all(config: Any, stop: threading.Event) -> None:
     place = find_place(config.train_dir, config.ps_hosts)
     if _has_ended(place):
         return
+
+    def ask(board: ControlBoard) -> Mapping[str, str]:
+        addresses = board.read().about.get("ps", {})
+        board.ask_to_stop()
+        return addresses
+
     try:
-        ask_training(place, lambda board: board.ask_to_stop())
+        addresses = ask_training(place, ask)
     except ClusterLostError as error:  # no request would reach the workers, so no other ps is asked
         raise ClusterLostError(error.code, f"{error}; no task was asked to stop. End its process, or the launcher, by "
                                "a signal") from error
-    _ask_to_stop(place.ps[1:], place)
+    # --ps_hosts may name some only; a ps that is not asked would wait for a worker, and be restarted in the end.
+    known = {task.index for task in place.ps}
+    running = [*place.ps, *(Task("ps", int(index), address) for index, address in addresses.items()
+                            if int(index) not in known)]
+    _ask_to_stop(running[1:], place)
     logs.show(f"asked all tasks to save and stop; waiting for their end, at most {config.timeout_secs:g} s")
-    running = list(place.ps)
 
     def have_ended() -> bool:
         running[:] = [task for task in running if reachability.accepts(task.address)]
@@ -186,10 +195,13 @@ def print_resume(config: Any) -> None:
         raise ConfigError("flag_missing", "--train_dir: not given; it is the folder of the training to continue")
     train_dir = config.train_dir
     folder = look_at_folder(train_dir)
-    if folder and not os.path.exists(os.path.join(train_dir, run_record.LAUNCH_NAME)):
+    has_launch, has_run = (os.path.exists(os.path.join(train_dir, name))
+                           for name in (run_record.LAUNCH_NAME, run_record.RUN_NAME))
+    if folder and not has_launch:
         raise ConfigError("command_unknown", f"--train_dir: {train_dir} does not have the command of its training, "
                           f"as `ps_train launch` did not start it: {folder.ending}")
-    is_launched = folder is not None or run_record.read_run(train_dir)["is_launched"]
+    # The chief may not have begun yet, or be on another machine that does not share the folder (--hosts).
+    is_launched = folder is not None or (has_launch and not has_run) or run_record.read_run(train_dir)["is_launched"]
     record = run_record.read_launch(train_dir) if is_launched else run_record.read_run(train_dir)
     logs.show(f"cd {shlex.quote(record['folder'])}\n{shlex.join(['ps_train', *record['command']])}")
     if ending := folder.ending if folder else history.read_ending(train_dir):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
+from ps_train.coordination import variables
 from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.sessions import run_on_ps
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import ClusterLostError, ConfigError, Problem
 from ps_train.parts.control.history import ENDED, LOST, RUNNING, UNKNOWN, Ending, read_ending, read_published
@@ -57,7 +60,7 @@ def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
     """
     if ps_hosts:
         tasks = [Task("ps", index, address) for index, address in enumerate(ps_hosts.split(","))]
-        return TrainingPlace(tasks, train_dir, False, {})
+        return TrainingPlace(tasks, train_dir, _is_elastic(tasks[0]), {})
     if folder := look_at_folder(train_dir):
         advice = "" if folder.ending.state in (ENDED, LOST) else "; it saves and ends at SIGTERM"
         raise ConfigError("training_takes_no_requests", f"--train_dir: the training in {train_dir} has no "
@@ -66,6 +69,20 @@ def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
     run = run_record.read_run(train_dir)
     tasks = [Task("ps", int(index), address) for index, address in run["ps"].items()]
     return TrainingPlace(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
+
+
+def _is_elastic(first: Task) -> bool:
+    """Returns whether ps 0 is of an elastic cluster; false if it does not say so within ANSWER_SECS."""
+    if not reachability.accepts(first.address):
+        return False
+    with tf.Graph().as_default() as graph:
+        description = variables.read("cluster")
+    try:
+        # Of a session that names no task, which the server takes in any cluster.
+        text = waits.bounded(lambda: run_on_ps(first, graph, description), ANSWER_SECS, f"an answer of {first}")
+    except ClusterLostError:  # the question itself fails for the same reason, and reports it
+        return False
+    return bool(json.loads(text or "{}").get("elastic"))
 
 
 def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
@@ -133,12 +150,22 @@ class Look:
 
 
 def look_at_folder(train_dir: str) -> Look | None:
-    """Returns what a folder without cluster.json says of its training; None if it has one, or says nothing."""
-    record = folder_record.read_record(train_dir)
-    lock = folder_lock.read_lock(os.path.join(train_dir, folder_lock.LOCK_NAME))
-    if os.path.exists(os.path.join(train_dir, run_record.RUN_NAME)) or (not record and lock is None):
+    """Returns what a folder without cluster.json says of its training; None if it has one, or says nothing.
+
+    Raises:
+      ConfigError: the folder, or a file in it, cannot be read.
+    """
+    if os.path.exists(os.path.join(train_dir, run_record.RUN_NAME)):
         return None
-    steps = [int(match[1]) for match in map(_KERAS_CHECKPOINT.fullmatch, os.listdir(train_dir)) if match]
+    try:
+        lock = folder_lock.read_lock(os.path.join(train_dir, folder_lock.LOCK_NAME))
+        record = folder_record.read_record(train_dir)
+        if not record and lock is None:
+            return None
+        steps = [int(match[1]) for match in map(_KERAS_CHECKPOINT.fullmatch, os.listdir(train_dir)) if match]
+    except OSError as error:
+        raise ConfigError("run_record_unreadable", f"--train_dir: cannot read {error.filename}: {error.strerror}; ask "
+                          "as a user who may read it, or give --ps_hosts") from None
     checkpoint = os.path.join(train_dir, f"ckpt-{max(steps):08d}.keras") if steps else ""
     state, why = _lock_state(lock)
     about = {"model": record.get("model"), "dataset": record.get("dataset")}

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 import threading
 
 import pytest
 
-from ps_train.errors import TrainingEndedError
-from ps_train.parts.control import asking
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard
+from ps_train.errors import ConfigError, TrainingEndedError
+from ps_train.parts.control import asking, looking
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.control.requests import ClientService, ControlBoard
 from ps_train.runtime.threads import Call
-from ps_train.storage import folder_lock
+from ps_train.storage import folder_lock, run_record
+from ps_train.tasks import setup
+from tests import processes
 from tests.children import wait_until
 from tests.errors import raises
 
@@ -95,6 +100,53 @@ def test_status_of_a_training_of_which_only_the_lock_is_there(tmp_path, capsys):
     asking.print_status(control_flags.parse_control([f"--train_dir={tmp_path}"], "status", control_flags.StatusConfig),
                         threading.Event())
     assert capsys.readouterr().out.startswith("running: step unknown\n")
+
+
+def test_a_folder_that_may_not_be_read_is_one_line(tmp_path, monkeypatch, caplog):
+    """As that of another user, who lets nobody read it; what the user may do about it is in the line."""
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    (tmp_path / "training.lock").touch()
+    monkeypatch.setattr(folder_lock, "read_lock", refuse)
+    config = control_flags.parse_control([f"--train_dir={tmp_path}"], "status", control_flags.StatusConfig)
+    for ask in (lambda: asking.print_status(config, threading.Event()), lambda: asking.print_resume(config)):
+        with raises("run_record_unreadable", kind=ConfigError) as caught:
+            ask()
+        assert f"cannot read {tmp_path}/training.lock: Permission denied" in str(caught.value)
+    assert not caplog.messages  # nothing is said of what a training would do with the file
+
+
+def test_a_launch_whose_chief_has_written_nothing_here_can_be_resumed(tmp_path, capsys):
+    """It ended before that, or it is on a host of --hosts that does not share the folder."""
+    run_record.write_launch(str(tmp_path), ["launch", "--hosts=node1,node2"])
+    asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
+    assert capsys.readouterr().out == f"cd {shlex.quote(os.getcwd())}\nps_train launch --hosts=node1,node2\n"
+
+
+def test_the_addresses_of_an_elastic_training_are_enough(capsys):
+    """Its ps knows itself by another name, and a client that knows no folder is not told of it."""
+    address = f"localhost:{processes.free_ports(1)[0]}"
+    view = Cluster("ps", 0, {"ps": {0: address}, "worker": {}}, is_elastic=True)
+    with contextlib.closing(blackboard.for_ps(setup.start(view, num_gpus=0), view)) as board:
+        board.create()
+        config = control_flags.parse_control([f"--ps_hosts={address}"], "status", control_flags.StatusConfig)
+        asking.print_status(config, threading.Event())
+        assert capsys.readouterr().out.startswith("starting: step 0")
+        looking.ask_training(looking.find_place("", address), lambda requests: requests.ask_to_stop())
+        assert board.is_stop_requested()
+
+
+def test_a_stop_reaches_each_ps_though_only_one_is_named(start_servers):
+    """The others would serve on without any worker, and end with 138 after --idle_timeout_secs."""
+    first, second = start_servers(2, 1).view("worker", 0).ps
+    config = control_flags.parse_control([f"--ps_hosts={first.address}", "--timeout_secs=0.5"], "stop")
+    with contextlib.closing(ControlBoard(first)) as board, contextlib.closing(ControlBoard(second)) as other:
+        board.write_about({"ps": {"0": first.address, "1": second.address}})
+        with raises("timed_out") as caught:  # the servers of a test do not end
+            asking.stop_all(config, threading.Event())
+        assert board.is_stop_requested() and other.is_stop_requested()
+    assert f"{first}, {second}" in str(caught.value)
 
 
 def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):
