@@ -40,6 +40,7 @@ _STOPPED_CLEAN_UP_SECS = 2.0
 _POLL_SECS = 0.5
 _STOPPED_MESSAGE = "stopped by a signal [stopped]"
 _SCRIPT_SHARE = 0.5  # of the grace period, for the script to end by itself
+_ECHO_SECS = 2.0  # who signals all processes at once, as systemd and pkill do, signals the launcher, which passes it on
 _log = logging.getLogger(__name__)
 
 _stop_requests: list[Callable[[], None]] = []  # SIGTERM calls them, for example a coordinator's `request_stop`
@@ -233,12 +234,16 @@ class SignalWatch:
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
 
     def _watch(self) -> None:
+        echo_end_secs = 0.0
         while True:
             for number in self._reader.recv(16):
                 if number not in _STOP_SIGNALS or signal.getsignal(number) is not _note_signal:
                     continue
+                if number == signal.SIGTERM and time.monotonic() < echo_end_secs:
+                    continue
                 if _stopping.is_set():
                     os._exit(128 + number)
+                echo_end_secs = time.monotonic() + _ECHO_SECS
                 _stopping.set()
                 threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
 

@@ -194,3 +194,26 @@ def test_a_signal_to_a_child_of_the_script_is_not_one_to_the_script():
     """The child had the same wake-up descriptor: the end of a `Pool` stopped the script, or never came."""
     ended = subprocess.run([sys.executable, "-c", _FORKING], capture_output=True, text=True, timeout=150, check=False)
     assert (ended.returncode, ended.stdout) == (0, "-15 False\n"), ended.stderr
+
+
+_SAVING = """
+import os, signal, sys, time
+from ps_train.parts.legacy.classic import ending
+ending._ECHO_SECS = float(sys.argv[1])
+def save():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1.0)
+    print("saved", flush=True)
+ending.on_stop(lambda: None, save)
+ending.SignalWatch(20.0)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("echo_secs", "output"), [(60.0, "saved\n"), (0.0, "")])
+def test_the_echo_of_a_signal_does_not_end_the_last_save(echo_secs, output):
+    """systemd, pkill and others signal all processes at once; the launcher then signals its tasks, too."""
+    ended = subprocess.run([sys.executable, "-c", _SAVING, str(echo_secs)], capture_output=True, text=True, timeout=150,
+                           check=False)
+    assert (ended.returncode, ended.stdout) == (143, output), ended.stderr
