@@ -60,6 +60,7 @@ _class_of = getattr(message_factory, "GetMessageClass", None) or message_factory
 PredictRequest, PredictResponse = (_class_of(_POOL.FindMessageTypeByName(f"ps_train.{name}"))
                                    for name in ("PredictRequest", "PredictResponse"))
 _OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+_BY_PROXY = "grpc.enable_http_proxy"
 Arrays = Mapping[str, np.ndarray]
 Call = Callable[[str, Arrays], Arrays]
 
@@ -77,7 +78,9 @@ def predict_client(target: str, timeout_secs: float = 30.0) -> Callable[[str, Ar
       target: HOST:PORT/MODEL.
     """
     address, _, model = target.partition("/")
-    predict = grpc.insecure_channel(address, _OPTIONS).unary_unary(
+    # As tasks reach each other (runtime/installed.py): otherwise through the proxy that http_proxy names.
+    is_by_proxy = f"{_BY_PROXY}=1" in os.environ.get("TF_GRPC_DEFAULT_OPTIONS", "")
+    predict = grpc.insecure_channel(address, [*_OPTIONS, (_BY_PROXY, int(is_by_proxy))]).unary_unary(
         f"/{_SERVICE}/{_METHOD}", PredictRequest.SerializeToString, PredictResponse.FromString)
 
     def call(signature: str, inputs: Arrays) -> dict[str, np.ndarray]:

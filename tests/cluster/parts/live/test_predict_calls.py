@@ -60,6 +60,22 @@ def test_a_call_that_fails_says_why():
         predict_client(f"localhost:{free_ports(1)[0]}/m", 10)("live_status", {})
 
 
+@pytest.mark.parametrize(("options", "is_direct"), [("", True), ("grpc.enable_http_proxy=1", False)])
+def test_a_call_goes_through_no_proxy_unless_the_tasks_do(monkeypatch, options, is_direct):
+    """Most proxies refuse it; the variable that says otherwise is that of the tasks."""
+    for name in ("grpc_proxy", "https_proxy", "no_grpc_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://localhost:{free_ports(1)[0]}")  # nobody answers there
+    monkeypatch.setenv("TF_GRPC_DEFAULT_OPTIONS", options)
+    with serving_calls(lambda signature, arrays: arrays) as port:
+        predict = predict_client(f"localhost:{port}/m", 10)
+        if is_direct:
+            assert predict("live_status", {"x": np.int64(1)}) == {"x": 1}
+        else:
+            with pytest.raises(TargetError, match="live_status: UNAVAILABLE"):
+                predict("live_status", {"x": np.int64(1)})
+
+
 class _Model:
     """Answers with the signature that it is asked for."""
 
