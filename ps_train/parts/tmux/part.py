@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from ps_train.config.fields import field
 from ps_train.config.groups import LAUNCH
 from ps_train.errors import ConfigError, Problem
+from ps_train.launch.display import Display
 from ps_train.launch.process import Process
 from ps_train.part import LaunchPart
 
@@ -71,6 +72,8 @@ class Panes:
             raise ConfigError("tmux_missing", "--tmux: tmux is not installed; install it (`apt-get install tmux`), or "
                               "omit the flag to see all tasks in one output")
         self._stream = stream
+        # A message is lost, and no training, if the terminal was closed or the disk is full.
+        self._messages = Display(stream, (), "", is_terminal=False, has_colours=False)
         self._command = ["tmux", "-L", f"ps_train-{os.getpid()}"]
         self._client: subprocess.Popen | None = None
         self._held_back: list[str] = []
@@ -108,7 +111,7 @@ class Panes:
         """Prints a message of the launcher; while tmux has the terminal, the message is kept."""
         self._held_back.append(message)
         if self._client is None or self._client.poll() is not None:
-            print(*self._held_back, sep="\n", file=self._stream, flush=True)
+            self._messages.write("\n".join(self._held_back))
             self._held_back.clear()
 
     def write_output(self, processes: Iterable[Process]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 
@@ -23,3 +24,29 @@ def test_tmux_that_is_not_installed_is_a_configuration_error(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with raises("tmux_missing"):
         Panes(sys.stdout)
+
+
+class FullDisk(io.TextIOWrapper):
+    """The output of a launcher under nohup; with the encoding of an old locale."""
+
+    def __init__(self):
+        super().__init__(io.BytesIO(), encoding="iso-8859-1")
+        self.is_full = False
+
+    def write(self, text):
+        """Writes, unless the disk is full."""
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+def test_a_message_that_cannot_be_written_is_lost_and_no_training(monkeypatch):
+    """An error in the launcher would kill all tasks before they have saved."""
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    stream = FullDisk()
+    panes = Panes(stream)
+    panes.write("Checkpoints: /tmp/\u043e\u0431\u0443\u0447\u0435\u043d\u0438\u0435")
+    assert stream.buffer.getvalue() == b"Checkpoints: /tmp/????????\n"
+    stream.is_full = True
+    panes.write("SIGTERM: stopping the tasks")
+    panes.close([])
