@@ -53,7 +53,10 @@ class MeasuringServer:
           OSError: the port is taken, or may not be opened.
         """
         self.measured_by: set[str] = set()  # the tasks that have finished measuring this one
-        self._listener = socket.create_server(("", port_of(task.address)), backlog=128)
+        has_both = socket.has_dualstack_ipv6()  # IPv4 and IPv6, as TensorFlow's server has
+        self._listener = socket.create_server(
+            ("", port_of(task.address)), family=socket.AF_INET6 if has_both else socket.AF_INET, backlog=128,
+            dualstack_ipv6=has_both)
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,11 +12,13 @@ import threading
 import pytest
 
 from ps_train.cluster import resolve
+from ps_train.cluster.spec import Task
 from ps_train.parts.doctor import machine, network, verb
 from ps_train.parts.doctor.machine import FAIL
 from ps_train.parts.doctor.verb import parse_doctor
 from ps_train.parts.plan.verb import parse_plan
 from tests import processes
+from tests.children import wait_until
 from tests.errors import raises
 from tests.processes import ProcessGroup
 
@@ -46,6 +49,17 @@ def test_a_missing_task_and_a_wrong_name_are_findings():
     lookups = list(network.lookups(cluster.workers))
     assert [finding.verdict for finding in lookups] == ["warn", "warn", "fail"]
     assert "nohost.invalid" in lookups[2].subject
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_doctor_answers_at_each_kind_of_address():
+    """TensorFlow's server does, too, and the name of a machine may have an IPv6 address only."""
+    [port] = processes.free_ports(1)
+    with contextlib.closing(network.MeasuringServer(Task("ps", 0, f"localhost:{port}"))) as server:
+        for number, host in enumerate(["127.0.0.1", "[::1]"]):
+            finding = network._measure(Task("worker", number, ""), Task("ps", 0, f"{host}:{port}"))
+            assert finding is not None and finding.verdict == "ok"
+        wait_until(lambda: server.measured_by == {"worker:0", "worker:1"}, "both")
 
 
 def test_another_program_at_an_address_is_no_doctor():
