@@ -8,9 +8,10 @@ folder=$1 days=${2:-30}
 umask 077
 mkdir -p "$folder"
 cd "$folder"
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -days "$days" -subj "/CN=ps_train cluster" \
+# -nodes, as OpenSSL 1.1 knows no -noenc.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days "$days" -subj "/CN=ps_train cluster" \
   -keyout ca.key -out ca.pem
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -noenc -subj "/CN=ps_train task" \
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj "/CN=ps_train task" \
   -keyout task.key -out task.csr
 openssl x509 -req -in task.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days "$days" -out task.pem
 rm task.csr

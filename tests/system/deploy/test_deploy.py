@@ -7,7 +7,10 @@ operator would write.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -191,6 +194,35 @@ def test_the_manifest_of_the_tutorial_is_a_job_that_its_page_describes(tutorial,
             "--start_timeout_secs", "--train_dir", "--train_steps"]
     assert len(rehearsed) == len(pods)
     config.parse_task(list(arguments), {"TF_CONFIG": rehearsed[0][0]})
+
+
+def test_every_pod_that_saves_may_write_to_its_volume(tutorial):
+    """Most volumes belong to root; Kubernetes gives them to the group that fsGroup names, here that of the image."""
+    [group] = re.findall(r"^USER \d+:(\d+)$", (REPO / "deploy/Dockerfile").read_text(), re.MULTILINE)
+    for path in [*MANIFESTS, tutorial[1]]:
+        pods = [replica["template"]["spec"] for replica in documents(path)["TFJob"]["spec"]["tfReplicaSpecs"].values()]
+        savers = [pod for pod in pods if any("persistentVolumeClaim" in volume for volume in pod.get("volumes", ()))]
+        assert savers and all(pod["securityContext"]["fsGroup"] == int(group) for pod in savers), path
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_an_older_openssl_makes_the_certificates(tmp_path):
+    """That of Ubuntu 20.04 and of RHEL 8 knows fewer options."""
+    old = tmp_path / "openssl"
+    old.write_text(f"""#!/bin/sh
+for word; do
+  if [ "$word" = -noenc ]; then echo "req: Unrecognized flag noenc" >&2; exit 1; fi
+done
+exec {shutil.which("openssl")} "$@"
+""")
+    old.chmod(0o755)
+    folder = tmp_path / "certificates"
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([REPO / "deploy/network/make_certificates.sh", folder], check=True, capture_output=True, env=environ)
+    verified = subprocess.run([old, "verify", "-CAfile", folder / "ca.pem", folder / "task.pem"], check=True,
+                              capture_output=True, text=True)
+    assert verified.stdout.strip().endswith("task.pem: OK")
+    assert "ENCRYPTED" not in (folder / "task.key").read_text()
 
 
 def has_come(worker, ps):
