@@ -18,6 +18,7 @@ from ps_train.errors import ConfigError
 _CLIENT_SECS = 5.0  # a client that sends nothing holds a thread no longer
 _POLL_SECS = 0.1
 _TEXT = "text/plain; charset=utf-8"
+_LARGEST_PORT = 65535
 
 
 class Pages(NamedTuple):
@@ -85,8 +86,12 @@ def serving(host: str, port: int, pages: Pages) -> Iterator[None]:
     """Serves the pages while its body runs.
 
     Raises:
-      ConfigError: the address is not one of this machine, or the port is in use.
+      ConfigError: the address is not one of this machine, or the port is in use or does not exist.
     """
+    if port > _LARGEST_PORT:
+        raise ConfigError("health_address_unusable", f"--health_port: this task would take {port}, since each further "
+                          f"task on a machine takes the next port; allowed: up to {_LARGEST_PORT}; give a smaller "
+                          "--health_port")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         server_class = type("_FamilyServer", (_Server,), {"address_family": family})

@@ -203,3 +203,11 @@ def test_a_word_of_the_file_is_a_flag():
     """It may be copied into any list of words, and shows as it would be typed."""
     flag = fields.FileFlag("seed", "1", "run.yaml", 3, True)
     assert (flag, flag.place) == ("--seed=1", "run.yaml, line 3")
+
+
+def test_a_tilde_stands_for_the_home_folder(tmp_path, monkeypatch):
+    """A shell leaves it in --config=~/run.json; the place of a flag has the path as it was typed."""
+    written(tmp_path, "run.json", '{"train_steps": 500}')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    [flag] = read_flags("~/run.json")
+    assert (flag, flag.place) == ("--train_steps=500", "~/run.json, line 1")

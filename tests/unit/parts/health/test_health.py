@@ -52,6 +52,13 @@ def test_an_address_of_another_machine_is_refused():
         pass
 
 
+def test_a_port_that_no_machine_has_is_refused():
+    """Of the second task on a machine, with the last port for the first one."""
+    with raises("health_address_unusable") as caught, serving("localhost", 65536, Pages(str, bytes, "")):
+        pass
+    assert "65536" in str(caught.value) and "up to 65535" in str(caught.value)
+
+
 def test_the_host_without_the_port_is_refused():
     """It would have no effect."""
     assert codes_of(error_of(task.parse_task, ["--job_name=ps", "--health_host=0.0.0.0"], {})) == [
