@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import functools
 import logging
 import multiprocessing
 import multiprocessing.util
@@ -25,6 +26,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Callable, NoReturn
 
 from ps_train.errors import PsTrainError
@@ -156,23 +158,26 @@ def wait_for_threads() -> None:
     for executors in filter(None, map(sys.modules.get, _EXECUTORS)):
         # Python calls it when the main thread has ended; without it, idle threads of an executor never end.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (no public name)
+    with contextlib.suppress(KeyboardInterrupt):
+        _wait_for(threading.enumerate)
+        # Python does it between the two: a Manager's process ends by it, and a Pool.
+        Call(functools.partial(multiprocessing.util._run_finalizers, 0), "end of managers")  # noqa: SLF001
+        _wait_for(lambda: [*threading.enumerate(), *multiprocessing.active_children()])
+
+
+def _wait_for(find: Callable[[], Sequence[threading.Thread | multiprocessing.Process]]) -> None:
+    """Waits until `find` returns nothing but this thread and what is a daemon."""
     named: set[str] = set()
     reminder = waits.Reminder(lambda: f"the script's {_named(waiting[0])}")
-    with contextlib.suppress(KeyboardInterrupt):
-        while waiting := _running():
-            waiting[0].join(_POLL_SECS)
-            if waiting[0].is_alive() and waiting[0].name not in named:
-                named.add(waiting[0].name)
-                _log.info("the script's main thread has ended; waiting for its %s", _named(waiting[0]))
-            reminder.remind()
+    while waiting := [one for one in find() if not one.daemon and one is not threading.current_thread()]:
+        waiting[0].join(_POLL_SECS)
+        if waiting[0].is_alive() and waiting[0].name not in named:
+            named.add(waiting[0].name)
+            _log.info("the script's main thread has ended; waiting for its %s", _named(waiting[0]))
+        reminder.remind()
 
 
 _EXECUTORS = ("concurrent.futures.thread", "concurrent.futures.process")
-
-
-def _running() -> list[threading.Thread | multiprocessing.Process]:
-    running = [*threading.enumerate(), *multiprocessing.active_children()]
-    return [thread for thread in running if not thread.daemon and thread is not threading.current_thread()]
 
 
 def _named(running: threading.Thread | multiprocessing.Process) -> str:

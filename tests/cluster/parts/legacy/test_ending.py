@@ -174,6 +174,7 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
     monkeypatch.setattr(ending.threading, "enumerate", lambda: [thread] if thread.is_alive() else [])
     # For good it would end the executors of this process, which other tests need.
     monkeypatch.setattr(ending, "_EXECUTORS", ())
+    monkeypatch.setattr(ending.multiprocessing.util, "_run_finalizers", lambda priority: None)
     ending.wait_for_threads()
     assert names[0] == "the script's thread 'reader'"
 

@@ -181,6 +181,8 @@ def work():
     print("the child ends", flush=True)
 
 context = multiprocessing.get_context("fork")
+manager = context.Manager()  # its process is no daemon, and Python ends it
+shared, open_pool = manager.Queue(), context.Pool(1)
 with context.Pool(2) as pool:  # its end sends SIGTERM to them
     print("the sum is", sum(pool.map(abs, range(4))))
 reader = context.Process(target=time.sleep, args=(600,), daemon=True)
@@ -202,7 +204,7 @@ def test_processes_that_a_script_forks_for_its_data_end_and_it_is_not_stopped(st
     assert start_process.exit_code("forks") == 0
     log = start_process.log("forks")
     assert {"the sum is 6", "the process says 5", "main ends", "the child ends"} <= set(log.splitlines())
-    assert "[stopped]" not in log and "atexit" not in log
+    assert "[stopped]" not in log and "atexit" not in log and "SyncManager" not in log
 
 
 def test_a_failing_chief_ends_the_others(start_process, tmp_path):
