@@ -31,7 +31,7 @@ from typing import Any
 
 import ps_train
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy import division, keyword_names, leftovers, path_mapping, python2_library
+from ps_train.parts.legacy import division, keyword_names, leaked_names, leftovers, path_mapping, python2_library
 from ps_train.runtime import advice, tracebacks
 
 
@@ -81,6 +81,8 @@ class Conversion:
             tree, _ = keyword_names.parse(as_python3(text, path, is_in_package=is_in_package), path)
         is_changed = (is_converted or (self.finds_python2 and leftovers.may_be_in(text))) and (
             leftovers.change_leftovers(tree))
+        if is_converted or self.finds_python2:
+            is_changed |= leaked_names.change_leaked_names(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
