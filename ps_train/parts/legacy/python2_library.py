@@ -117,9 +117,16 @@ def _of_bytes(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
-        files = [value.buffer if isinstance(value, io.TextIOWrapper) else value for value in args]
-        return function(*files, **{**options, **given})
+        return function(*map(_as_binary, args), **{**options, **given})
     return call
+
+
+def _as_binary(value: Any) -> Any:
+    if isinstance(value, io.TextIOWrapper):
+        return value.buffer
+    if "_binary_mode" in getattr(value, "__dict__", ()):  # a file of tf.gfile, which then gives and takes bytes
+        value._binary_mode = True  # noqa: SLF001 (its mode cannot be changed)
+    return value
 
 
 def _reader_of(original: Callable[..., Any]) -> Callable[..., Any]:

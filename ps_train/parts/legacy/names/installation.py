@@ -25,7 +25,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes
-from tensorflow.python.ops import resource_variable_ops, variables
+from tensorflow.python.ops import ref_variable, resource_variable_ops, variables
 from tensorflow.python.training import training_util
 
 from ps_train.errors import MissingModuleError
@@ -199,6 +199,8 @@ def _repair_functions() -> None:
     wrap("map", _map_dataset, tf1.data.Dataset)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
+    for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
+        wrap("_init_from_args", _of_collections, kind)
     if importlib.util.find_spec("tf_keras"):
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
@@ -281,6 +283,11 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
         if issubclass(type_value.type, np.generic):
             return original(np.dtype(type_value.type))
     return original(type_value)
+
+
+def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
+    # Before 1.0 the name of one collection was taken, too.
+    original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
 
 
 def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:

@@ -8,6 +8,7 @@ def _as_before(module: str, *names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names}
 
 
+_KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
 _PRIVATE = "ps_train.parts.legacy.names.private:"
 
 # Modules inside `tensorflow.python`, which libraries with copies of TensorFlow's code use: module -> the names that it
@@ -54,6 +55,10 @@ MOVED = {
         "tensorflow.python.ops.lookup_ops", "initialize_all_tables", "tables_initializer"),
     "tensorflow.python.platform.flags": {"FlagsError": "absl.flags:Error"},
     "tensorflow.python.layers.base": {"_Layer": "tensorflow.python.layers.base:Layer"},
+    **{f"tensorflow.python.feature_column.{name}": {
+        "DenseFeatures": f"{_KERAS}.layers:DenseFeatures",
+        "SequenceFeatures": f"{_KERAS}.experimental:SequenceFeatures"}
+       for name in ("feature_column_lib", "feature_column_v2", "sequence_feature_column")},
     "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest:is_nested"},
 }
 
@@ -69,7 +74,6 @@ REPLACED = {
             "WeightedCategoricalColumn", "CrossedColumn", "IndicatorColumn")},
 }
 
-_KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
 # TensorFlow's own copy of an older Keras -> Keras 2 (keras_copies.py).
 COPIES = {f"tensorflow.python.keras.{name}": f"{_KERAS}.{name}" for name in (
     "activations", "applications", "backend", "callbacks", "constraints", "datasets", "initializers", "layers",
@@ -88,6 +92,7 @@ PACKAGES = {
        for old, today in _KERAS_MODULES.items()},
     "keras": _KERAS,  # Keras 3 does not build graphs
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
+    "tensorflow.python.feature_column.dense_features": "tf_keras.src.feature_column.dense_features",
     # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
     "tensorflow.python.keras.preprocessing": "tf_keras.preprocessing",

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import csv
 import os
+import pickle
 import sys
 
 import numpy as np
@@ -13,7 +15,7 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 
 import tensorflow.compat.v1 as real
 
-from ps_train.parts.legacy import estimator
+from ps_train.parts.legacy import estimator, python2_library
 from ps_train.parts.legacy.classic.server import replica_device_setter
 from ps_train.parts.legacy.names import installation
 
@@ -36,6 +38,37 @@ def evaluate(session, tensors):
     """Returns the values of tensors, with every variable and table initialized."""
     session.run([tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()])
     return session.run(tensors)
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_a_variable_takes_the_name_of_one_collection(is_resource):
+    """As before 1.0: its letters would be taken for collections."""
+    with tf.variable_scope("scope", use_resource=is_resource):
+        tf.get_variable("w", [2], collections=tf.GraphKeys.LOCAL_VARIABLES)
+        tf.get_variable("v", [2], collections=["mine"])
+    assert [variable.op.name for variable in tf.local_variables()] == ["scope/w"]
+    assert [variable.op.name for variable in tf.get_collection("mine")] == ["scope/v"] and not tf.global_variables()
+
+
+def test_pickles_in_files_of_gfile_are_read_and_written(tmp_path, monkeypatch):
+    """As with a file of Python 2, whose mode "r" gave bytes."""
+    for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "dump"), (csv, "reader"), (csv, "writer")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    python2_library.read_files_of_python2()
+    with tf.gfile.GFile(str(tmp_path / "pickled"), "w") as file:
+        pickle.dump({"a": "\u20ac"}, file, 2)
+    with tf.gfile.Open(str(tmp_path / "pickled"), "r") as file:
+        assert pickle.load(file) == {"a": "\u20ac"}
+
+
+def test_layers_of_feature_columns_are_where_1_15_had_them(session):
+    """TensorFlow Ranking takes them from there; those of Keras 2 are the same."""
+    from tensorflow.python.feature_column import feature_column_lib, sequence_feature_column
+    from tensorflow.python.feature_column.dense_features import DenseFeatures
+    assert feature_column_lib.DenseFeatures is DenseFeatures
+    assert sequence_feature_column.SequenceFeatures is feature_column_lib.SequenceFeatures
+    layer = feature_column_lib.DenseFeatures([tf.feature_column.numeric_column("a")])
+    assert session.run(layer({"a": tf.constant([[3.0]])})).tolist() == [[3.0]]
 
 
 def test_losses_take_the_names_of_0_12(session):
