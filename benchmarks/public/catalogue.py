@@ -13,7 +13,9 @@ FIELD = pathlib.Path(__file__).with_name("field.json")
 FRESH = pathlib.Path(__file__).with_name("fresh.json")
 FURTHER = pathlib.Path(__file__).with_name("further.json")
 LATEST = pathlib.Path(__file__).with_name("latest.json")
-SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER, "latest": LATEST}
+NEWEST = pathlib.Path(__file__).with_name("newest.json")
+SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER, "latest": LATEST,
+        "newest": NEWEST}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras", "horovod")
 
@@ -77,8 +79,8 @@ def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
       only: beginnings of names.
       set_name: `catalogue`, the jobs that ps_train was written with; a half of `field.json`, jobs of which nobody had
         run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, and
-        later `further` and `latest`, jobs that were collected after that, and of which nobody had run one when they
-        were written down.
+        later `further`, `latest` and `newest`, jobs that were collected after that, and of which nobody had run one
+        when they were written down.
 
     Raises:
       ValueError: a name fits no job.

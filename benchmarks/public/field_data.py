@@ -67,6 +67,12 @@ class _Python2Pickler(pickle._Pickler):  # noqa: SLF001 (the one that is written
     dispatch = {**pickle._Pickler.dispatch, str: _save_string, bytes: _save_string}  # noqa: SLF001
 
 
+def write_python2_pickle(path: pathlib.Path, value: object) -> None:
+    """Writes a value as Python 2 would have."""
+    with open(path, "wb") as file:
+        _Python2Pickler(file, 2).dump(value)
+
+
 def _cifar10(root: pathlib.Path, rng: np.random.Generator) -> None:
     """cifar10_bin/ and cifar10_py/: the binary and the Python version, with a file for each archive's name."""
     binary, python = root / "cifar10_bin" / "cifar-10-batches-bin", root / "cifar10_py" / "cifar-10-batches-py"
@@ -77,8 +83,7 @@ def _cifar10(root: pathlib.Path, rng: np.random.Generator) -> None:
         labels = rng.integers(0, 10, 1000, np.uint8)
         images = rng.integers(0, 128, (1000, 3072), np.uint8) + labels[:, None] * 12
         (binary / f"{name}.bin").write_bytes(np.concatenate([labels[:, None], images], 1).tobytes())
-        with open(python / name, "wb") as file:
-            _Python2Pickler(file, 2).dump({"data": images, "labels": labels.tolist()})
+        write_python2_pickle(python / name, {"data": images, "labels": labels.tolist()})
 
 
 def _quickdraw(root: pathlib.Path, rng: np.random.Generator) -> None:
