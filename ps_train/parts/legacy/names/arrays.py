@@ -33,13 +33,22 @@ def wrap(name: str, wrapper: Callable, *owners: Any) -> None:
 
 
 def ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-    """Makes an array of objects of rows that differ in length, as numpy did before 1.24."""
+    """Makes an array of objects of rows that differ in length, and takes arrays of one number for the number.
+
+    numpy did the first before 1.24, and the second before 2.4.
+    """
     try:
         return original(value, *args, **kwargs)
-    except ValueError as error:
-        if args or kwargs.get("dtype") is not None or "inhomogeneous" not in str(error):
+    except (ValueError, TypeError) as error:
+        if not args and kwargs.get("dtype") is None:
+            if "inhomogeneous" not in str(error):
+                raise
+            return original(value, dtype=object)
+        objects = original(value, dtype=object)
+        numbers = [item.item() if isinstance(item, np.ndarray) and item.size == 1 else item for item in objects.flat]
+        if all(number is item for number, item in zip(numbers, objects.flat)):
             raise
-        return original(value, dtype=object)
+        return original(numbers, *args, **kwargs).reshape(objects.shape)
 
 
 def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import logging
 import operator
 import pkgutil
 import sys
@@ -34,10 +35,12 @@ from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
 from ps_train.parts.legacy.names import arrays, command_line, keras_copies, library, moved, private, tables
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
+from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
 from ps_train.parts.legacy.names.namespace import Namespace
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
+_log = logging.getLogger(__name__)
 
 
 def install() -> None:
@@ -90,6 +93,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         parent, _, leaf = fullname.rpartition(".")
         namespace = sys.modules.get(parent)
+        if isinstance(namespace, MissingName):
+            return importlib.machinery.ModuleSpec(fullname, self, loader_state=namespace.submodule(fullname))
         if not isinstance(namespace, Namespace):
             return None
         try:
@@ -97,9 +102,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         except AttributeError as error:
             if importlib.machinery.PathFinder.find_spec(fullname, namespace.__path__):
                 return None
-            return _refuse(fullname, str(error))
+            callers, frame = _import_system()
+            if is_bare_import(frame):
+                _log.warning("%s; the script fails where it uses it", error)
+                return importlib.machinery.ModuleSpec(fullname, self, loader_state=namespace.missing(leaf))
+            return _refuse(fullname, str(error), callers)
         if not isinstance(value, types.ModuleType):
-            return _refuse(fullname, f"{fullname} is no module: write from {parent} import {leaf}")
+            return _refuse(fullname, f"{fullname} is no module: write from {parent} import {leaf}",
+                           _import_system()[0])
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec):
@@ -108,15 +118,17 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         """Puts the module that the parent knows, or that has another name today, instead of the new one."""
+        if (missing := module.__spec__.loader_state) is not None:
+            sys.modules[module.__name__] = missing
+            return
         today = _today_name(module.__name__)
         parent, _, leaf = module.__name__.rpartition(".")
         sys.modules[module.__name__] = (
             importlib.import_module(today) if today else getattr(sys.modules[parent], leaf))
 
 
-def _refuse(fullname: str, message: str) -> None:
+def _refuse(fullname: str, message: str, callers: set[str]) -> None:
     """Raises MissingModuleError for an import statement; returns None where code only asks whether a module exists."""
-    callers = _import_system()
     if "_find_and_load" in callers:
         error = MissingModuleError("tf_name_missing", message)
         # `pydoc.locate` and the like recognise the error by its name. With a name, `from a import b` would replace the
@@ -125,13 +137,13 @@ def _refuse(fullname: str, message: str) -> None:
         raise error from None
 
 
-def _import_system() -> set[str]:
-    """Returns the names of the functions of Python's import system that have called, up to the first other code."""
+def _import_system() -> tuple[set[str], types.FrameType | None]:
+    """Returns the names of the functions of Python's import system that have called, and the first other frame."""
     names, frame = set(), sys._getframe(2)  # noqa: SLF001 (the only way to the frames without their source text)
     while frame is not None and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
         names.add(frame.f_code.co_name)
         frame = frame.f_back
-    return names
+    return names, frame
 
 
 def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:
@@ -187,6 +199,8 @@ def _repair_functions() -> None:
     for wrapper, names in arrays.WRAPPERS.items():
         for name in names:
             wrap(name, wrapper, np)
+    if importlib.util.find_spec("tensorflow.python.util.numpy_compat"):  # it converts what is fed, in 2.18 and later
+        wrap("np_asarray", arrays.ragged_array, importlib.import_module("tensorflow.python.util.numpy_compat"))
     set_missing(np.lib, "pad", arrays.pad)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import MissingNameError
+from ps_train.parts.legacy.names.missing import MissingName
 
 _ABSENT = object()
 # The modules in which TensorFlow, Keras 2 and the Estimator keep their public names.
@@ -95,9 +96,16 @@ class Namespace(types.ModuleType):
 
     def __setattr__(self, leaf: str, value: Any) -> None:
         # The import system sets each submodule that it has imported. What can be looked up must stay so: TensorFlow,
-        # or another part of ps_train, may still change it.
+        # or another part of ps_train, may still change it. And what is missing stays so.
+        if isinstance(value, MissingName):
+            return
         if not isinstance(value, types.ModuleType) or getattr(self, leaf, None) is not value:
             super().__setattr__(leaf, value)
+
+    def missing(self, leaf: str) -> MissingName:
+        """Returns what stands for a name that is not there."""
+        return MissingName(f"{self.__name__}.{leaf}", lambda: name_error(
+            f"{self._public}.{leaf}", self._tables.modules.get(self._public, ()), self._tables.advice))
 
     def __dir__(self) -> list[str]:
         tables = (*self._tables.names, *self._tables.modules)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import os
 import pickle
 import sys
@@ -15,9 +16,11 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 
 import tensorflow.compat.v1 as real
 
+from ps_train.errors import MissingModuleError, MissingNameError
 from ps_train.parts.legacy import estimator, python2_library
 from ps_train.parts.legacy.classic.server import replica_device_setter
 from ps_train.parts.legacy.names import installation
+from tests.errors import raises
 
 real.disable_v2_behavior()
 real.enable_resource_variables()
@@ -59,6 +62,51 @@ def test_pickles_in_files_of_gfile_are_read_and_written(tmp_path, monkeypatch):
         pickle.dump({"a": "\u20ac"}, file, 2)
     with tf.gfile.Open(str(tmp_path / "pickled"), "r") as file:
         assert pickle.load(file) == {"a": "\u20ac"}
+
+
+def test_arrays_of_one_number_are_that_number_beside_others(session):
+    """As in `np.asarray(values.tolist() + [0])`, which scripts feed: numpy refuses it since 2.4."""
+    mixed = np.array([np.array([1.5]), np.array([2.5]), 0], dtype=object)
+    x = tf.placeholder(tf.float32, [None])
+    assert session.run(x, {x: mixed}).tolist() == [1.5, 2.5, 0.0]
+    assert np.array([np.array([[1]]), 2], np.int32).tolist() == [1, 2]
+    with pytest.raises((TypeError, ValueError)):
+        np.asarray([np.array([1.0, 2.0]), 3], np.float32)
+
+
+IMPORTS = """
+from tensorflow.contrib.opt import NeverWritten
+from tensorflow.contrib.nothing.here import function
+import tensorflow.contrib.nothing.there as there
+class Derived(NeverWritten):
+    pass
+try:
+    from tensorflow.contrib.opt import NorThis
+except ImportError:
+    NorThis = None
+def in_function():
+    try:
+        if True:
+            import tensorflow.contrib.neither
+    except ImportError as error:
+        return type(error).__name__
+"""
+
+
+def test_a_name_that_is_only_imported_fails_where_it_is_used(tmp_path, monkeypatch, caplog):
+    """A library imports all that its modules need, and a job uses some of it; in a `try` it fails at once."""
+    (tmp_path / "library_of_layers.py").write_text(IMPORTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    import library_of_layers as library
+    assert library.NorThis is None and library.in_function() == "MissingModuleError"
+    assert not hasattr(tf.contrib.opt, "NeverWritten") and not isinstance(3, library.NeverWritten)
+    for use in (library.NeverWritten, library.Derived, library.function, lambda: library.there.name,
+                lambda: library.there[0], lambda: list(library.there)):
+        with raises("tf_name_missing", kind=MissingNameError):
+            use()
+    assert len([message for message in caplog.messages if "fails where it uses it" in message]) == 2
+    with raises("tf_name_missing", kind=MissingModuleError):
+        importlib.import_module("tensorflow.contrib.nor_that")
 
 
 def test_layers_of_feature_columns_are_where_1_15_had_them(session):
