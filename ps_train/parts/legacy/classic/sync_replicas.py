@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 _CHIEF_SECS = 300.0
 _ANSWER_SECS = 60.0  # of the servers, to operations that wait for no other worker
 _WORKER_JOBS = ("worker", *CHIEF_JOBS)
+_NO_WORKERS = (None, "ps", "evaluator")  # scripts also call their workers "learner" or "trainer"
 
 
 class SyncReplicasOptimizer(tf.train.Optimizer):
@@ -64,20 +65,18 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           name: see there.
           worker: the number of this worker; 0 is the chief. If it is None, the device under which `apply_gradients` is
             called gives the number ("/job:worker/task:1", as replica_device_setter sets it), or else TF_CONFIG. If
-            TF_CONFIG has a chief or master task, the numbers of the workers begin at 1.
-          replica_id: an argument of TensorFlow before 1.0; it is ignored, with a line in the log.
+            TF_CONFIG has a chief or master task, the numbers of the workers begin at 1. A job may have any other name
+            than "ps" and "evaluator". The only worker needs none of this.
+          replica_id: an argument of TensorFlow before 1.0, which gave the number. It counts only if nothing else does.
         """
         super().__init__(use_locking, name)
-        if replica_id is not None:
-            _log.info("SyncReplicasOptimizer: replica_id=%s is ignored; the server or the device says which "
-                      "worker this is", replica_id)
         self._opt = opt
         self._settings = SyncSettings(
             replicas_to_aggregate, replicas_to_aggregate if total_num_replicas is None else total_num_replicas)
         self._needed_tokens = self._settings.replicas_to_aggregate - self._settings.num_workers
         self._variable_averages = variable_averages
         self._variables_to_average = variables_to_average
-        self._worker = worker
+        self._worker, self._replica_id = worker, replica_id
         self._runner: Any = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list:
@@ -109,9 +108,11 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         engine = self._make_engine(optimizer, pairs, global_step)
         self.operations = engine.operations()
         self.chief_init_op, self.local_step_init_op = self.operations.init.new_run, self.operations.init.every_worker
-        self._runner = make_runner(self.operations, self._settings)
+        self._runner = make_runner(self.operations, self._settings, engine)
         self.ready_for_local_init_op = tf.concat(
             [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
+        if self.worker_number and membership.current() is None:  # for a script without ready_for_local_init_op
+            _add_to_readiness(engine.missing())
         train_op = self.operations.train_op
         return train_op if name is None else tf.group(train_op, name=name)
 
@@ -140,11 +141,25 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         elif member := membership.current():
             number = member.cluster.worker_number
         else:
-            number = _number_from(tf.no_op().device)
+            number = self._number_without_server()
         if not 0 <= number < self._settings.num_workers:
             raise ConfigError("worker_number_invalid", f"SyncReplicasOptimizer: this is worker {number}; allowed: "
                               f"0 to {self._settings.num_workers - 1}; give total_num_replicas, the number of workers")
         return number
+
+    def _number_without_server(self) -> int:
+        """Returns the number of a client of servers that run elsewhere, or of the only process there is."""
+        number = _number_from(tf.no_op().device)
+        if number is not None:
+            return number
+        if self._replica_id is not None:
+            return int(self._replica_id)
+        if self._settings.num_workers > 1:
+            raise ConfigError(
+                "worker_number_unknown", "SyncReplicasOptimizer: the number of this worker is unknown; call "
+                "apply_gradients under the worker's device, as tf.train.replica_device_setter("
+                "worker_device=\"/job:worker/task:1\") sets it, or give the number by worker=")
+        return 0
 
     def get_chief_queue_runner(self) -> Any:
         """Returns what runs the updates on the chief; raises ValueError before `apply_gradients`."""
@@ -214,17 +229,20 @@ class SyncReplicasHook(tf.train.SessionRunHook):
             self._runner.create_threads(session, coord, daemon=True, start=True)
 
 
-def _number_from(device: str) -> int:
-    """Returns the number of the worker of a device, or of TF_CONFIG; raises ConfigError if neither names a worker."""
+def _add_to_readiness(missing: tf.Tensor) -> None:
+    """Lets a Supervisor or a monitored session wait until nothing is missing, before the first step, too."""
+    if not tf.get_collection(tf.GraphKeys.READY_OP):
+        tf.add_to_collection(tf.GraphKeys.READY_OP, tf.concat([tf.report_uninitialized_variables(), missing], 0))
+
+
+def _number_from(device: str) -> int | None:
+    """Returns the number of the worker of a device, or of TF_CONFIG; None if neither names a worker."""
     tf_config = os.environ.get("TF_CONFIG", "")
     configured = parse_tf_config(tf_config, needs_ps=False) if tf_config else None
     job, index = task_of(device)
     if job not in _WORKER_JOBS and configured is not None:
         job, index = configured.job, configured.index
-    if job not in _WORKER_JOBS or index is None:
-        raise ConfigError(
-            "worker_number_unknown", "SyncReplicasOptimizer: the number of this worker is unknown; call "
-            "apply_gradients under the worker's device, as tf.train.replica_device_setter("
-            "worker_device=\"/job:worker/task:1\") sets it, or give the number by worker=")
+    if job in _NO_WORKERS or index is None:
+        return None
     has_chief_job = configured is not None and any(configured.addresses.get(name) for name in CHIEF_JOBS)
     return index + (has_chief_job and job == "worker")

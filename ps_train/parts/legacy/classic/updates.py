@@ -10,6 +10,8 @@ variables of sync, so the chief creates them (`StandaloneEngine`):
     chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
     others   ready_for_local_init_op names what is missing until then --> local_step_init_op --> steps
     the end  the chief's coordinator stops, or its process ends --> no worker waits for an update any more
+
+Scripts of before TensorFlow 1.0 know no chief_init_op, and later ones may leave it out: then the runner does the same.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import contextlib
 import logging
 import math
 import threading
+import weakref
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions, variables
-from ps_train.errors import BlackboardError, StoppedError
+from ps_train.errors import BlackboardError, ConfigError, StoppedError
 from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.runtime import waits
@@ -39,15 +42,25 @@ _LAST_VARIABLE = "required"  # the chief writes it after the others
 # Bound here: a script's `tf.Session` is replaced by one that joins the cluster (sessions.py).
 _Session = tf.Session
 _log = logging.getLogger(__name__)
+_started: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # graph -> the name of the step that is updated
 
 
-def make_runner(operations: SyncOperations, settings: SyncSettings) -> Any:
+def make_runner(operations: SyncOperations, settings: SyncSettings, engine: StandaloneEngine) -> Any:
     """Returns what runs the updates on the chief, with the methods of a QueueRunner."""
     member = membership.current()
     if member is None:
-        return StandaloneRunner(operations)
+        return StandaloneRunner(operations, engine.is_under_way())
     member.is_sync = True
     return MemberRunner(member, operations, Quorum(settings))
+
+
+def _refuse_another(operations: SyncOperations, graph: tf.Graph) -> None:
+    """Raises ConfigError if the updates of another optimizer are made in a graph: both have the same gate."""
+    name = operations.train_op.name
+    if _started.setdefault(graph, name) != name:
+        raise ConfigError("sync_second_step", "SyncReplicasOptimizer: this graph has the updates of another one "
+                          "already, and ps_train makes one kind of update in a graph; minimize the sum of the "
+                          "losses, or use SyncReplicasOptimizer for one of them only")
 
 
 class _ScriptUpdates(UpdateRunner):
@@ -66,7 +79,7 @@ class MemberRunner:
     def __init__(self, member: Membership, operations: SyncOperations, quorum: Quorum) -> None:
         self._member, self._operations = member, operations
         self._graph = tf.get_default_graph()
-        self._service = _ScriptUpdates(operations, quorum)
+        self._operations, self._service = operations, _ScriptUpdates(operations, quorum)
         self._session: tf.Session | None = None
 
     def create_threads(
@@ -75,6 +88,7 @@ class MemberRunner:
         """Starts the updates if `start` is true; see `tf.compat.v1.train.QueueRunner`. Returns no thread to join."""
         if not start:
             return []
+        _refuse_another(self._operations, self._graph)
         member = self._member
         self._stop()
         config = membership.with_filters(None, membership.filters_of(self._graph, member.cluster))
@@ -166,6 +180,12 @@ class StandaloneEngine(SyncEngine):
             return tf.cond(variables.was_written(_LAST_VARIABLE), lambda: variables.read(_LAST_VARIABLE) > 0,
                            lambda: tf.constant(False))
 
+    def is_under_way(self) -> tf.Tensor:
+        """Returns whether a chief has prepared the updates, and none has ended them; bool scalar."""
+        with tf.device(self._ps):
+            return tf.cond(self._is_begun(), lambda: tf.equal(variables.read("updates_ended"), 0),
+                           lambda: tf.constant(False))
+
     def _must_wait(self) -> tf.Tensor:
         return tf.logical_and(super()._must_wait(), tf.equal(variables.read("updates_ended"), 0))
 
@@ -183,8 +203,8 @@ class StandaloneRunner:
 
     name = "ps_train/updates"
 
-    def __init__(self, operations: SyncOperations) -> None:
-        self._operations = operations
+    def __init__(self, operations: SyncOperations, is_under_way: tf.Tensor) -> None:
+        self._operations, self._is_under_way = operations, is_under_way
 
     def create_threads(
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
@@ -192,6 +212,9 @@ class StandaloneRunner:
         """Returns the threads that run the updates and stop them; see `tf.compat.v1.train.QueueRunner`."""
         # In the script's own session an update that waits would delay the coordinator for its whole grace period.
         loop = _UpdateLoop(self._operations, sess, coord)
+        if start:
+            _refuse_another(self._operations, sess.graph)
+            loop.begin(self._is_under_way)
         threads = [threading.Thread(target=loop.run, daemon=daemon, name="updates")]
         if coord:
             threads.append(threading.Thread(target=loop.end_with_coordinator, daemon=daemon, name="end of updates"))
@@ -215,6 +238,16 @@ class _UpdateLoop:
         self._lock = threading.Lock()
         self._is_over = False
         atexit.register(self.end)
+
+    def begin(self, is_under_way: tf.Tensor) -> None:
+        """Prepares the updates if the script has not run chief_init_op; an error stops the coordinator."""
+        try:
+            if not self._session.run(is_under_way):
+                self._session.run(self._operations.init.new_run)
+        except tf.errors.OpError as error:
+            if not self._coord:
+                raise
+            self._coord.request_stop(error)
 
     def run(self) -> None:
         """Runs one update after the other until the end; an error stops the coordinator."""

@@ -82,10 +82,29 @@ def test_the_worker_is_known_from_the_device_or_the_keyword(monkeypatch):
     assert worker_of(monkeypatch, device="/job:worker/task:1", worker=2) == 2
 
 
+@pytest.mark.parametrize("device", ["", "/job:worker", "/job:ps/task:1", "/cpu:0"])
+def test_the_worker_is_known_from_replica_id_where_the_device_names_none(monkeypatch, device):
+    """Issue: clients of before 1.0, whose device setter knows only the cluster, were refused."""
+    assert worker_of(monkeypatch, device=device, replica_id=2) == 2
+    assert worker_of(monkeypatch, device="/job:worker/task:1", replica_id=2) == 1
+
+
+def test_a_job_of_another_name_is_one_of_workers(monkeypatch):
+    """Issue: learners and trainers were refused."""
+    assert worker_of(monkeypatch, device="/job:learner/task:2/cpu:0") == 2
+
+
+@pytest.mark.parametrize("device", ["", "/job:ps/task:1", "/job:worker"])
+def test_the_only_worker_has_the_number_0(monkeypatch, device):
+    """Issue: a process without a cluster that aggregates gradients of its own was refused."""
+    assert worker_of(monkeypatch, device=device, total=1) == 0
+
+
 def test_a_worker_whose_number_is_unknown_is_refused(monkeypatch):
     """So is one whose number is too large for total_num_replicas."""
-    with raises("worker_number_unknown"):
-        worker_of(monkeypatch)
+    for device in ("", "/job:worker", "/job:ps/task:1"):
+        with raises("worker_number_unknown"):
+            worker_of(monkeypatch, device=device)
     with raises("worker_number_invalid"):
         worker_of(monkeypatch, worker=2, total=None)
 
