@@ -26,8 +26,8 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import conversion, session_strings, source
-from ps_train.parts.legacy.classic import ending, session_repairs, sessions
+from ps_train.parts.legacy import children, conversion, session_strings, source
+from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
@@ -62,14 +62,17 @@ def run_script(config: ScriptConfig, script: Script) -> None:
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)
     _report_strategy()
-    server = script_server()
-    is_ps = server is not None and server.cluster.job == "ps"
-    if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it
+    ps = next((server for server in _servers if server.cluster.job == "ps"), None)
+    serves_only = ps is not None and membership.current() is None
+    if code == 0 and not serves_only:  # a failed script ends at once, as the other tasks wait for it
         ending.wait_for_threads()
     ending.script_ended.set()
-    if code == 0 and is_ps:
-        server.leave()
-    ending.leave(ending.finish(code))
+    if code == 0 and serves_only:
+        ps.leave()
+    code = ending.finish(code)
+    if code == 0 and ps is not None:  # its workers in this process have ended; there may be others
+        ps.leave()
+    ending.leave(code)
 
 
 def _conversion_of(config: ScriptConfig, path: str, is_tensorflow_1: bool) -> Conversion:
@@ -106,6 +109,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     else:
         tf.enable_resource_variables()
     replace_classes(config.timeouts)
+    children.adopt_children(config)
     _prepare_estimator(config.timeouts)
     installation.install()
     horovod_module.offer(ScriptServer)

@@ -3,7 +3,8 @@
     Server created --> first remote session: join --> the script trains --> the script ends: finish
                        the ps answer, claim, heartbeat                      no task waits for this one
 
-A script has at most one server per process, so there is at most one membership: `current()`.
+There is at most one membership in a process: `current()`. A script may have the servers of several workers in one
+process, often with those of the ps; then it joins as the first of them, and at its end reports that of the others.
 
 A thread ends a worker whose script is inside TensorFlow, waiting for something that may never come:
 
@@ -78,6 +79,7 @@ class Membership:
       update_services: each a MemberRunner of updates.py, which the chief runs for synchronous training, or what else
         has to look at the other workers once a second. Those with `is_of_training` end with their training.
       is_sync: whether this worker waits for the chief's updates.
+      others: the numbers of further workers whose servers are in this process.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Membership:
         self.was_live = False
         self.update_services: list[Any] = []
         self.is_sync = False
+        self.others: set[int] = set()
         self._end_process = end_process
         self._heartbeat: Heartbeat | None = None
         self._answered_secs = self._chief_seen_secs = 0.0
@@ -290,7 +293,17 @@ class Membership:
         if code and self.cluster.is_chief:
             self.board.announce(State.FAILED)
         else:
-            self.board.report_finished(self.cluster.worker_number)
+            for worker in sorted({self.cluster.worker_number, *self.others}):
+                self.board.report_finished(worker)
+
+    def takes_in(self, other: Membership) -> bool:
+        """Returns whether this membership stands for another worker, too, whose server is in the same process."""
+        own_number, number = self.cluster.worker_number, other.cluster.worker_number
+        is_first = self._has_joined or own_number < number
+        if self.cluster.addresses != other.cluster.addresses or own_number == number or not is_first:
+            return False
+        self.others |= {number, *other.others}
+        return True
 
 
 _current: list[Membership] = []
@@ -299,6 +312,16 @@ _current: list[Membership] = []
 def current() -> Membership | None:
     """Returns the membership of this process, or None before its `Server` is created, and on a ps."""
     return _current[0] if _current else None
+
+
+def enter(membership: Membership) -> None:
+    """Makes it that of this process, or adds its worker to the one that the process has."""
+    before = current()
+    if before is not None and before.takes_in(membership):
+        return
+    if before is not None:
+        membership.takes_in(before)
+    set_current(membership)
 
 
 def set_current(membership: Membership | None) -> None:

@@ -17,6 +17,7 @@ import contextlib
 import functools
 import logging
 import multiprocessing
+import re
 import threading
 import time
 from typing import Any, Callable
@@ -48,7 +49,8 @@ _FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
 _SHARE_OF_GRACE = 0.9
 _JOIN_GRACE_SECS = 3.0  # for a ps whose script does not call `join` to end by itself
 _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
-_PROTOCOLS_OF_DEEPREC = ("grpc++", "star_server", "star_server_lite")
+# Of TensorFlow 1 with RDMA or MPI, and of DeepRec.
+_OTHER_PROTOCOLS = re.compile(r"grpc\+.*|star_server(_lite)?")
 _log = logging.getLogger(__name__)
 _tensorflow_setter = tf.train.replica_device_setter
 
@@ -90,8 +92,8 @@ class Server(tf.train.Server):
         cluster.refuse_duplicates()
         ports.release_held_port()
         ports.check_port(cluster.task)
-        if protocol in _PROTOCOLS_OF_DEEPREC:
-            _log.info("tf.train.Server: protocol=%r of DeepRec is not in this TensorFlow; using 'grpc'", protocol)
+        if protocol and _OTHER_PROTOCOLS.fullmatch(protocol):
+            _log.info("tf.train.Server: protocol=%r is not in this TensorFlow; using 'grpc'", protocol)
             protocol = None
         super().__init__(tf.train.ClusterSpec(cluster.addresses), cluster.job, cluster.index, protocol or "grpc",
                          _server_config(config, cluster), start)
@@ -114,8 +116,7 @@ class Server(tf.train.Server):
             ending.on_stop(self._stop.set)
             self._life = Call(self._serve, "life of the ps")
         elif self.cluster.job in _TRAINING_JOBS:
-            member = Membership(self.cluster, self.target, self._timeouts, ending.end_process)
-            membership.set_current(member)
+            membership.enter(Membership(self.cluster, self.target, self._timeouts, ending.end_process))
 
     def _serve(self) -> None:
         try:

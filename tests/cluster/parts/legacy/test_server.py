@@ -11,8 +11,8 @@ from tests import processes
 from tests.errors import raises
 
 
-@pytest.mark.parametrize("protocol", ["grpc++", "star_server", None])
-def test_a_protocol_of_deeprec_becomes_grpc(protocol):
+@pytest.mark.parametrize("protocol", ["grpc++", "star_server", "grpc+verbs", "grpc+mpi", "grpc+gdr", None])
+def test_a_protocol_that_is_not_in_this_tensorflow_becomes_grpc(protocol):
     """TensorFlow's own server would refuse it."""
     server = ps_train.Server({"worker": [f"localhost:{processes.free_ports(1)[0]}"]}, protocol=protocol)
     assert server.target.startswith("grpc://localhost:")
