@@ -51,7 +51,7 @@ def print_status(config: Any, stop: threading.Event) -> None:
         if current is None:
             current = look(find_place(config.train_dir, config.ps_hosts))
         status = as_json(current)
-        output = json.dumps(status) if config.json else as_text(status)
+        output = _json_line(status) if config.json else as_text(status)
         try:
             print(_CLEAR * (config.watch and sys.stdout.isatty()) + logs.with_names(output), flush=True)
         except BrokenPipeError:  # for example of `| head`, which has ended
@@ -64,6 +64,11 @@ def print_status(config: Any, stop: threading.Event) -> None:
     elif current.snapshot is None:
         problem = current.problems[place.ps[0]]
         raise ClusterLostError(problem.code, f"the training does not answer: {problem}")
+
+
+def _json_line(status: Mapping[str, Any]) -> str:
+    """Returns JSON that every program can read: without NaN and infinity, which become texts as in the log."""
+    return json.dumps(json.loads(json.dumps(status), parse_constant=lambda name: str(float(name))))
 
 
 def _has_ended(place: TrainingPlace) -> bool:

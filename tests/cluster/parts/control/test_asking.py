@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shlex
 import sys
@@ -65,6 +66,20 @@ def test_an_ended_training_is_reported_while_another_has_its_addresses(tmp_path,
     output = capsys.readouterr().out
     does_not_run = f"the training in {tmp_path} does not run: finished at step 9"
     assert output.startswith("finished: step 9" if verb == "status" else does_not_run)
+
+
+def test_metrics_that_are_no_numbers_are_texts_in_json(tmp_path, capsys):
+    """JSON has neither NaN nor infinity, and jq and the parsers of other languages refuse the whole line."""
+    (tmp_path / "cluster.json").write_text(json.dumps({
+        "ps": {"0": "127.0.0.1:1"}, "is_elastic": False, "train_dir": str(tmp_path), "is_launched": False,
+        "folder": str(tmp_path), "command": []}))
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps({"time": 1.0, **event}) + "\n" for event in (
+        {"event": "start", "run": {"train_steps": 9}},
+        {"event": "end", "why": "x", "step": 9, "metrics": {"auc": math.nan, "loss": -math.inf, "accuracy": 0.5}})))
+    asking.print_status(control_flags.parse_control([f"--train_dir={tmp_path}", "--json"], "status",
+                                                    control_flags.StatusConfig), threading.Event())
+    status = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert status["metrics"] == {"auc": "nan", "loss": "-inf", "accuracy": 0.5}
 
 
 @pytest.mark.parametrize(("state", "changed"), [
