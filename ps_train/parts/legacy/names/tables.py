@@ -248,6 +248,8 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.rnn", _RNN, "EmbeddingWrapper InputProjectionWrapper OutputProjectionWrapper "
             "stack_bidirectional_rnn stack_bidirectional_dynamic_rnn"),
     "tf.contrib.seq2seq.sequence_loss": _FUNCTIONS + "sequence_loss",
+    "tf.contrib.seq2seq.python.ops.decoder._transpose_batch_time":
+        "tensorflow.python.ops.rnn:_transpose_batch_time",
     # slim
     **_same("tf.contrib.slim.nets", "tf_slim.nets.", "alexnet inception inception_v1 inception_v2 inception_v3 "
             "overfeat resnet_utils resnet_v1 resnet_v2 vgg"),
