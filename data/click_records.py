@@ -44,8 +44,8 @@ def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf
 
 
 def _expected(params: Mapping[str, Any]) -> str:
-    return (f"a tf.train.Example with label float [1] that is 0 or 1, numbers float [{params['num_numbers']}] and ids "
-            f"int64 [{params['num_categories']}] of at least 0")
+    return (f"a tf.train.Example with label float [1] that is 0 or 1, finite numbers float "
+            f"[{params['num_numbers']}] and ids int64 [{params['num_categories']}] of at least 0")
 
 
 def _parsing(params: Mapping[str, Any]) -> Callable[[tf.Tensor], Any]:
@@ -57,7 +57,8 @@ def _parsing(params: Mapping[str, Any]) -> Callable[[tf.Tensor], Any]:
     def parse(records: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         features = tf.io.parse_example(records, columns)
         labels, ids = features["label"], features["ids"]
-        is_sound = tf.reduce_all(tf.equal(labels, 0.0) | tf.equal(labels, 1.0)) & tf.reduce_all(ids >= 0)
+        is_sound = tf.reduce_all(tf.equal(labels, 0.0) | tf.equal(labels, 1.0)) & tf.reduce_all(ids >= 0) & (
+            tf.reduce_all(tf.math.is_finite(features["numbers"])))
         with tf.control_dependencies([tf.raw_ops.Assert(condition=is_sound, data=["a value out of range"])]):
             ids = ids % params["hash_buckets"] if params["hash_buckets"] else tf.identity(ids)
         return {"numbers": features["numbers"], "ids": ids}, labels

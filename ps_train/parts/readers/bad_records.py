@@ -2,9 +2,11 @@
 
     records --parse all at once--> chunk                                                          none is malformed
        |---- (fails) --> find the malformed ones --stop--> an error with file, place and fault
-                                                 --skip--> count them, parse the others --> chunk
+                                                 --skip--> count them, parse the others --> chunk, or nothing
 
-Only a chunk that cannot be parsed is searched, so the check costs nothing while the data is sound.
+Only a chunk that cannot be parsed is searched, so the check costs nothing while the data is sound. Files of another
+form are not skipped: 100 malformed records in chunks that follow each other, without a sound one, stop training, too.
+So does data in which nothing is sound, however often it is read.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ _MESSAGE = re.compile(rf"\[{_MARK}\] \[(.*?)\] \[(line|record)\] \[(\d+)\] \[(.*
 _MOST_COUNTED_BYTES = 1 << 30  # of a file whose lines are counted to name one
 _PIECE_BYTES = 1 << 20
 _READ_MS = 10_000
+MANY = 100  # malformed records in a row, by chunks; a range of a file that grows may have a single line
 _log = logging.getLogger(__name__)
 
 
@@ -45,18 +48,16 @@ class BadRecords(extensions.Watcher):
         if on_bad_record not in (STOP, SKIP):
             raise ConfigError("flag_out_of_range", f"--on_bad_record: got {on_bad_record!r}; allowed: {STOP}, {SKIP}")
         self._unit = unit
-        self._num_skipped: tf.Variable | None = None
-        if on_bad_record == SKIP:
-            self._num_skipped = tf.Variable(
-                tf.zeros([], tf.int64), name="num_bad_records", trainable=False, use_resource=True,
-                collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        self._num_skipped = _counter("num_bad_records") if on_bad_record == SKIP else None
+        # Those in the chunks since the last one with a sound record.
+        self._num_in_row = _counter("num_bad_records_in_a_row") if on_bad_record == SKIP else None
         extensions.add_watcher(self)
 
     def parsed(
         self, records: tf.Tensor, parse: Callable[[tf.Tensor], Any], find_faults: Callable[[tf.Tensor], tf.Tensor],
         file_range: FileRange, locate: Callable[[tf.Tensor], tf.Tensor],
     ) -> tf.data.Dataset:
-        """Returns a dataset of one element: the sound records, parsed.
+        """Returns a dataset of one element: the sound records, parsed; with "skip" of none if there are none.
 
         Args:
           records: string [n].
@@ -65,24 +66,41 @@ class BadRecords(extensions.Watcher):
           file_range: the range of the records.
           locate: returns the position in the file, int64, of the record with an index.
         """
-        @tf.autograph.experimental.do_not_convert
-        def parse_sound(every: tf.Tensor) -> Any:
+        def parse_all(every: tf.Tensor) -> Any:
+            parsed = parse(every)
+            if self._num_in_row is None:
+                return parsed
+            with tf.control_dependencies(tf.nest.flatten(parsed, expand_composites=True)):
+                ended = self._num_in_row.assign(0, read_value=False)
+            with tf.control_dependencies([ended]):
+                return tf.nest.map_structure(tf.identity, parsed, expand_composites=True)
+
+        def take_sound(every: tf.Tensor) -> tf.Tensor:
             faults = find_faults(every)
             is_bad = tf.not_equal(faults, "")
             first = tf.argmax(tf.cast(is_bad, tf.uint8))
-            too_many = tf.reduce_all(is_bad) if self._num_skipped is not None else tf.reduce_any(is_bad)
-            check = tf.raw_ops.Assert(condition=tf.logical_not(too_many), data=[
+            check = tf.raw_ops.Assert(condition=tf.logical_not(self._stops(is_bad)), data=[
                 _MARK, _readable(file_range.file), self._unit, locate(first), _readable(faults[first]), _END])
             with tf.control_dependencies([check]):
                 counted = [] if self._num_skipped is None else [self._num_skipped.assign_add(
                     tf.reduce_sum(tf.cast(is_bad, tf.int64)), read_value=False)]
             with tf.control_dependencies([check, *counted]):
-                return parse(tf.boolean_mask(every, tf.logical_not(is_bad)))
+                return tf.boolean_mask(every, tf.logical_not(is_bad))
 
         chunk = tf.data.Dataset.from_tensors(records)
-        whole = chunk.map(tf.autograph.experimental.do_not_convert(parse))
+        whole = chunk.map(_traced(parse_all)).apply(tf.data.experimental.ignore_errors())
+        sound = chunk.map(_traced(take_sound)).filter(_traced(lambda some: tf.size(some) > 0)).map(_traced(parse))
         # The second part runs only if the first yields no element, because its only one could not be parsed.
-        return whole.apply(tf.data.experimental.ignore_errors()).concatenate(chunk.map(parse_sound)).take(1)
+        return whole.concatenate(sound).take(1)
+
+    def _stops(self, is_bad: tf.Tensor) -> tf.Tensor:
+        """Returns whether a chunk with these malformed records, bool [n], ends training; counts those in a row."""
+        if self._num_in_row is None:
+            return tf.reduce_any(is_bad)
+        num_bad = tf.size(is_bad, out_type=tf.int64)
+        num_in_row = self._num_in_row.assign(
+            tf.where(tf.reduce_all(is_bad), self._num_in_row.read_value() + num_bad, tf.zeros_like(num_bad)))
+        return num_in_row >= MANY
 
     def explain(self, error: tf.errors.InvalidArgumentError, where: str) -> None:
         """Raises a DataError with the place and the fault if a malformed record has caused the error."""
@@ -91,6 +109,9 @@ class BadRecords(extensions.Watcher):
             return
         file, unit, position, fault = _unescape(match[1]), match[2], int(match[3]), _unescape(match[4])
         place = f"record {position}" if unit == "record" else _line_place(file, position)
+        if self._num_skipped is not None:
+            raise DataError("bad_record", f"{file}, {place}: {fault}; {MANY} {unit}s and more are malformed one after "
+                            "another, which --on_bad_record=skip does not leave out; correct the file") from error
         raise DataError("bad_record", f"{file}, {place}: {fault}; correct it, or skip such {unit}s with "
                         "--on_bad_record=skip") from error
 
@@ -105,6 +126,17 @@ class BadRecords(extensions.Watcher):
         if num:
             _log.warning("%s: skipped %d malformed %s (--on_bad_record=skip)", where, num,
                          self._unit + "s" * (num > 1))
+
+
+def _counter(name: str) -> tf.Variable:
+    """Returns a variable of this process, int64, that begins at zero."""
+    return tf.Variable(tf.zeros([], tf.int64), name=name, trainable=False, use_resource=True,
+                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    # AutoGraph would write the function, which has no control flow to convert, to a temporary file.
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def _readable(text: tf.Tensor) -> tf.Tensor:

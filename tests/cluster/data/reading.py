@@ -13,8 +13,9 @@ def read_batches(plugin, mode, params, shard=(0, 1), count=None):
     """Returns the first batches of a dataset, or all, as (features, labels), and how many records were left out."""
     with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
         iterator = tf.data.make_initializable_iterator(plugin.input_fn(mode, params, shard))
-        batch, counters = iterator.get_next(), tf.local_variables()
-        session.run([iterator.initializer, tf.variables_initializer(counters)],
+        batch = iterator.get_next()
+        skipped = [variable for variable in tf.local_variables() if variable.op.name.endswith("num_bad_records")]
+        session.run([iterator.initializer, tf.local_variables_initializer()],
                     feed_dict=ps_train.input_feed(graph))
         found = []
         while count is None or len(found) < count:
@@ -25,7 +26,7 @@ def read_batches(plugin, mode, params, shard=(0, 1), count=None):
             except tf.errors.InvalidArgumentError as error:
                 extensions.explain_error(graph, error, "")
                 raise
-        return found, sum(map(int, session.run(counters)))
+        return found, sum(map(int, session.run(skipped)))
 
 
 def read_examples(plugin, mode, params, shard=(0, 1), count=None):

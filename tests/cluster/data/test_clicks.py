@@ -142,30 +142,59 @@ def test_lines_have_the_form_of_criteos(tmp_path):
 
 
 def test_broken_records_are_left_out_or_named(tmp_path):
-    """A record that is no example, one without a feature, one with a label of 2."""
+    """A record that is no example, one without a feature, one with a label of 2, one with a number that is none."""
     examples = clicks.click_model(PARAMS).draw(10, np.random.default_rng(1))
     sound = list(writing.serialized_examples(examples))
     wrong_label = list(writing.serialized_examples(examples._replace(labels=examples.labels + 2)))[0]
+    no_number = list(writing.serialized_examples(examples._replace(numbers=examples.numbers * np.nan)))[0]
     path = str(tmp_path / "eval")
     with tf.io.TFRecordWriter(path) as writer:
-        for record in [*sound[:5], b"\xff", b"", wrong_label, *sound[5:]]:
+        for record in [*sound[:5], b"\xff", b"", wrong_label, no_number, *sound[5:]]:
             writer.write(record)
     params = {**click_records.DEFAULT_PARAMS, "data_dir": str(tmp_path), "train_files": "eval", "batch_size": 5,
               "seed": 1, "on_bad_record": "skip"}
     click_records.prepare(params)
     batches, num_skipped = read_batches(click_records, "eval", params)
-    assert num_skipped == 3
+    assert num_skipped == 4
     np.testing.assert_array_equal(np.concatenate([features["ids"] for features, _ in batches]), examples.ids)
     with pytest.raises(DataError, match=f"{path}, record 5: not a tf.train.Example with label"):
         read_batches(click_records, "eval", {**params, "on_bad_record": "stop"})
+    with pytest.raises(DataError, match=f"{path}, record 0: not a tf.train.Example with .*numbers float .12."):
+        click_records.prepare({**params, "num_numbers": 12, "on_bad_record": "stop"})
+
+
+def test_skip_begins_although_the_first_record_is_broken(tmp_path):
+    """Not with a file of ten broken records and no other."""
+    sound = list(writing.serialized_examples(clicks.click_model(PARAMS).draw(3, np.random.default_rng(1))))
+    path = str(tmp_path / "eval")
+
+    def prepare(records, on_bad_record):
+        with tf.io.TFRecordWriter(path) as writer:
+            for record in records:
+                writer.write(record)
+        params = {**click_records.DEFAULT_PARAMS, "data_dir": str(tmp_path), "train_files": "eval",
+                  "on_bad_record": on_bad_record}
+        click_records.prepare(params)
+        return {**params, "batch_size": 2, "seed": 1}
+
+    batches, num_skipped = read_batches(click_records, "eval", prepare([b"\xff", *sound], "skip"))
+    assert num_skipped == 1 and len(batches[0][1]) == len(sound)
+    prepare([b"\xff"] * 9, "skip")
+    for records, on_bad_record in (([b"\xff"] * 10, "skip"), ([b"\xff", *sound], "stop")):
+        with pytest.raises(DataError, match=f"{path}, record 0: not a tf.train.Example"):
+            prepare(records, on_bad_record)
+
+
+def test_files_that_are_no_tfrecord_files_are_named(tmp_path):
+    """Text, and records compressed as a whole under a name that does not say so."""
+    params = {**click_records.DEFAULT_PARAMS, "data_dir": str(tmp_path), "train_files": "text", "eval_files": "text",
+              "on_bad_record": "skip"}
     (tmp_path / "text").write_text("no TFRecord file at all, but some text\n")
     with raises("bad_record_file"):
-        click_records.prepare({**params, "train_files": "text"})
+        click_records.prepare(params)
     (tmp_path / "text").write_bytes(gzip.compress(b"records"))
     with raises("bad_record_file"):
-        click_records.prepare({**params, "train_files": "text"})
-    with pytest.raises(DataError, match=f"{path}, record 0: not a tf.train.Example with .*numbers float .12."):
-        click_records.prepare({**params, "num_numbers": 12})
+        click_records.prepare(params)
 
 
 def test_the_command_line_writes_files_and_prints_the_best_scores(tmp_path, capsys):

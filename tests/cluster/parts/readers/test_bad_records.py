@@ -44,20 +44,21 @@ def _of_four_bytes(records):
         return tf.identity(records)
 
 
-def read_all(make_reader, files, on_bad_record, **options):
+def read_all(make_reader, files, on_bad_record, mode="eval", **options):
     """Returns all values, and how many records were left out."""
     with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
         reader = make_reader(on_bad_record)
-        dataset = ps_train.range_batches(ps_train.file_ranges(files, (0, 1), "eval", **options), reader.read, 100)
+        dataset = ps_train.range_batches(ps_train.file_ranges(files, (0, 1), mode, **options), reader.read, 100)
         iterator = tf.data.make_initializable_iterator(dataset)
-        batch, counters = iterator.get_next(), tf.local_variables()
-        session.run([iterator.initializer, tf.variables_initializer(counters)])
+        batch = iterator.get_next()
+        skipped = [variable for variable in tf.local_variables() if variable.op.name.endswith("num_bad_records")]
+        session.run([iterator.initializer, tf.local_variables_initializer()])
         found = []
         while True:
             try:
                 found.append(session.run(batch))
             except tf.errors.OutOfRangeError:
-                return np.concatenate(found), sum(session.run(counters))
+                return np.concatenate(found), sum(session.run(skipped))
             except tf.errors.InvalidArgumentError as error:
                 extensions.explain_error(graph, error, "")
                 raise
@@ -101,11 +102,46 @@ def test_bytes_that_are_no_text_are_named_too(tmp_path):
         read_all(line_reader, name, "stop")
 
 
-def test_a_range_of_malformed_lines_only_stops_with_skip_too(tmp_path):
-    """Such a file is of another form; and a range without an example could not be counted as done."""
+def test_a_file_of_malformed_lines_only_stops_with_skip_too(tmp_path):
+    """Such a file is of another form. The error does not advise what was done."""
     name = write_lines(tmp_path / "lines", {number: b"x" for number in range(1000)})
-    with pytest.raises(DataError, match=f"{name}, line 1 "):
+    with pytest.raises(DataError, match=f"{name}, line 1 ") as caught:
         read_all(line_reader, name, "skip")
+    assert "100 lines and more" in str(caught.value) and "or skip" not in str(caught.value)
+
+
+@pytest.mark.parametrize("num_bad, stops", [(99, False), (100, True)])
+@pytest.mark.parametrize("range_bytes", [1, 10**6])
+def test_skip_ends_at_so_many_malformed_lines_in_a_row(tmp_path, range_bytes, num_bad, stops):
+    """In ranges of a line each, or in one. What is malformed before a sound line does not count."""
+    (tmp_path / "a").write_bytes(b"x\n" * num_bad)
+    (tmp_path / "b").write_bytes(b"7\n" + b"x\n" * 99)
+    (tmp_path / "c").write_bytes(b"8\n")
+    files = str(tmp_path / "*")
+    if stops:
+        with pytest.raises(DataError, match=f"{tmp_path}/a, line {100 if range_bytes == 1 else 1} "):
+            read_all(line_reader, files, "skip", range_bytes=range_bytes)
+    else:
+        values, num_skipped = read_all(line_reader, files, "skip", range_bytes=range_bytes)
+        assert values.tolist() == [7, 8] and num_skipped == num_bad + 99
+
+
+def test_data_in_which_nothing_is_sound_ends_although_it_repeats(tmp_path):
+    """Three malformed lines, read again and again: a training without an example would not end."""
+    (tmp_path / "lines").write_bytes(b"x\n" * 3)
+    with pytest.raises(DataError, match="lines, line 1 "):
+        read_all(line_reader, str(tmp_path / "lines"), "skip", mode="train")
+
+
+def test_chunks_with_a_single_malformed_record_are_left_out(tmp_path):
+    """The last of 4097 records is a chunk of its own."""
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        for number in range(4096):
+            writer.write(np.float32(number).tobytes())
+        writer.write(b"12345")
+    values, num_skipped = read_all(record_reader, str(tmp_path / "records"), "skip", is_text=False)
+    assert num_skipped == 1
+    np.testing.assert_array_equal(values, range(4096))
 
 
 @pytest.mark.parametrize("content", ["1\r\n2\r\n3\r\n", "1\r\n2\r\n3", "1\n2\n3"])
@@ -114,6 +150,16 @@ def test_line_breaks_of_other_systems_are_no_part_of_a_line(tmp_path, content):
     (tmp_path / "lines").write_text(content, newline="")
     values, _ = read_all(line_reader, str(tmp_path / "lines"), "stop")
     np.testing.assert_array_equal(values, [1, 2, 3])
+
+
+def test_carriage_returns_go_from_lines_that_are_not_utf_8_too(tmp_path):
+    """The first line says whether there are any; its text is in Latin-1. An empty first line is no error."""
+    def reader(on_bad_record):
+        return ps_train.LineReader(lambda lines: lines, tf.zeros_like, on_bad_record)
+
+    for content, lines in ((b"caf\xe9\r\n1\xe9\r\n", [b"caf\xe9", b"1\xe9"]), (b"\n\xe9\n", [b"", b"\xe9"])):
+        (tmp_path / "lines").write_bytes(content)
+        assert read_all(reader, str(tmp_path / "lines"), "stop")[0].tolist() == lines
 
 
 def test_malformed_records_are_left_out_or_named(tmp_path):

@@ -97,6 +97,27 @@ def test_each_row_of_parquet_files_is_trained_on_once_in_each_epoch(train, monke
     np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
 
 
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_range_of_malformed_lines_only_counts_as_done(train, monkeypatch, num_workers):
+    """With --on_bad_record=skip: at the beginning, in the middle and at the end there is one without an example."""
+    for name in ("a0", "az", "c"):
+        (train.folder / f"{name}.txt").write_text("x\n")
+
+    def input_fn(mode, params, shard):
+        def find_faults(lines):
+            return tf.where(tf.equal(lines, "x"), tf.fill(tf.shape(lines), "no number"), tf.zeros_like(lines))
+
+        reader = ps_train.LineReader(lambda lines: 2 * (tf.strings.to_number(lines, tf.int64),), find_faults,
+                                     params["on_bad_record"])
+        ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=200)
+        return ps_train.range_batches(ranges, reader.read, params["batch_size"])
+
+    monkeypatch.setattr(ledger, "input_fn", input_fn)
+    outcomes = train(num_workers=num_workers, on_bad_record="skip").outcomes
+    assert all(outcome.end is End.DATA for outcome in outcomes)
+    np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
+
+
 @pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}], ids=["async", "sync"])
 def test_a_round_of_local_steps_counts_each_line_once(train, flags):
     """The last round is cut short by the end of the data, and its steps count; no summary takes a batch."""
