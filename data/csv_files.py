@@ -1,7 +1,8 @@
 """The dataset plug-in for plain CSV: any columns, one of them a label that is 0 or 1.
 
 Run with --dataset=data.csv_files --data_dir=DIR --params=schema=FILE. `data.tabular.schema` describes the schema, a
-JSON file that says which columns are numbers and which are categories. A missing number is 0.
+JSON file that says which columns are numbers and which are categories. A missing number is 0. All files have the same
+columns in the same order.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def prepare(params: Mapping[str, Any]) -> None:
       DataError: the file, the line, and what was expected.
     """
     schema = _schema(params)
-    pipeline.check_text_files(schema.form, params, has_header=schema.has_header)
+    pipeline.check_text_files(schema.form, params, has_header=schema.has_header, names_columns=schema.names_columns)
 
 
 def _schema(params: Mapping[str, Any]) -> Schema:

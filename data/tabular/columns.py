@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -131,6 +132,11 @@ class LineForm:
                 parts.append([column.kind, 1])
         names = [kind if num == 1 else f"{num} {_PLURAL[kind]}" for kind, num in parts]
         return f"{', '.join(names)}, separated by {_SEPARATORS.get(self.delimiter, repr(self.delimiter))}"
+
+
+def column_names(header: str, delimiter: str) -> list[str]:
+    """Returns the names of the columns in the first line of a file."""
+    return next(csv.reader([header], delimiter=delimiter), [])
 
 
 _PLURAL = {LABEL: "labels", NUMBER: "numbers", CATEGORY: "categories", IGNORED: "ignored"}

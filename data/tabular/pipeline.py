@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import functools
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from concurrent import futures
@@ -21,7 +22,7 @@ from ps_train.parts.readers.file_texts import records_of
 from ps_train.parts.readers.files import find_files, is_growing, is_stream, open_bytes, open_stream
 from ps_train.runtime.compression import compression_of
 
-from .columns import LineForm
+from .columns import LineForm, column_names
 
 # The parameters of every dataset of this kind.
 DEFAULT_PARAMS: dict[str, Any] = {
@@ -33,6 +34,7 @@ DEFAULT_PARAMS: dict[str, Any] = {
 
 EVAL_BATCH_SIZE = 2048
 _CHECKED_BYTES = 16 << 10  # of each file, by `prepare`
+_MANY = 10  # lines or records of a file; if all are malformed, --on_bad_record=skip does not help
 _NUM_THREADS = 16
 
 
@@ -86,8 +88,16 @@ def check_hash_buckets(params: Mapping[str, Any]) -> None:
                           "ids of 63 bits, or the number of ids")
 
 
-def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: bool = False) -> None:
+def check_text_files(
+    form: LineForm, params: Mapping[str, Any], *, has_header: bool = False, names_columns: bool = False
+) -> None:
     """Checks that the files of both splits are there, and that their first lines have the right form.
+
+    With --on_bad_record=skip a file may have malformed lines among them, but not malformed ones only, if it has many.
+
+    Args:
+      has_header: whether the first line of each file is to be left out.
+      names_columns: whether that line must name the columns of `form`, in their order.
 
     Raises:
       DataError: the file, the line, and what was expected.
@@ -97,18 +107,35 @@ def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: b
     names = [name for training in (True, False) for name in find_files(pattern(params, training))]
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         lines_by_file = list(pool.map(functools.partial(first_lines, may_grow=is_growing()), names))
-    places, lines = [], []
-    for name, file_lines in zip(names, lines_by_file):
-        for number, line in list(enumerate(file_lines, 1))[int(has_header):]:
-            places.append(f"{name}, line {number}")
-            lines.append(line)
-    if not lines:
+    if names_columns:
+        _check_headers(form, names, lines_by_file)
+    lines_by_file = [lines[int(has_header):] for lines in lines_by_file]
+    if not any(lines_by_file):
         raise DataError("input_file_empty", f"{names[0]}{' and the other files are' if len(names) > 1 else ' is'} "
                         "empty")
-    faults = _run(lambda: form.find_faults(tf.constant(lines, tf.string)))
-    for place, fault in zip(places, faults):
-        if fault:
-            raise DataError("bad_record", f"{place}: {fault.decode(errors='replace')}")
+    faults = iter(_run(lambda: form.find_faults(tf.constant([*itertools.chain(*lines_by_file)], tf.string))))
+    for name, lines in zip(names, lines_by_file):
+        faults_of_file = list(itertools.islice(faults, len(lines)))
+        if _skips(params) and (not all(faults_of_file) or len(lines) < _MANY):
+            continue
+        for number, fault in enumerate(faults_of_file, 1 + has_header):
+            if fault:
+                raise DataError("bad_record", f"{name}, line {number}: {fault.decode(errors='replace')}")
+
+
+def _check_headers(form: LineForm, names: Sequence[str], lines_by_file: Sequence[Sequence[bytes]]) -> None:
+    """Raises DataError if the first line of a file names other columns, or in another order."""
+    expected = [column.name for column in form.columns]
+    for name, lines in zip(names, lines_by_file):
+        header = column_names(lines[0].decode(errors="replace"), form.delimiter) if lines else expected
+        for number, (found, wanted) in enumerate(itertools.zip_longest(header, expected, fillvalue=""), 1):
+            if found != wanted:
+                raise DataError("header_differs", f"{name}, line 1: column {number} is {found!r}; expected {wanted!r}, "
+                                f"as in {names[0]}: all files need the same columns in the same order")
+
+
+def _skips(params: Mapping[str, Any]) -> bool:
+    return params["on_bad_record"] == "skip"
 
 
 def first_lines(name: str, *, may_grow: bool) -> list[bytes]:
@@ -143,29 +170,43 @@ def _run(make: Callable[[], tf.Tensor]) -> Sequence[Any]:
 def check_record_files(parse: Callable[[tf.Tensor], Any], expected: str, params: Mapping[str, Any]) -> None:
     """Checks that the TFRecord files of both splits are there, and that the first record of each can be parsed.
 
+    With --on_bad_record=skip, that one of the first records can be parsed, if there are many.
+
     Raises:
       DataError: the file, and what was expected.
       ConfigError: a parameter is out of bounds.
     """
     check_hash_buckets(params)
-    names = [name for training in (True, False) for name in find_files(pattern(params, training))]
-    for name in names:
-        try:
-            first = next(records_of(name), None)
-        except DataError as error:
-            if error.code != "bad_record_file":
-                raise
-            with open_bytes(name) as file:
-                kind = compression_of(file.read(_CHECKED_BYTES))
-            problem = f"is compressed ({kind}); decompress it first" if kind else "is no TFRecord file"
-            raise DataError("bad_record_file", f"{name} {problem}; expected records that are {expected}") from None
-        if first is None:
-            continue
-        try:
-            _run(functools.partial(_parsed_op, parse, first))
-        except tf.errors.InvalidArgumentError:
-            raise DataError("bad_record", f"{name}, record 0: not {expected}") from None
+    num_checked = _MANY if _skips(params) else 1
+    for name in [name for training in (True, False) for name in find_files(pattern(params, training))]:
+        records = _first_records(name, num_checked, expected)
+        if len(records) == num_checked and not any(_can_be_parsed(parse, record) for record in records):
+            raise DataError("bad_record", f"{name}, record 0: not {expected}")
 
 
-def _parsed_op(parse: Callable[[tf.Tensor], Any], record: bytes) -> tf.Operation:
-    return tf.group(*tf.nest.flatten(parse(tf.constant([record]))))
+def _first_records(name: str, num: int, expected: str) -> list[bytes]:
+    """Returns the first records of a file, which may have fewer.
+
+    Raises:
+      DataError: it is no TFRecord file, or is damaged.
+    """
+    found: list[bytes] = []
+    try:
+        for record in itertools.islice(records_of(name), num):
+            found.append(record)  # those before a damaged one stay
+    except DataError as error:
+        if error.code != "bad_record_file" or found:
+            raise
+        with open_bytes(name) as file:
+            kind = compression_of(file.read(_CHECKED_BYTES))
+        problem = f"is compressed ({kind}); decompress it first" if kind else "is no TFRecord file"
+        raise DataError("bad_record_file", f"{name} {problem}; expected records that are {expected}") from None
+    return found
+
+
+def _can_be_parsed(parse: Callable[[tf.Tensor], Any], record: bytes) -> bool:
+    try:
+        _run(lambda: tf.group(*tf.nest.flatten(parse(tf.constant([record])))))
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True

@@ -10,7 +10,6 @@ category are ignored. The features are in the order of `numbers` and `categories
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
@@ -20,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import DataError
 from ps_train.parts.readers.files import open_bytes
 
-from .columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
+from .columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm, column_names
 
 _DEFAULTS: dict[str, Any] = {"label": "", "numbers": [], "categories": [], "columns": [], "header": True,
                              "delimiter": ",", "quotes": True, "log_numbers": False}
@@ -34,6 +33,7 @@ class Schema(NamedTuple):
       number_order: the positions, among the number columns of `form`, of the numbers in the order of the schema.
       category_order: the same for the categories.
       has_header: whether the first line of each file has the names of the columns.
+      names_columns: whether the schema has these names from there, so that all files must have the same.
       log_numbers: whether the numbers become log(1 + x).
     """
 
@@ -41,6 +41,7 @@ class Schema(NamedTuple):
     number_order: list[int]
     category_order: list[int]
     has_header: bool
+    names_columns: bool
     log_numbers: bool
 
 
@@ -59,19 +60,19 @@ def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
         if not values["header"]:
             raise DataError("schema_malformed", f"{path}: without a header, give \"columns\", the names of all "
                             "columns in their order")
-        names = next(csv.reader([first_line()], delimiter=values["delimiter"]), [])
+        names = column_names(first_line(), values["delimiter"])
     kinds = {values["label"]: LABEL, **dict.fromkeys(values["numbers"], NUMBER),
              **dict.fromkeys(values["categories"], CATEGORY)}
     missing = [name for name in kinds if names.count(name) != 1]
     if missing:
         raise DataError("schema_malformed", f"{path}: column {missing[0]!r} is there {names.count(missing[0])} times; "
-                        f"expected once among the columns {', '.join(map(str, names))}")
+                        f"expected once among the columns {', '.join(names)}")
     form = LineForm(tuple(Column(name, kinds.get(name, IGNORED)) for name in names), values["delimiter"],
                     values["quotes"])
     order = {kind: [name for name in names if kinds.get(name) == kind] for kind in (NUMBER, CATEGORY)}
     return Schema(form, [order[NUMBER].index(name) for name in values["numbers"]],
                   [order[CATEGORY].index(name) for name in values["categories"]], values["header"],
-                  values["log_numbers"])
+                  not values["columns"], values["log_numbers"])
 
 
 def read_values(path: str) -> Mapping[str, Any]:
@@ -104,12 +105,15 @@ def _checked(path: str, given: Any) -> Mapping[str, Any]:
         if not isinstance(value, type(default)):
             raise DataError("schema_malformed", f"{path}: {name!r} is {value!r}; expected a value like "
                             f"{json.dumps(default)}")
+        if isinstance(value, list) and (wrong := [entry for entry in value if not isinstance(entry, str)]):
+            raise DataError("schema_malformed", f"{path}: {name!r} has {json.dumps(wrong[0])}; expected names of "
+                            "columns, in quotes")
     values = {**_DEFAULTS, **given}
     features = [values["label"], *values["numbers"], *values["categories"]]
     if not values["label"] or len(features) < 2:
         raise DataError("schema_malformed", f"{path}: expected \"label\", and \"numbers\" or \"categories\", names of "
                         "columns")
-    if len(set(map(str, features))) < len(features):
+    if len(set(features)) < len(features):
         raise DataError("schema_malformed", f"{path}: a column is named twice among label, numbers and categories; "
                         "name each once")
     if len(values["delimiter"].encode()) != 1 or values["delimiter"] in "\"\n\r":

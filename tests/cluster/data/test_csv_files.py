@@ -96,6 +96,37 @@ def test_a_malformed_line_is_named_with_its_column(write, row, fault):
     np.testing.assert_array_equal(batches[0][0]["ids"], np.tile(hashed(SITES, DEVICES), (2, 1)))
 
 
+def test_skip_begins_although_a_first_line_is_malformed(write, tmp_path):
+    """And leaves the line out; but a file of ten malformed lines and no other is of another form."""
+    params = {**write(["30,x,tv,yes,1,a", *ROWS]), "on_bad_record": "skip"}
+    csv_files.prepare(params)
+    batches, num_skipped = read_batches(csv_files, "eval", params)
+    assert num_skipped == 1 and len(batches[0][1]) == len(ROWS)
+    (tmp_path / "train2.csv").write_text("\n".join([HEADER, *["1,2"] * 9]) + "\n")
+    csv_files.prepare(params)
+    (tmp_path / "train2.csv").write_text("\n".join([HEADER, *["1,2"] * 10]) + "\n")
+    with pytest.raises(DataError, match="train2.csv, line 2: 2 fields; expected 6"):
+        csv_files.prepare(params)
+
+
+@pytest.mark.parametrize("header, place", [
+    ("id,age,device,click,price,site", "column 1 is 'id'; expected 'age'"),
+    ("age,id,device,click,price", "column 6 is ''; expected 'site'"),
+    (HEADER + ",hour", "column 7 is 'hour'; expected ''"),
+])
+def test_files_with_other_columns_are_refused(write, tmp_path, header, place):
+    """A number would be read as another one; the quotes around a name and an empty file make no difference."""
+    params = write()
+    (tmp_path / "train2.csv").write_text('"age","id",device,click,price,site\n' + "\n".join(ROWS))
+    (tmp_path / "train3.csv").write_text("")
+    csv_files.prepare(params)
+    (tmp_path / "eval1.csv").write_text("\n".join([header, *ROWS]) + "\n")
+    with raises("header_differs") as caught:
+        csv_files.prepare(params)
+    assert str(caught.value).startswith(f"{tmp_path}/eval1.csv, line 1: {place}, as in {tmp_path}/train1.csv: ")
+    csv_files.prepare(write(schema={**SCHEMA, "columns": HEADER.split(",")}, header="a,b,c,d,e,f"))
+
+
 LINES = [
     b"1,2,a,b", b'1,2,5" pipe,"b', b"0,3,caf\xe9,\xf0b\xff", "1,2,\ufeff\u00fc,\x00".encode(),
     b'1,,"a,b",""', b'1,"2","a""\xe9",b', b'0,2,""a,b', b'0,2,"a"b,c', b'0,2,"a,b',
@@ -150,6 +181,8 @@ def test_sound_lines_beside_a_malformed_one_are_kept(write, tmp_path):
     ({"label": "click", "numbers": ["cost"]}, "column 'cost' is there 0 times; expected once among the columns age"),
     ({"label": "click", "numbers": ["age"], "categories": ["age"]}, "a column is named twice"),
     ({**SCHEMA, "delimiter": "::"}, "expected one character"),
+    ({**SCHEMA, "numbers": [["price"], "age"]}, "'numbers' has [\"price\"]; expected names of columns, in quotes"),
+    ({**SCHEMA, "columns": ["age", 2]}, "'columns' has 2; expected names of columns, in quotes"),
     ({**SCHEMA, "header": False}, 'without a header, give "columns"'),
 ])
 def test_a_wrong_schema_is_one_line(write, schema, fault):
