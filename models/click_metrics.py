@@ -2,7 +2,7 @@
 calibration.
 
     labels, logits [batch] --> counts of positives and of negatives in each bin of the logit --> AUC
-    with groups [batch]    --> the same counts for each group                       --> AUC by group
+    with groups [batch]    --> the same counts for each slot, and which slots have one group --> AUC by group
                            --> sums of losses, probabilities and labels                      --> log loss, calibration
 
 The value of a metric depends on its sums only, so several workers can evaluate a part each (--evaluate_with=workers).
@@ -20,6 +20,8 @@ NUM_BINS = 2**16
 # further away. Logits beyond the limit share the outermost bins.
 _LIMIT = 32.0
 _RESOLUTION = 1000.0
+_HASHES = 2**52  # of groups: a float64 has them exactly
+_MOST_VARIANCE = 1e-8  # of the hashes, as parts of 1, in a slot with one group: rounding makes less of 10^7 examples
 
 Metric = tuple[tf.Tensor, tf.Operation]
 
@@ -73,22 +75,47 @@ def group_auc(
     Args:
       labels: [batch], 0 or 1.
       logits: float32 [batch].
-      groups: integers or strings [batch]. Integers that are equal modulo `num_groups`, and strings that have one hash,
-        count as one group: give more `num_groups` than there are groups.
+      groups: integers or strings [batch]. A group has the slot of its number, or of a hash of its text, modulo
+        `num_groups`. Groups that share a slot do not count: an AUC over the examples of several would be another
+        number. So with as many groups as slots a third of them count, and with ten times as many none: the value is
+        NaN then. Give several times as many slots as there are groups.
       weights: as in `binary_metrics`.
+      num_groups: the slots.
       num_bins: of the logits; a bin is 8.3 / num_bins wide at a logit of 0, and the |logit|-fold of that further away.
     """
-    groups = tf.strings.to_hash_bucket_fast(groups, num_groups) if groups.dtype == tf.string else tf.floormod(
-        tf.cast(groups, tf.int64), num_groups)
+    slots, hashes = _slots_and_hashes(groups, num_groups)
     with tf.variable_scope("group_auc"):
-        slots = groups * num_bins + bin_of(tf.stop_gradient(logits), num_bins, resolution=1.0)
-        negatives, positives, update_op = _counts(labels, slots, num_groups * num_bins, weights)
+        bins = slots * num_bins + bin_of(tf.stop_gradient(logits), num_bins, resolution=1.0)
+        negatives, positives, count_op = _counts(labels, bins, num_groups * num_bins, weights)
+        has_one_group, moments_op = _slots_with_one_group(slots, hashes, num_groups)
         negatives, positives = (tf.reshape(counts, [num_groups, num_bins]) for counts in (negatives, positives))
         num_pairs = tf.reduce_sum(positives, 1) * tf.reduce_sum(negatives, 1)
-        sizes = tf.where(num_pairs > 0, tf.reduce_sum(positives + negatives, 1), tf.zeros_like(num_pairs))
+        is_counted = (num_pairs > 0) & has_one_group
+        sizes = tf.where(is_counted, tf.reduce_sum(positives + negatives, 1), tf.zeros_like(num_pairs))
         aucs = tf.math.divide_no_nan(_wins(negatives, positives), num_pairs)
         value = tf.reduce_sum(sizes * aucs) / tf.reduce_sum(sizes)
-    return value, update_op
+    return value, tf.group(count_op, moments_op)
+
+
+def _slots_and_hashes(groups: tf.Tensor, num_slots: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the slot of each group, int64 [batch], and a hash by which to tell groups apart, float64 in [0, 1)."""
+    texts = groups if groups.dtype == tf.string else tf.as_string(groups)
+    slots = tf.strings.to_hash_bucket_fast(groups, num_slots) if groups.dtype == tf.string else tf.floormod(
+        tf.cast(groups, tf.int64), num_slots)
+    # Another hash than that of the slot, which the groups of a slot have in common.
+    hashes = tf.strings.to_hash_bucket_strong(texts, _HASHES, key=[1, 2])
+    return slots, tf.cast(hashes, tf.float64) / _HASHES
+
+
+def _slots_with_one_group(slots: tf.Tensor, hashes: tf.Tensor, num_slots: int) -> tuple[tf.Tensor, tf.Operation]:
+    """Returns which slots have examples of no more than one group, bool [num_slots], and what counts a batch."""
+    moments = _sums("moments", [3 * num_slots], tf.float64)
+    added = [tf.ones_like(hashes), hashes, tf.square(hashes)]
+    places = [slots + number * num_slots for number in range(len(added))]
+    update_op = moments.scatter_add(tf.IndexedSlices(tf.concat(added, 0), tf.concat(places, 0)))
+    counts, totals, squares = tf.split(moments.read_value(), len(added))
+    # The variance of the hashes, times the square of the count: 0 if all are one number.
+    return counts * squares - tf.square(totals) <= _MOST_VARIANCE * tf.square(counts), _operation(update_op)
 
 
 def _counts(

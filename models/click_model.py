@@ -22,8 +22,9 @@ from . import classifier, click_metrics
 # `dtype`: in which the ps store its values, float32 or bfloat16.
 TABLE_PARAMS: dict[str, Any] = {"num_rows": 0, "dtype": "float32"}
 # `weight`: the feature with how many examples each one counts as, "" for 1. `group_field`: the number of the field of
-# `ids` by whose ids the AUC is also given by group, such as the user's; -1 for none.
-EXAMPLE_PARAMS: dict[str, Any] = {"weight": "", "group_field": -1}
+# `ids` by whose ids the AUC is also given by group, such as the user's; -1 for none. `num_groups`: several times as
+# many as there are such ids, see `click_metrics.group_auc`.
+EXAMPLE_PARAMS: dict[str, Any] = {"weight": "", "group_field": -1, "num_groups": 4096}
 # Penalties of the weights of ids; l1 makes those of ids without influence exactly 0.
 LINEAR_PARAMS: dict[str, Any] = {"l1": 0.0, "l2": 0.0}
 
@@ -121,8 +122,22 @@ def groups_of(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> t
     return None if field < 0 else features["ids"][:, field]
 
 
+def num_groups_of(params: Mapping[str, Any]) -> int:
+    """Returns `num_groups`, its default for a model that has no such parameter.
+
+    Raises:
+      ConfigError: it is below 1.
+    """
+    num_groups = params.get("num_groups", EXAMPLE_PARAMS["num_groups"])
+    if num_groups < 1:
+        raise ConfigError("parameter_out_of_range", f"--params: num_groups={num_groups}; allowed: numbers above 0, "
+                          "several times as many as the field has ids")
+    return num_groups
+
+
 def spec_from_logits(
-    logits: tf.Tensor, labels: tf.Tensor | None, weights: tf.Tensor | None = None, groups: tf.Tensor | None = None
+    logits: tf.Tensor, labels: tf.Tensor | None, weights: tf.Tensor | None = None, groups: tf.Tensor | None = None,
+    num_groups: int = EXAMPLE_PARAMS["num_groups"],
 ) -> ModelSpec:
     """Returns the ModelSpec of a binary model, whose loss is the log loss, with AUC, log loss and calibration.
 
@@ -132,6 +147,7 @@ def spec_from_logits(
       weights: float32 [batch], which multiply the losses; the loss is still divided by the number of examples, so that
         a weight of 2 counts as the example twice. In the metrics, too. None for 1.
       groups: int64 [batch], for the metric `gauc`; None for none.
+      num_groups: see `click_metrics.group_auc`.
     """
     predictions = {"logits": logits, "probabilities": tf.sigmoid(logits)}
     if labels is None:
@@ -139,7 +155,7 @@ def spec_from_logits(
     losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
     metrics = click_metrics.binary_metrics(labels, logits, weights)
     if groups is not None:
-        metrics["gauc"] = click_metrics.group_auc(labels, logits, groups, weights=weights)
+        metrics["gauc"] = click_metrics.group_auc(labels, logits, groups, weights=weights, num_groups=num_groups)
     return ModelSpec(
         loss=tf.reduce_mean(losses if weights is None else weights * losses),
         predictions=predictions,

@@ -21,7 +21,7 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     """Predicts clicks from {"numbers": float32 [batch, n], "ids": int64 [batch, fields]}; labels float32 [batch].
 
     Params: `dim`, the width of an id's vector; `layers`, the units of the ReLU layers; `num_rows` of the table, 0 for
-    any ids; `weight` and `group_field`, see `click_model.EXAMPLE_PARAMS`.
+    any ids; `weight`, `group_field` and `num_groups`, see `click_model.EXAMPLE_PARAMS`.
     """
     del mode  # it makes no difference here
     dim = params["dim"]
@@ -33,7 +33,8 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     deep = click_model.output(click_model.perceptron(joined, params["layers"], "perceptron"), "output")
     return click_model.spec_from_logits(
         first_order + pairs(vectors) + deep, labels,
-        None if labels is None else click_model.weights_of(features, params), click_model.groups_of(features, params))
+        None if labels is None else click_model.weights_of(features, params), click_model.groups_of(features, params),
+        click_model.num_groups_of(params))
 
 
 def pairs(vectors: tf.Tensor) -> tf.Tensor:

@@ -125,6 +125,30 @@ def test_the_auc_by_group_is_that_of_numpy(is_weighted):
     assert with_names == pytest.approx(exact, abs=0.01)
 
 
+@pytest.mark.parametrize("is_text", [False, True])
+def test_groups_that_share_a_slot_do_not_count(is_text):
+    """Their examples together have another AUC; the batches have them apart. Without others it is NaN."""
+    labels, logits, groups, _ = grouped_clicks(num_groups=80)
+    order = np.argsort(groups, kind="stable")
+    labels, logits, groups = labels[order], logits[order], groups[order]
+    slots = groups % 50
+    if is_text:
+        groups = np.char.add("user ", groups.astype(str)).astype(object)
+        with tf.Graph().as_default(), tf.Session() as session:
+            slots = session.run(tf.strings.to_hash_bucket_fast(groups, 50))
+    alone = np.isin(slots, [slot for slot in range(50) if len(set(groups[slots == slot])) == 1])
+    assert 0.1 < alone.mean() < 0.9
+
+    def found(num_groups):
+        return measured_with(lambda **given: click_metrics.group_auc(num_bins=4096, num_groups=num_groups, **given),
+                             batch_size=10, labels=labels, logits=logits, groups=groups)
+
+    exact = exact_group_auc(labels[alone], logits[alone], groups[alone].astype(str))
+    assert found(50) == pytest.approx(exact, abs=2e-3)
+    assert abs(exact_group_auc(labels, logits, slots) - exact) > 0.02
+    assert np.isnan(found(1))
+
+
 def test_a_group_of_one_class_does_not_count():
     """Two groups count here, with AUC 1 and 0 and four and two examples."""
     labels = np.array([0, 1, 0, 1, 1, 0, 1, 1], np.float32)
