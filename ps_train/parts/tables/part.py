@@ -32,7 +32,7 @@ from ps_train.parts.tables import connection, contents, hashing
 from ps_train.parts.tables.connection import Connected
 from ps_train.parts.tables.copies import TableCopies
 from ps_train.parts.tables.registry import Registry, current_registry, install_registry
-from ps_train.parts.tables.rules import RULES, Frozen, RowRule, TableSpec
+from ps_train.parts.tables.rules import LAST_MARK, RULES, Frozen, RowRule, TableSpec
 from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import StoreOps
 from ps_train.parts.tables.table_files import Counts, ReadOnlyTables, TableFiles
@@ -290,7 +290,9 @@ class TablesPart(Part):
         try:
             self._shares = shares_of(files, files.counts(session))
             while not stop.wait(UPKEEP_SECS):
-                self._shares = shares_of(files, drop_old_rows(session, files))
+                counts = drop_old_rows(session, files)
+                self._shares = shares_of(files, counts)
+                warn_of_age(counts)
         except (tf.errors.OpError, RuntimeError) as error:  # the session is closed or lost; the next one has a thread
             _log.debug("no more upkeep of tables in this session: %s", error)
 
@@ -333,6 +335,20 @@ def drop_old_rows(session: tf.Session, files: TableFiles) -> Counts:
             _log.info("table %s: dropped %d rows that had not been used for a long time; %s", name, num_dropped,
                       _describe_use(files.stores[name], of_table))
     return counts_after
+
+
+def warn_of_age(counts: Counts) -> None:
+    """Warns, once in this process, of each table with more updates than a row can note."""
+    for name, of_table in counts.items():
+        if max(of_store["updates"] for of_store in of_table) > LAST_MARK:
+            _warn_once(f"table {name} has had more than {LAST_MARK:,} updates: rows that were touched since then count "
+                       "as just used, and neither ttl_steps, ttl_secs nor max_rows drops one; a new training that "
+                       "begins with --init_checkpoint counts from 0 again")
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    _log.warning("%s", message)
 
 
 def _oldest(session: tf.Session, store: StoreOps, counts: Mapping[str, int]) -> int:

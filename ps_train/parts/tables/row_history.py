@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.tables.rules import RowRule
+from ps_train.parts.tables.rules import RowRule, mark_of
 
 _NUM_SLOTS = 2
 _SUFFIX = " with history"
@@ -62,7 +62,7 @@ def note_update(old: tf.Tensor, new: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
       number: int64 scalar, of this update.
     """
     first, count = tf.split(tf.bitcast(_split(old)[1], tf.int32), _NUM_SLOTS, axis=1)
-    history = tf.concat([tf.where(count > 0, first, tf.zeros_like(first) + tf.cast(number, tf.int32)), count + 1], 1)
+    history = tf.concat([tf.where(count > 0, first, tf.zeros_like(first) + mark_of(number)), count + 1], 1)
     return tf.concat([_split(new)[0], tf.bitcast(history, tf.float32)], 1)
 
 

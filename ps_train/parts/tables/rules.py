@@ -24,6 +24,7 @@ FROZEN = "frozen"  # the name of the rule of tables that are only read
 # Keys that a hash table on the ps reserves: no id may have them.
 EMPTY_KEY, DELETED_KEY = -2**63, -2**63 + 1
 MAX_ROWS_PER_PS = 2**31 - 1  # TensorFlow's `Empty` takes a shape of int32
+LAST_MARK = 2**31 - 1  # of an int32; updates with a larger number share it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,11 @@ class RowRule:
     def settle(self, rows: tf.Tensor) -> tf.Tensor:
         """Returns rows that several workers have changed, after recomputing what follows from their slots."""
         return rows
+
+
+def mark_of(number: tf.Tensor) -> tf.Tensor:
+    """Returns the mark that rows get in the update with a number, int64 scalar: int32."""
+    return tf.cast(tf.minimum(number, LAST_MARK), tf.int32)
 
 
 def _split(rows: tf.Tensor, *widths: int) -> list[tf.Tensor]:

@@ -29,7 +29,7 @@ from ps_train.parts.tables import index
 from ps_train.parts.tables.hashing import Draws
 from ps_train.parts.tables.index import COUNTS, FixedIndex, Handle, HashIndex, Placement, count_of, gather, read_whole
 from ps_train.parts.tables.row_history import WithHistory, note_update
-from ps_train.parts.tables.rules import ADD, MAX_ROWS_PER_PS, Frozen, TableSpec
+from ps_train.parts.tables.rules import ADD, MAX_ROWS_PER_PS, Frozen, TableSpec, mark_of
 
 _VARIABLES = ("rows", "marks", "counts")
 
@@ -159,7 +159,7 @@ class Store:
             num_hits = tf.size(placement.rows, out_type=tf.int64) - tf.size(placement.new, out_type=tf.int64)
             num_misses = tf.size(ids, out_type=tf.int64) - num_hits
             counted = {"updates": 1, "hits": num_hits, "misses": num_misses, **placement.counted}
-            marks = tf.fill(tf.shape(placement.rows), tf.cast(number, tf.int32))
+            marks = tf.fill(tf.shape(placement.rows), mark_of(number))
             return self.write_all(placement, new, marks, counted)
 
         with self.on_ps():

@@ -13,6 +13,7 @@ from ps_train.parts.tables.contents import PARTS
 from ps_train.parts.tables.hashing import owner_of
 from ps_train.parts.tables.id_map import FIRST_BUCKETS
 from ps_train.parts.tables.index import COUNTS
+from ps_train.parts.tables.rules import LAST_MARK
 from ps_train.parts.tables.store import Store
 
 _PIECE_BYTES = 16_000_000
@@ -265,7 +266,7 @@ class StoreOps(RowOps):
         num_places, ranges = self._num_places(counts), []
         for begin in range(0, num_places, _COUNTED_ROWS):
             end = min(begin + _COUNTED_ROWS, num_places)
-            count = session.run(self._count, {self._begin: begin, self._end: end, self._since: since})
+            count = session.run(self._count, {self._begin: begin, self._end: end, self._since: _mark_before(since)})
             size = (end - begin) if count <= self.rows_per_piece else self.rows_per_piece
             ranges += [(first, min(first + size, end)) for first in range(begin, end, size)] if count else []
         return ranges
@@ -273,7 +274,7 @@ class StoreOps(RowOps):
     def save_call(self, prefix: str, name: str, rows: tuple[int, int], since: int) -> Call:
         """Returns the call that writes a range of rows to a file."""
         return self._files.save, {self._prefix: prefix, self._names: _part_names(name), self._begin: rows[0],
-                               self._end: rows[1], self._since: since}
+                               self._end: rows[1], self._since: _mark_before(since)}
 
     def load_call(self, path: str, name: str, *, keeps_present: bool) -> Call:
         """Returns the call that reads the rows of this ps from a piece; see `load_piece`."""
@@ -294,7 +295,7 @@ class StoreOps(RowOps):
 
     def drop(self, session: tf.Session, oldest: int, num_used: int) -> None:
         """Drops the rows that were last touched before update `oldest`."""
-        self._drop_pieces(session, num_used, self._drop_op, {self._since: oldest})
+        self._drop_pieces(session, num_used, self._drop_op, {self._since: min(oldest, LAST_MARK)})
 
     def drop_small(self, session: tf.Session, threshold: float, num_used: int) -> None:
         """Drops the rows whose value has a Euclidean norm below `threshold`."""
@@ -307,6 +308,11 @@ class StoreOps(RowOps):
         # An id that was removed keeps its bucket. TensorFlow makes new buckets when four fifths are taken by ids.
         if counts["removed"] > _REMOVED_PART * max(counts["used"] - counts["free"], FIRST_BUCKETS):
             session.run(self._rebuild_op)
+
+
+def _mark_before(number: int) -> int:
+    """Returns a mark below those of all later updates than that with the number."""
+    return min(number, LAST_MARK - 1)
 
 
 def _part_names(name: str) -> list[str]:

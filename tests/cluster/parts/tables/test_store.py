@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.parts.tables import rules
+from ps_train.parts.tables import part, rules
 from tests.cluster.parts.tables.sharded import ShardedTable
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -148,6 +148,35 @@ def test_a_table_outlives_any_number_of_dropped_rows():
             assert table.values(ids + 10**9).shape == (1000, 2)
         assert table.counts()["evicted"] == 39_000
         assert table.counts()["removed"] < 5000
+
+
+@pytest.mark.parametrize("kind", _KINDS.values(), ids=_KINDS)
+def test_rows_live_on_when_the_number_of_updates_is_no_int32_any_more(kind):
+    """They keep their values, are written to a delta, and are not taken for old; a row of before is."""
+    with ShardedTable(_SGD, **kind) as table:
+        [ops], ids = table.ops, np.arange(4)
+        first = table.reset().values(ids)
+        table.update([0], _ones([0]))
+        ops.set_updates(table.session, 2**31 - 3)
+        for touched in ([1], [1, 2], [2], [2], [3]):  # the numbers 2^31 - 2 to 2^31 + 2
+            table.update(touched, _ones(touched))
+        np.testing.assert_allclose(table.values(ids), first - [[1], [2], [3], [1]])
+        updates = table.counts()["updates"]
+        assert updates == 2**31 + 2
+        if not kind:
+            table.drop_before(updates - 1)
+            np.testing.assert_allclose(table.values(ids), first - [[0], [2], [3], [1]])
+        rows = [table.session.run(ops._count, {ops._begin: 0, ops._end: 4, ops._since: 2**31 - 2})]
+        assert rows == [3]
+        assert ops.ranges(table.session, table.counts(), updates) and ops.save_call("", "", (0, 1), updates)
+
+
+def test_a_table_whose_rows_no_longer_age_is_named_once(caplog):
+    """The chief looks every few seconds."""
+    for updates in (2**31 - 1, 2**31, 2**31 + 5):
+        part.warn_of_age({"items": [{"updates": 7}, {"updates": updates}], "others": [{"updates": 3}]})
+    [message] = caplog.messages
+    assert message.startswith("table items has had more than 2,147,483,647 updates")
 
 
 @pytest.mark.parametrize("kind", _KINDS.values(), ids=_KINDS)
