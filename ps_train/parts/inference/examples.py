@@ -22,7 +22,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -32,13 +32,15 @@ from ps_train.errors import ConfigError, DataError
 from ps_train.graph import extensions
 from ps_train.graph.batches import Batches, input_feed
 from ps_train.graph.plugin_calls import Queues
-from ps_train.parts.inference import serving
 from ps_train.parts.inference.predictor import Batch, InputColumn
+from ps_train.parts.inference.request_inputs import named
 from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.runtime.compression import compression_of
 
 _log = logging.getLogger(__name__)
 _MAX_LISTED = 12
+_MOST_CELL_CHARS = 1 << 26  # Python's own limit, 2^17, is less than a long text
+_BOOLS = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 
 def dataset_batches(
@@ -56,7 +58,7 @@ def dataset_batches(
     index, count = share
     with tf.Graph().as_default() as graph:
         batches = Batches(dataset, PREDICT, params, (0, 1), needs_labels=False)
-        features = serving.named(batches.next()[0])
+        features = named(batches.next()[0])
         if missing := [name for name in inputs if name not in features]:
             raise ConfigError("features_missing",
                               f"--saved_model: it takes {describe_inputs(inputs)}, and {dataset.name} has "
@@ -165,12 +167,12 @@ def _checked(path: str, name: str, array: np.ndarray, column: InputColumn) -> np
                         f"model takes {column}")
     if column.dtype == tf.string:
         return array
-    if dtype.kind in "iu" and array.size:
-        limits = np.iinfo(dtype)
+    if dtype.kind in "iub" and array.size:
+        lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         for value in (int(array.min()), int(array.max())):
-            if not limits.min <= value <= limits.max:  # numpy would take its lowest bits
+            if not lowest <= value <= highest:  # numpy would take its lowest bits
                 raise DataError("input_number_too_large", f"--input: {path}: {name} has {value}; the model takes "
-                                f"{column}, from {limits.min} to {limits.max}")
+                                f"{column}, from {lowest} to {highest}")
     return array.astype(dtype)
 
 
@@ -180,25 +182,37 @@ def csv_batches(
     """Yields the batches of a share; see `file_batches`.
 
     Raises:
-      DataError: a column is missing, or a cell is wrong; the error names file, line and column.
+      DataError: a column is missing or there twice, or a cell is wrong; the error names file, line and column.
     """
     with open(path, "rb") as file:
         if kind := compression_of(file.read(16)):
             raise DataError("input_file_compressed", f"--input: {path} is compressed ({kind}); decompress it first")
     index, count = share
     with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:  # Excel begins with a BOM
-        rows = csv.reader(file)
+        rows = _rows(path, file)
         first = next(rows, None)
         if first is None:
             raise DataError("input_file_empty", f"--input: {path} is empty")
-        columns, has_header = _find_columns(path, first, inputs)
-        lines = itertools.chain([] if has_header else [first], rows)
-        number, line = 0, 1 + has_header
-        while chunk := list(itertools.islice(lines, batch_size)):
+        columns, has_header = _find_columns(path, first[1], inputs)
+        rows = rows if has_header else itertools.chain([first], rows)
+        for number in itertools.count():
+            chunk = list(itertools.islice(rows, batch_size))
+            if not chunk:
+                return
             if number % count == index:
-                yield {name: _values(path, line, chunk, columns[name], column, first)
-                       for name, column in inputs.items()}
-            number, line = number + 1, line + len(chunk)
+                yield {name: _values(path, chunk, columns[name], column, first[1]) for name, column in inputs.items()}
+
+
+def _rows(path: str, file: IO[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields each row with the number of the line in which it begins: a cell in quotes may have line breaks."""
+    csv.field_size_limit(max(_MOST_CELL_CHARS, csv.field_size_limit()))
+    rows, line = csv.reader(file), 1
+    try:
+        for row in rows:
+            yield line, row
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise DataError("input_file_unreadable", f"--input: {path}, line {line}: {error}") from None
 
 
 def _find_columns(
@@ -211,6 +225,9 @@ def _find_columns(
     wanted = [column for columns in names.values() for column in columns]
     missing = [column for column in wanted if column not in by_name]
     if not missing:
+        if repeated := [column for column in wanted if cells.count(column) > 1]:
+            raise DataError("csv_column_repeated", f"--input: {path} has {cells.count(repeated[0])} columns "
+                            f"{repeated[0]!r}; name each column that the model takes once")
         if unused := by_name.keys() - {*wanted}:
             _log.info("%s: columns that the model does not take: %s", path, _listed(sorted(unused)))
         return {name: [by_name[column] for column in columns] for name, columns in names.items()}, True
@@ -231,7 +248,7 @@ def _find_columns(
 
 def _is_header(path: str, cells: Sequence[str], column: InputColumn, names: Sequence[str]) -> bool:
     """Returns whether the first line of a single input is a header, with any names; raises DataError if unclear."""
-    if column.dtype == tf.string or cells == ["0"]:
+    if column.dtype in (tf.string, tf.bool) or cells == ["0"]:
         raise DataError("csv_header_unclear", f"--input: {path}, line 1: {_listed(cells)!r} may be a header or an "
                         f"example; begin with a line that names the columns: {_listed(sorted(names))}")
     is_counted = cells == [str(number) for number in range(len(cells))]  # as pandas does without names
@@ -257,35 +274,31 @@ def _column_names(name: str, column: InputColumn, existing: Mapping[str, int]) -
 
 
 def _values(
-    path: str, line: int, rows: Sequence[Sequence[str]], indices: Sequence[int], column: InputColumn,
+    path: str, rows: Sequence[tuple[int, Sequence[str]]], indices: Sequence[int], column: InputColumn,
     header: Sequence[str],
 ) -> np.ndarray:
-    """Returns the values of an input in some rows; `line` is that of the first row in the file."""
-    for number, row in enumerate(rows):
+    """Returns the values of an input in some rows, each with the number of its line."""
+    for line, row in rows:
         if len(row) != len(header):
-            raise DataError("csv_column_count", f"--input: {path}, line {line + number}: {len(row)} columns; expected "
+            raise DataError("csv_column_count", f"--input: {path}, line {line}: {len(row)} columns; expected "
                             f"{len(header)}")
-    cells = [[row[index] for index in indices] for row in rows]
+    cells = [[row[index] for index in indices] for _, row in rows]
     if column.dtype == tf.string:
         # The bytes of the file, as training saw them: a file may be in Latin-1.
         values = np.array([[cell.encode("utf-8", "surrogateescape") for cell in row] for row in cells], object)
     else:
-        values = _numbers(path, line, cells, [header[index] for index in indices], column.dtype)
+        values = _numbers(path, [line for line, _ in rows], cells, [header[index] for index in indices], column.dtype)
     shape = [-1 if size is None else size for size in column.shape or ([] if column.shape == [] else [len(indices)])]
     return values.reshape([len(rows), *shape])
 
 
 def _numbers(
-    path: str, line: int, cells: Sequence[Sequence[str]], names: Sequence[str], dtype: tf.DType
+    path: str, lines: Sequence[int], cells: Sequence[Sequence[str]], names: Sequence[str], dtype: tf.DType
 ) -> np.ndarray:
     """Returns the numbers in some rows; raises DataError for the first cell that is no number of the type."""
     kind = np.dtype(dtype.as_numpy_dtype)
-    is_whole = kind.kind in "iu"
-    convert, limits = (int, np.iinfo(kind)) if is_whole else (float, dtype)
-    lowest, highest = convert(limits.min), convert(limits.max)
-
-    def parse(cell: str) -> float:
-        return convert(cell.replace("_", "?"))  # Python would take 1_000
+    is_whole = kind.kind in "iub"
+    parse, lowest, highest = _parsing(dtype)
 
     def is_wrong(cell: str) -> bool:
         try:
@@ -304,14 +317,39 @@ def _numbers(
                 values = np.array(numbers, kind)
                 if is_whole or not np.isinf(values).any():
                     return values
-        for number, name, cell in ((number, name, cell) for number, row in enumerate(cells)
-                                   for name, cell in zip(names, row)):
+        for line, name, cell in ((line, name, cell) for line, row in zip(lines, cells)
+                                 for name, cell in zip(names, row)):
             if is_wrong(cell):
-                expected = f"a whole number from {lowest} to {highest}" if is_whole else "a number" + (
-                    f" of at most {highest:.6g}, the largest {dtype.name}" if _is_number(cell) else "")
-                raise DataError("csv_cell_malformed", f"--input: {path}, line {line + number}, column {name}: got "
-                                f"{cell!r}; expected {expected}")
+                raise DataError("csv_cell_malformed", f"--input: {path}, line {line}, column {name}: got {cell!r}; "
+                                f"expected {_expected(dtype, cell)}")
         return np.array(numbers, kind)  # infinite, as the file says
+
+
+def _parsing(dtype: tf.DType) -> tuple[Callable[[str], Any], Any, Any]:
+    """Returns what parses a cell, or raises ValueError, and the least and the largest number of a type."""
+    kind = np.dtype(dtype.as_numpy_dtype)
+    if kind.kind == "b":
+        return _to_bool, 0, 1
+    convert, limits = (int, np.iinfo(kind)) if kind.kind in "iu" else (float, dtype)
+    # Python would take 1_000.
+    return lambda cell: convert(cell.replace("_", "?")), convert(limits.min), convert(limits.max)
+
+
+def _to_bool(cell: str) -> int:
+    value = _BOOLS.get(cell.strip().lower())
+    if value is None:
+        raise ValueError(cell)
+    return value
+
+
+def _expected(dtype: tf.DType, cell: str) -> str:
+    """Returns what a cell of a type must be, which this one is not."""
+    _, lowest, highest = _parsing(dtype)
+    if dtype == tf.bool:
+        return ", ".join(_BOOLS)
+    if dtype.is_integer:
+        return f"a whole number from {lowest} to {highest}"
+    return "a number" + (f" of at most {highest:.6g}, the largest {dtype.name}" if _is_number(cell) else "")
 
 
 def _is_number(cell: str) -> bool:

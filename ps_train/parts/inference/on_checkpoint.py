@@ -14,7 +14,7 @@ from typing import Any, Callable
 from ps_train.config.groups import parse_accepted, problem_of_data_dir
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.parts.inference import examples, outputs, predictor, processes, serving
+from ps_train.parts.inference import examples, outputs, predictor, processes, request_inputs, serving
 from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.inference.predictor import Predictor
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
@@ -213,6 +213,6 @@ def _of_checkpoint(config: PredictConfig, path: str, plugins: LoadedPlugins, num
     if config.input:
         make_input = serving.serving_input_maker(*plugins)
     else:
-        specs = serving.feature_specs(plugins.dataset, plugins.dataset_params)
-        make_input = functools.partial(serving.input_of_specs, specs)
+        specs = request_inputs.feature_specs(plugins.dataset, plugins.dataset_params)
+        make_input = functools.partial(request_inputs.input_of_specs, specs)
     return predictor.of_checkpoint(path, plugins.model, plugins.model_params, make_input, num_threads)

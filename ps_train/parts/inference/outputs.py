@@ -45,7 +45,7 @@ def writing(path: str) -> Iterator[WriteBatch]:
                           "write") from None
     try:
         with form(temporary) as write:
-            yield write
+            yield lambda batch: write({name: _known(values) for name, values in batch.items()})
         os.replace(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -61,7 +61,7 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
 
         def write(batch: Predictions) -> None:
             check(batch)
-            flat = {name: values.reshape(len(values), -1) for name, values in batch.items()}
+            flat = {name: _flat(values) for name, values in batch.items()}
             if not has_header:
                 writer.writerow([column for name, values in batch.items()
                                  for column in _column_names(name, values)])
@@ -71,6 +71,16 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
                              for rows in zip(*flat.values()))
 
         yield write
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    """Returns values of a type that numpy itself has: bfloat16 is one of TensorFlow's."""
+    return values.astype(np.float32) if values.dtype.kind == "V" else values
+
+
+def _flat(values: np.ndarray) -> np.ndarray:
+    """Returns [n, k] of [n, ...], for n = 0, too."""
+    return values.reshape(len(values), int(np.prod(values.shape[1:])))
 
 
 def _shape_check() -> WriteBatch:
@@ -121,7 +131,7 @@ def _writing_npz(path: str) -> Iterator[WriteBatch]:
 def _writing_records(path: str) -> Iterator[WriteBatch]:
     with tf.io.TFRecordWriter(path) as writer:
         def write(batch: Predictions) -> None:
-            for rows in zip(*(values.reshape(len(values), -1) for values in batch.values())):
+            for rows in zip(*map(_flat, batch.values())):
                 features = {name: _feature(row) for name, row in zip(batch, rows)}
                 writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 

@@ -21,7 +21,7 @@ from ps_train.parts.tables import connection
 from ps_train.plugins.contracts import PREDICT, Model
 from ps_train.storage import checkpoints
 
-Batch = Mapping[str, Any]  # name -> array [n, ...] or SparseTensorValue
+Batch = Mapping[str, Any]  # name -> array [n, ...], SparseTensorValue or RaggedTensorValue
 
 
 class InputColumn(NamedTuple):
@@ -102,6 +102,8 @@ class Predictor:
 def count_examples(batch: Batch) -> int:
     """Returns the number of examples in a batch."""
     first = next(iter(batch.values()))
+    if isinstance(first, tf.ragged.RaggedTensorValue):
+        return len(first.row_splits) - 1
     return int(first.dense_shape[0]) if isinstance(first, tf.SparseTensorValue) else len(first)
 
 

@@ -18,21 +18,21 @@ import logging
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
-from ps_train.graph.batches import INPUT_SCOPE, Batches
+from ps_train.graph.batches import INPUT_SCOPE
 from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.parts.inference.request_inputs import INPUTS, ServingInput, feature_specs, input_of_specs, refuse_ragged
 from ps_train.parts.tables import connection, contents, registry
 from ps_train.parts.tables.exported import PiecewiseSaver, table_maker
 from ps_train.parts.tables.rules import Frozen
 from ps_train.plugins.contracts import PREDICT, Dataset, Model, ModelSpec
 from ps_train.storage import checkpoints
 
-INPUTS = "inputs"  # the name of features that have none
 _SCOPE = "serving_input"
 # The scopes that the input takes in training, before the model: its iterator and a mini-batch. A model with a scope of
 # that name has them numbered, and needs the same numbers here.
@@ -40,21 +40,6 @@ _INPUT_SCOPES = 2
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _PREDICT = tf.saved_model.signature_constants.PREDICT_METHOD_NAME
 _log = logging.getLogger(__name__)
-
-
-class ServingInput(NamedTuple):
-    """The input of a model that is served.
-
-    Attributes:
-      features: a tensor, or a nested structure of tensors, for model_fn.
-      receivers: name -> tensor that a request gives.
-      alternatives: name of a further kind of request -> its receivers.
-    """
-
-    features: Any
-    receivers: Mapping[str, Any]
-    alternatives: Mapping[str, Mapping[str, Any]]
-
 
 MakeInput = Callable[[], ServingInput]
 
@@ -73,45 +58,13 @@ def serving_input_maker(
             return lambda plugin=plugin, params=params: _as_serving_input(
                 plugin.serving_input_fn(params=params), f"{plugin.name}.serving_input_fn")
     specs = feature_specs(dataset, dataset_params)
+    refuse_ragged(dataset, specs)
     return lambda: input_of_specs(specs)
 
 
 def needs_dataset(model: Model, dataset: Dataset) -> bool:
     """Returns whether the dataset's features define the input of a request."""
     return model.serving_input_fn is None and dataset.serving_input_fn is None
-
-
-def feature_specs(dataset: Dataset, params: Mapping[str, Any]) -> Any:
-    """Returns a `tf.TensorSpec` or `tf.SparseTensorSpec` for each feature, with any batch size.
-
-    Raises:
-      UserCodeError: a feature is of another kind.
-    """
-    with tf.Graph().as_default():
-        batches = Batches(dataset, PREDICT, params, (0, 1), needs_labels=False)
-        features, _ = batches.next()
-
-    def spec(feature: Any) -> tf.TypeSpec:
-        if isinstance(feature, tf.SparseTensor):
-            return tf.SparseTensorSpec([None, *feature.shape.as_list()[1:]], feature.dtype)
-        if not tf.is_tensor(feature) or not hasattr(feature, "shape") or feature.shape.rank in (None, 0):
-            raise UserCodeError("feature_not_servable",
-                                f"{dataset.name}.input_fn: its features have {feature}, which a request cannot have; "
-                                "define serving_input_fn in the module of the model or the dataset")
-        return tf.TensorSpec([None, *feature.shape.as_list()[1:]], feature.dtype)
-
-    return tf.nest.map_structure(spec, features)
-
-
-def input_of_specs(specs: Any) -> ServingInput:
-    """Adds placeholders of features to the current graph; a request gives each of them."""
-    if isinstance(specs, Mapping):
-        features: Any = {name: placeholder_of(spec, name) for name, spec in specs.items()}
-    elif isinstance(specs, (tuple, list)):
-        features = tuple(placeholder_of(spec, f"input_{number}") for number, spec in enumerate(specs))
-    else:
-        features = placeholder_of(specs, INPUTS)
-    return ServingInput(features, named(features), {})
 
 
 def add_input(make_input: Callable[[], ServingInput], path: str | None) -> ServingInput:
@@ -149,23 +102,6 @@ def _names_and_scopes(names: Iterable[str]) -> set[str]:
         parts = name.lower().split("/")
         scopes.update("/".join(parts[:end]) for end in range(1, len(parts) + 1))
     return scopes
-
-
-def named(features: Any) -> dict[str, Any]:
-    """Returns name -> feature; features without names are numbered, and one alone is called `inputs`."""
-    if isinstance(features, Mapping):
-        return dict(features)
-    if isinstance(features, (tuple, list)):
-        return {str(number): feature for number, feature in enumerate(features)}
-    return {INPUTS: features}
-
-
-def placeholder_of(spec: tf.TypeSpec, name: str) -> Any:
-    """Adds a placeholder of one feature to the current graph."""
-    name = "".join(letter if letter.isalnum() and letter.isascii() else "_" for letter in name).lstrip("_") or None
-    if isinstance(spec, tf.SparseTensorSpec):
-        return tf.sparse_placeholder(spec.dtype, spec.shape, name=name)
-    return tf.placeholder(spec.dtype, spec.shape, name=name)
 
 
 def _as_serving_input(returned: Any, function: str) -> ServingInput:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import csv
 import gzip
 import json
 import logging
@@ -303,6 +304,7 @@ def test_columns_that_are_not_needed_are_ignored(exported, tmp_path):
 _NUMBERS = {"x": InputColumn(tf.float32, [3])}
 _TEXT = {"t": InputColumn(tf.string, [])}
 _TWO = {"age": InputColumn(tf.float32, []), "b": InputColumn(tf.float32, [])}
+_FLAG = {"b": InputColumn(tf.bool, [])}
 _FIRST_LINES = {
     "numbers": (_NUMBERS, "1,2,3\n4,5,6\n", {"x": [[1, 2, 3], [4, 5, 6]]}, ""),
     "names": (_NUMBERS, "x_2,x_1,x_0\n4,5,6\n", {"x": [[6, 5, 4]]}, ""),
@@ -312,6 +314,8 @@ _FIRST_LINES = {
     "Excel, names": (_TWO, "\ufeffage,b\n4,5\n", {"age": [4], "b": [5]}, ""),
     "a number as a name": (_TWO, "b,2019,age\n5,0,4\n", {"age": [4], "b": [5]}, ""),
     "text": (_TEXT, "t\ngood\n", {"t": [b"good"]}, ""),
+    "bools": (_FLAG, "b\ntrue\n0\n False \n1\n", {"b": [True, False, False, True]}, ""),
+    "a long text": (_TEXT, f"t\n{'a' * 200_000}\n", {"t": [b"a" * 200_000]}, ""),
     "UTF-8": (_TEXT, "t\nca\u0301fé\n", {"t": ["ca\u0301fé".encode()]}, ""),
 }
 
@@ -344,12 +348,32 @@ def test_text_of_another_encoding_is_read_as_the_bytes_that_training_read(tmp_pa
     (_TEXT, "good film\nbad film\n", "csv_header_unclear", "line 1: 'good film'"),
     ({"x": InputColumn(tf.float32, [])}, "0\n1\n", "csv_header_unclear", "line 1: '0'"),
     (_TWO, "1,\n4,5\n", "csv_header_missing", "age, b"),
+    (_FLAG, "true\nfalse\n", "csv_header_unclear", "line 1: 'true'"),
+    (_TWO, "age,b,x,age\n1,2,3,4\n", "csv_column_repeated", "f.csv has 2 columns 'age'"),
 ])
-def test_a_first_line_that_may_be_an_example_is_refused(tmp_path, inputs, text, code, part):
-    """Otherwise an example could be lost."""
+def test_a_first_line_that_is_not_clear_is_refused(tmp_path, inputs, text, code, part):
+    """Otherwise an example could be lost, or the wrong column be read."""
     (tmp_path / "f.csv").write_text(text)
     with raises(code) as caught:
         next(examples.csv_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1)))
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("cells, code, part", [
+    ("yes", "csv_cell_malformed", "line 7, column b: got 'yes'; expected 0, 1, false, true"),
+    ("1,2", "csv_column_count", "line 7: 2 columns; expected 1"),
+    (f'"{"a" * 100}"', "input_file_unreadable", "line 7: field larger than field limit"),
+])
+def test_a_wrong_cell_behind_cells_of_several_lines_is_named_by_its_line(tmp_path, monkeypatch, cells, code, part):
+    """As editors count them."""
+    limit = csv.field_size_limit(50)
+    monkeypatch.setattr(examples, "_MOST_CELL_CHARS", 50)
+    try:
+        (tmp_path / "f.csv").write_text(f'b\n1\n"\n0"\n"1\n"\n{cells}\n')
+        with raises(code) as caught:
+            next(examples.csv_batches(str(tmp_path / "f.csv"), _FLAG, 10, (0, 1)))
+    finally:
+        csv.field_size_limit(limit)
     assert part in str(caught.value)
 
 
@@ -373,6 +397,16 @@ def test_a_whole_number_that_does_not_fit_is_refused(tmp_path, kind, good, bad, 
         with raises("input_number_too_large") as caught:
             examples.read_arrays(str(tmp_path / "f.npz"), inputs)
         assert f"id has {bad}" in str(caught.value) and str(caught.value).endswith(allowed)
+
+
+def test_numbers_for_a_bool_are_zero_and_one(tmp_path):
+    """numpy would take any other for true."""
+    np.savez(tmp_path / "f.npz", b=np.array([0, 1]))
+    assert examples.read_arrays(str(tmp_path / "f.npz"), _FLAG)["b"].tolist() == [False, True]
+    np.savez(tmp_path / "f.npz", b=np.array([0, 2]))
+    with raises("input_number_too_large") as caught:
+        examples.read_arrays(str(tmp_path / "f.npz"), _FLAG)
+    assert str(caught.value).endswith("b has 2; the model takes bool [n], from 0 to 1")
 
 
 @pytest.mark.parametrize("name, is_first, said", [("x", True, False), ("pixels", True, True), ("pixels", False, False)])
@@ -476,6 +510,22 @@ def test_a_prediction_whose_width_varies_is_refused(tmp_path, name):
     rows = [tf.train.Example.FromString(record).features.feature["p"].float_list.value[:]
             for record in tf.python_io.tf_record_iterator(str(tmp_path / "predicted.tfrecord"))]
     assert rows == [[0, 0, 0], [0, 0, 0], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("name", ["predicted.csv", "predicted.npz", "predicted.tfrecord"])
+def test_a_batch_without_examples_and_bfloat16_are_written(tmp_path, name):
+    """As of a dataset that filters its batches; numpy does not know the type, and its files would have bare bytes."""
+    path, kind = str(tmp_path / name), tf.bfloat16.as_numpy_dtype
+    with outputs.writing(path) as write:
+        for values in ([], [[1.5, -2.0]]):
+            write({"p": np.array(values, kind).reshape(-1, 2)})
+    if name.endswith("csv"):
+        assert (tmp_path / name).read_text() == "p_0,p_1\n1.5,-2.0\n"
+    elif name.endswith("npz"):
+        assert np.load(path)["p"].tolist() == [[1.5, -2.0]]
+    else:
+        [record] = tf.python_io.tf_record_iterator(path)
+        assert tf.train.Example.FromString(record).features.feature["p"].float_list.value[:] == [1.5, -2.0]
 
 
 _RECEIVER = types.SimpleNamespace
