@@ -32,7 +32,7 @@ _MARK_BYTES = 10
 _FLAG = "--data_dir"
 # By its name a file is read as a stream, whether or not it is compressed.
 STREAM_NAMES = {"gzip": ".gz", "zstd": ".zst"}
-_UNFINISHED = re.compile(r"(^|/)[._]|\.tmp$")
+_UNFINISHED = re.compile(r"(^|/)[._]|\.tmp(/|$)")
 _thread = threading.local()
 
 

@@ -148,9 +148,12 @@ def exchange(request: Request, num_epochs: int | None, seed: int | None) -> Answ
     def build(worker: Any, generation: Any, finished: Any, held: Any, wants_another: Any) -> list[tf.Tensor]:
         done, owners = read_queue("done"), read_queue("owners")
         is_known = tf.equal(read_queue("generation"), generation)
-        accepted = is_known & tf.equal(tf.gather(owners, finished[:, 0]), worker + 1) & tf.equal(
-            tf.gather(done, finished[:, 0]), tf.cast(finished[:, 1], tf.int32))
-        counts = _count(finished[:, 0], tf.cast(accepted, tf.int32), owners)
+        # A queue that has started again may have fewer ranges than the worker knows.
+        last = tf.size(owners, out_type=tf.int64) - 1
+        ended, held = tf.minimum(finished[:, 0], last), tf.minimum(held, last)
+        accepted = is_known & tf.equal(tf.gather(owners, ended), worker + 1) & tf.equal(
+            tf.gather(done, ended), tf.cast(finished[:, 1], tf.int32))
+        counts = _count(ended, tf.cast(accepted, tf.int32), owners)
         # At most once: a worker that was silent may have got a range again that it had in hand.
         done, owners = done + tf.minimum(counts, 1), tf.where(counts > 0, tf.zeros_like(owners), owners)
         unknown = tf.equal(owners, worker + 1) & tf.equal(_count(held, tf.ones_like(held, tf.int32), owners), 0)

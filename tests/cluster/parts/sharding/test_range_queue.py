@@ -145,6 +145,17 @@ def test_ranges_are_added_once_behind_the_others(queues):
     assert (queue.plan(), queue.state().done.tolist()) == ("longest", [1, 1, 0, 0, 0])
 
 
+def test_a_queue_that_has_started_again_with_fewer_ranges_answers(queues):
+    """As with --follow, from a checkpoint before new files: the worker learns of it, and nothing is counted."""
+    queues.begin([0] * 5)
+    queue = queues.of(0, seed=None)
+    held = [Assignment(3, 0), Assignment(4, 0)]
+    queues.begin([0, 0], generation=GENERATION + 1)
+    answer = queue.exchange(GENERATION, held[:1], held[1:], wants_another=True)
+    assert (int(answer.generation), answer.accepted.tolist(), int(answer.taken)) == (GENERATION + 1, [False], -1)
+    assert queue.state().done.tolist() == [0, 0] and not queue.state().holders()
+
+
 def test_a_queue_that_has_started_again_ignores_earlier_calls(queues):
     """After the loss of a ps it continues from a checkpoint; then no worker holds a range."""
     queues.begin([2, 1, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import os
 import random
 
@@ -55,13 +56,27 @@ def test_each_whole_line_is_in_one_range_and_numbers_stay(growing, tmp_path):
     assert sorted(trained + read(growing.plan(text))) == sorted(whole)
 
 
-@pytest.mark.parametrize("name", [".a", "_a", "a.tmp", "a.txt.tmp"])
+@pytest.mark.parametrize("name", [".a", "_a", "a.tmp", "a.txt.tmp", "_temporary/a", "day1.tmp/a"])
 def test_names_of_files_that_are_written_are_left_out(growing, tmp_path, name):
-    """Such files get their name when they are whole."""
+    """Such files, or their folders, get their name when they are whole."""
+    growing.patterns = [f"{pattern}/*" if "/" in name else pattern for pattern in growing.patterns]
+    folder, _, _ = name.rpartition("/")
+    (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / name).write_text("1\n")
     assert growing.extend("").num_ranges == 0
-    os.rename(tmp_path / name, tmp_path / "b.txt")
+    os.rename(tmp_path / (folder or name), tmp_path / "b.txt")
     assert growing.extend("").num_ranges == 1
+
+
+def test_a_compressed_file_whose_header_is_longer_than_the_file_has_not_shrunk(tmp_path, caplog):
+    """Its range begins behind the header, at a byte that the file itself does not have."""
+    growing = GrowingFiles([f"{tmp_path}/*"], functools.partial(
+        cuts_of_growth, is_text=True, has_header=True, range_bytes=40))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"name" * 1000 + b"\n1\n"))
+    text = growing.extend("").text
+    assert growing.plan(text)[1].start == 4001
+    assert growing.extend(text).num_ranges == 0
+    assert "may only grow" not in caplog.text
 
 
 def test_a_look_says_whether_it_could_list_all(tmp_path):
