@@ -75,7 +75,7 @@ class SelectionFlags:
         minimum=0, maximum=10**9)
     keep_best: str = _field(
         "", _SELECTION, "Keep the checkpoint with the best value of this metric in train_dir/best.",
-        unit="METRIC[:min|max]", form=parse_target, unset="none; a metric with loss or error in its name: min")
+        unit="METRIC[:min|max]", form=parse_target, unset="none; loss, error, perplexity, mse or mae in the name: min")
     early_stopping: str = _field(
         "", _SELECTION, "End training after so many evaluations in a row in which this metric was not better than "
         "before; the best checkpoint is kept as by --keep_best.", unit="METRIC[:min|max]:PATIENCE",
