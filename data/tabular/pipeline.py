@@ -207,6 +207,6 @@ def _first_records(name: str, num: int, expected: str) -> list[bytes]:
 def _can_be_parsed(parse: Callable[[tf.Tensor], Any], record: bytes) -> bool:
     try:
         _run(lambda: tf.group(*tf.nest.flatten(parse(tf.constant([record])))))
-    except tf.errors.InvalidArgumentError:
+    except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # of a message that has the record
         return False
     return True

@@ -146,7 +146,7 @@ def test_broken_records_are_left_out_or_named(tmp_path):
     examples = clicks.click_model(PARAMS).draw(10, np.random.default_rng(1))
     sound = list(writing.serialized_examples(examples))
     wrong_label = list(writing.serialized_examples(examples._replace(labels=examples.labels + 2)))[0]
-    no_number = list(writing.serialized_examples(examples._replace(numbers=examples.numbers * np.nan)))[0]
+    no_number = list(writing.serialized_examples(examples._replace(counts=examples.counts * np.nan)))[0]
     path = str(tmp_path / "eval")
     with tf.io.TFRecordWriter(path) as writer:
         for record in [*sound[:5], b"\xff", b"", wrong_label, no_number, *sound[5:]]:
