@@ -115,7 +115,7 @@ class Conversion:
         """Changes each local module that is imported from now on."""
         leftovers.install_changes()
         division.install_division()
-        if self.is_python2:
+        if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
 

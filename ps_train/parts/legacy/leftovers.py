@@ -3,6 +3,7 @@
     names      xrange, unicode, reduce, ... in the modules of the user's own
     modules    `import cPickle`, `from StringIO import StringIO` (python2_library.py)
     methods    `d.iteritems()`, `d.has_key(k)`, `iterator.next()`, and what numpy's arrays had: `array.tostring()`
+    calls      `sorted(x, compare)`, `print >> file, x`, `error.message`, ... (python2_calls.py)
     lists      `map(f, x)[0]`, `len(zip(x, y))`, `d.keys()[0]`, `range(3) + [1]`, `np.array(map(f, x))`
 
 Code that uses them fails in Python 3, and code that is right there must not change: a name that a `try` expects to be
@@ -24,7 +25,8 @@ from typing import Any, Callable
 
 import numpy as np
 
-from ps_train.parts.legacy import python2_library
+from ps_train.parts.legacy import python2_calls, python2_library
+from ps_train.parts.legacy.python2_calls import call_node, node_at
 from ps_train.parts.legacy.scopes import PlacedNode, Scope, Scopes, expects
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
@@ -40,6 +42,7 @@ def _reload(module: types.ModuleType) -> types.ModuleType:
 NAMES: dict[str, Any] = {
     "xrange": range, "unicode": str, "basestring": str, "long": int, "unichr": chr, "raw_input": input,
     "reduce": functools.reduce, "reload": _reload, "cmp": lambda left, right: (left > right) - (left < right),
+    **python2_calls.NAMES,
 }
 
 
@@ -59,7 +62,12 @@ _METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "iterkeys": lambda owner: lambda: iter(owner.keys()),
     "itervalues": lambda owner: lambda: iter(owner.values()),
     "has_key": lambda owner: lambda key: key in owner,
+    "viewitems": lambda owner: owner.items,
+    "viewkeys": lambda owner: owner.keys,
+    "viewvalues": lambda owner: owner.values,
     "next": lambda owner: lambda: next(owner),
+    "xreadlines": lambda owner: lambda: iter(owner),
+    "decode": lambda owner: functools.partial(python2_calls.decoded, owner),
     "tostring": lambda owner: owner.tobytes,
     "itemset": _array_item_setter,
     "ptp": lambda owner: lambda *args, **kwargs: np.ptp(owner, *args, **kwargs),
@@ -67,8 +75,10 @@ _METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
 _VIEWS = ("keys", "values", "items")
 _LAZY = ("map", "zip", "filter")
 _LAZY_TYPES = (map, zip, filter, range, type({}.keys()), type({}.values()), type({}.items()))
-_USED = re.compile(rf"\.\s*({'|'.join(_METHODS)})\s*\(|\b({'|'.join(_LAZY)}|range)\s*\(|\.({'|'.join(_VIEWS)})\(\s*\)|"
-                   rf"\b({'|'.join((*NAMES, *python2_library.MODULES))})\b")
+_USED = re.compile(
+    rf"\.\s*({'|'.join((*_METHODS, *python2_calls.METHODS))})\s*\(|\b({'|'.join(_LAZY)}|range|sorted)\s*\(|"
+    rf"\.({'|'.join(_VIEWS)})\(\s*\)|\.message\b|\bprint\s*(>>|\()|\b({'|'.join(python2_calls.SPECIAL)})\b|"
+    rf"\b({'|'.join((*NAMES, *python2_library.MODULES))})\b")
 # Modules whose functions take a list, or what can be made one, but not an iterator; and those that take one.
 _TAKE_LISTS, _TAKE_ITERATORS = ("np", "numpy", "tf", "random"), ("fromiter", "loadtxt", "genfromtxt")
 _CHANGING = ("sort", "append", "remove", "insert", "pop", "extend", "reverse")
@@ -84,17 +94,23 @@ def install_changes() -> None:
     setattr(builtins, _METHOD, _method)
     setattr(builtins, _LISTED, _listed)
     setattr(builtins, _NAMES, NAMES)
+    for name, function in python2_calls.BUILTINS.items():
+        setattr(builtins, name, function)
 
 
 def _method(owner: Any, name: str) -> Callable[..., Any]:
     """Returns a method of an object; what it is today if the object has none of that name."""
+    kind, make = python2_calls.METHODS.get(name, (None, None))
+    if kind is not None and isinstance(owner, kind):
+        return make(owner)
     method = getattr(owner, name, None)
     if method is not None:
         return method
     # An object with neither gets Python's own error about the name that the script wrote.
     fits = {"tostring": "tobytes", "itemset": "dtype", "ptp": "dtype", "next": "__next__", "has_key": "__contains__",
-            "iterkeys": "keys", "itervalues": "values"}.get(name, "items")
-    return _METHODS[name](owner) if hasattr(owner, fits) else getattr(owner, name)
+            "iterkeys": "keys", "itervalues": "values", "xreadlines": "readlines", "decode": "encode",
+            }.get(name, "items")
+    return _METHODS[name](owner) if name in _METHODS and hasattr(owner, fits) else getattr(owner, name)
 
 
 def _listed(value: Any) -> Any:
@@ -128,8 +144,8 @@ def _define_names(tree: ast.Module, scopes: Scopes) -> bool:
         at += 1
     where = tree.body[0] if tree.body else tree
     tree.body[at:at] = [
-        _located(ast.Assign([_located(ast.Name(name, ast.Store()), where)], _located(ast.Subscript(
-            _located(ast.Name(_NAMES, ast.Load()), where), _located(ast.Constant(name), where), ast.Load()), where)),
+        node_at(ast.Assign([node_at(ast.Name(name, ast.Store()), where)], node_at(ast.Subscript(
+            node_at(ast.Name(_NAMES, ast.Load()), where), node_at(ast.Constant(name), where), ast.Load()), where)),
             where) for name in sorted(missing)]
     return bool(missing)
 
@@ -156,14 +172,14 @@ def _change_import(place: PlacedNode, _: _Variables) -> bool:
     return is_changed
 
 
-def _change_call(place: PlacedNode, _: _Variables) -> bool:
+def _change_call(place: PlacedNode, variables: _Variables) -> bool:
     node = place.node
     function = node.func
-    if isinstance(function, ast.Attribute) and function.attr in _METHODS and not _is_super(function.value):
-        if function.attr == "next" and (node.args or node.keywords):
-            return False
-        node.func = _call(_METHOD, function, function.value, _located(ast.Constant(function.attr), function))
+    if isinstance(function, ast.Attribute) and not _is_super(function.value) and _is_old_method(place):
+        node.func = call_node(_METHOD, function, function.value, node_at(ast.Constant(function.attr), function))
         return True
+    if isinstance(function, ast.Name) and function.id == "sorted" and variables.is_built_in("sorted", place.scope):
+        return python2_calls.change_sorted(node)
     if not _takes_lists(function):
         return False
     kinds = ("lazy",) if _leaf(function) == "len" else ("lazy", "view")
@@ -171,6 +187,33 @@ def _change_call(place: PlacedNode, _: _Variables) -> bool:
     node.args = [_list_of(argument, *kinds, *(("range",) if _leaf(function) == "shuffle" else ()))
                  for argument in node.args]
     return any(old is not new for old, new in zip(before, node.args))
+
+
+def _is_old_method(place: PlacedNode) -> bool:
+    node: Any = place.node
+    name = node.func.attr
+    if name in python2_calls.METHODS:
+        return python2_calls.may_change(node)
+    if name == "decode" and expects(place.caught, "AttributeError"):  # which says that a value is text
+        return False
+    return name in _METHODS and not (name == "next" and (node.args or node.keywords))
+
+
+def _change_statement(place: PlacedNode, variables: _Variables) -> bool:
+    return variables.is_built_in("print", place.scope) and python2_calls.change_print(place.node)
+
+
+def _change_class(place: PlacedNode, _: _Variables) -> bool:
+    return python2_calls.change_class(place.node)
+
+
+def _change_attribute(place: PlacedNode, variables: _Variables) -> bool:
+    node = place.node
+    is_message = node.attr == "message" and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and (
+        variables.is_error(node.value.id, place.scope))
+    if is_message:
+        python2_calls.change_message(node)
+    return is_message
 
 
 def _change_subscript(place: PlacedNode, _: _Variables) -> bool:
@@ -198,7 +241,8 @@ def _change_assignment(place: PlacedNode, variables: _Variables) -> bool:
 
 _CHANGES: dict[type, Callable[[PlacedNode, Any], bool]] = {
     ast.Call: _change_call, ast.Subscript: _change_subscript, ast.BinOp: _change_sum, ast.Assign: _change_assignment,
-    ast.Import: _change_import, ast.ImportFrom: _change_import,
+    ast.Import: _change_import, ast.ImportFrom: _change_import, ast.Expr: _change_statement,
+    ast.ClassDef: _change_class, ast.Attribute: _change_attribute,
 }
 
 
@@ -221,6 +265,15 @@ class _Variables:
             self._kinds.update((id(target), _kind(node.value)) for target in node.targets)
         elif isinstance(node, ast.AugAssign) and _is_written_list(node.value):
             self._kinds[id(node.target)] = "addition"
+
+    def is_built_in(self, name: str, scope: Scope) -> bool:
+        """Returns whether a name is not one of the module's own."""
+        return self._scopes.owner_of(name, scope) is None
+
+    def is_error(self, name: str, scope: Scope) -> bool:
+        """Returns whether an `except` binds a variable."""
+        owner = self._scopes.owner_of(name, scope)
+        return owner is not None and any(isinstance(node, ast.ExceptHandler) for node in owner.bindings[name])
 
     def is_list(self, name: str, scope: Scope, kind: str | None) -> bool:
         """Returns whether a variable that is assigned something of a kind must be a list."""
@@ -287,12 +340,4 @@ def _kind(value: ast.expr) -> str | None:
 
 def _list_of(value: ast.expr, *kinds: str) -> ast.expr:
     """Returns the expression of a list, if the value is a call that made one in Python 2, of one of these kinds."""
-    return _call(_LISTED, value, value) if _kind(value) in kinds else value
-
-
-def _call(name: str, where: ast.AST, *arguments: ast.expr) -> ast.expr:
-    return _located(ast.Call(_located(ast.Name(name, ast.Load()), where), list(arguments), []), where)
-
-
-def _located(node: Any, where: ast.AST) -> Any:
-    return ast.copy_location(node, where)
+    return call_node(_LISTED, value, value) if _kind(value) in kinds else value

@@ -32,11 +32,17 @@ def wrap(name: str, wrapper: Callable, *owners: Any) -> None:
         setattr(owner, name, call)
 
 
+# What `map`, `d.keys()` and the like return, which were lists in Python 2; numpy makes an array of one object of it.
+LAZY_TYPES = (map, zip, filter, type({}.keys()), type({}.values()), type({}.items()))
+
+
 def ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Makes an array of objects of rows that differ in length, and takes arrays of one number for the number.
 
-    numpy did the first before 1.24, and the second before 2.4.
+    numpy did the first before 1.24, and the second before 2.4. What `map` and the like return counts as a list.
     """
+    if isinstance(value, LAZY_TYPES):
+        value = list(value)
     try:
         return original(value, *args, **kwargs)
     except (ValueError, TypeError) as error:
@@ -70,6 +76,12 @@ def fromstring(original: Callable, string: Any, dtype: Any = float, count: int =
         return original(string, dtype, count, sep, **kwargs)
     data = string.encode("latin-1") if isinstance(string, str) else string
     return np.frombuffer(data, dtype, count).copy()
+
+
+def load(original: Callable, file: Any, mmap_mode: Any = None, allow_pickle: bool = True, fix_imports: bool = True,
+         encoding: str = "latin1", **kwargs: Any) -> Any:
+    """`np.load`, which read arrays of objects before 1.16.3; those of Python 2, too, one character for each byte."""
+    return original(file, mmap_mode, allow_pickle, fix_imports, encoding, **kwargs)
 
 
 def stack(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
@@ -155,7 +167,7 @@ sctypes = {
 WRAPPERS = {
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), fromstring: ("fromstring",), histogram: ("histogram",),
-    stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
+    load: ("load",), stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
 }
 
 

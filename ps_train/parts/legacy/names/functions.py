@@ -105,6 +105,14 @@ sparse_softmax_cross_entropy_with_logits = _by_position(
 sigmoid_cross_entropy_with_logits = _by_position(
     renamed(tf.nn.sigmoid_cross_entropy_with_logits, targets="labels"), "logits", "labels", "name")
 
+
+def ctc_loss(labels: Any, inputs: Any = None, *args: Any, **kwargs: Any) -> tf.Tensor:
+    """`tf.nn.ctc_loss` of (labels, inputs, ...); before 1.0 the inputs came first."""
+    if isinstance(inputs, tf.SparseTensor):
+        labels, inputs = inputs, labels
+    return tf.nn.ctc_loss(labels, inputs, *args, **kwargs)
+
+
 def _labels_third(function: Callable) -> Callable:
     """Returns a sampled loss of (weights, biases, labels, inputs); before 1.0 the inputs came first."""
     @functools.wraps(function)

@@ -27,7 +27,7 @@ import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import ref_variable, resource_variable_ops, variables
-from tensorflow.python.training import training_util
+from tensorflow.python.training import basic_session_run_hooks, training_util
 
 from ps_train.errors import MissingModuleError
 from ps_train.parts.legacy.classic import placement
@@ -209,6 +209,8 @@ def _repair_functions() -> None:
     wrap("string_input_producer", _string_input_producer, tf1.train)
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
+    wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
+    wrap("as_graph_element", _fetched_by_name, tf1.Graph)
     wrap("constant", _constant, tf1)
     wrap("map", _map_dataset, tf1.data.Dataset)
     wrap("device", placement.device, tf1.Graph)
@@ -256,9 +258,37 @@ def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, *
     return original(string_tensor, *args, **kwargs)
 
 
+def _tensor_by_name(original: Callable, graph: tf1.Graph, name: str) -> tf1.Tensor:
+    found = original(graph, name)
+    return found if _caller().startswith("tensorflow.") else _value_of(graph, found)
+
+
+def _fetched_by_name(original: Callable, graph: tf1.Graph, element: Any, *args: Any, **kwargs: Any) -> Any:
+    found = original(graph, element, *args, **kwargs)
+    # `session.run("weights:0")`, LoggingTensorHook(["weights"])
+    is_fetched = isinstance(element, str) and _caller() in (session.__name__, basic_session_run_hooks.__name__)
+    return _value_of(graph, found) if is_fetched else found
+
+
+def _caller() -> str:
+    """Returns the name of the module that has called a function which `wrap` has replaced."""
+    return sys._getframe(3).f_globals.get("__name__", "")  # noqa: SLF001 (the only way)
+
+
+def _value_of(graph: tf1.Graph, found: Any) -> Any:
+    """Returns the value of a variable, whose name was that of its value in TF1, for its handle; else what was found."""
+    if getattr(found, "dtype", None) != tf1.resource or found.op.type != "VarHandleOp":
+        return found
+    try:
+        return graph.get_operation_by_name(f"{found.op.name}/Read/ReadVariableOp").outputs[0]
+    except KeyError:
+        return found
+
+
 def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
-    # In Python 2, for which such code was written, `range` returned a list.
-    return original(list(value) if isinstance(value, range) else value, *args, **kwargs)
+    # In Python 2, for which such code was written, `range` and `map` returned lists.
+    is_lazy = isinstance(value, (range, *arrays.LAZY_TYPES))
+    return original(list(value) if is_lazy else value, *args, **kwargs)
 
 
 def _get_global_step(original: Callable, graph: tf1.Graph | None = None) -> Any:

@@ -75,7 +75,7 @@ _NAMES = {
     "tf.split_v": _FUNCTIONS + "split",
     "tf.reverse_v2": _FUNCTIONS + "reverse",
     **_same("tf.nn", _FUNCTIONS, "softmax_cross_entropy_with_logits sparse_softmax_cross_entropy_with_logits "
-                                 "sigmoid_cross_entropy_with_logits nce_loss sampled_softmax_loss"),
+                                 "sigmoid_cross_entropy_with_logits nce_loss sampled_softmax_loss ctc_loss"),
     # Today's static shape has the batch of the input, and no longer that of `output_shape`.
     **_same("tf.nn", _FUNCTIONS, "conv2d_transpose conv3d_transpose"),
     # 1.0: summaries

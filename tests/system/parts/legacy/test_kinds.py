@@ -85,19 +85,22 @@ def test_a_script_of_python_2_runs_converted_and_stays_as_it_is(start_process, t
 
 
 LEFT_OVER = """\
-import cPickle
+import cPickle, pickle, sys
 import tensorflow as tf
 for name, value in {"a": 7}.iteritems():
     print(name, value / 2, map(str, xrange(2))[1], tf.mul(2, 3).shape, cPickle.loads(cPickle.dumps(5)))
+pickle.dump({"b": 8}, open(sys.argv[1], "w"), 2)
+print >>sys.stdout, "%d left" % pickle.load(open(sys.argv[1]))["b"]
+print ("%d is %d") % (8, sorted([8, 9], lambda x, y: y - x)[1])
 """
 
 
 def test_what_remained_of_python_2_runs_without_a_flag(start_process, tmp_path):
     """In a script that Python 3 can read, whose division is that of Python 3."""
     (tmp_path / "script.py").write_text(LEFT_OVER)
-    start_process.start("run", ["run", str(tmp_path / "script.py")])
+    start_process.start("run", ["run", str(tmp_path / "script.py"), str(tmp_path / "pickle")])
     assert start_process.exit_code("run") == 0
-    assert "a 3.5 1 () 5\n" in start_process.log("run")
+    assert "a 3.5 1 () 5\n8 left\n8 is 8\n" in start_process.log("run")
 
 
 SERVER = """\

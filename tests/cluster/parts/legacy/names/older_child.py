@@ -379,3 +379,72 @@ def test_the_value_of_a_boolean_flag_may_be_a_word_of_its_own(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["x", "--sync_word", "False", "--on_word", "--job_word", "1"])
     flags.FLAGS.unparse_flags()
     assert (flags.FLAGS.sync_word, flags.FLAGS.on_word, flags.FLAGS.job_word) == (False, True, "1")
+
+
+def test_a_variable_is_found_by_the_name_of_its_tensor(session):
+    """Issue: that is the name of its handle today. In a scope, of a local variable, and fetched by the name itself."""
+    with tf.variable_scope("a"):
+        variable = tf.get_variable("w", initializer=[1.0, 2.0])
+    tf.get_local_variable("count", initializer=5)
+    graph = tf.get_default_graph()
+    value = graph.get_tensor_by_name("a/w:0")
+    twice = value * 2
+    assert (value.dtype, value.shape.as_list()) == (tf.float32, [2])
+    values = evaluate(session, [value, twice, "a/w:0", {"count": "count:0"}])
+    assert [values[0].tolist(), values[1].tolist(), values[2].tolist(), values[3]] == [
+        [1, 2], [2, 4], [1, 2], {"count": 5}]
+    session.run(variable.assign([3.0, 4.0]))
+    hook = tf.train.LoggingTensorHook(["a/w"], every_n_iter=1)
+    hook.begin()
+    assert session.run(hook.before_run(None).fetches)["a/w"].tolist() == [3, 4]
+    graph.finalize()
+    assert session.run(graph.get_tensor_by_name("a/w:0")).tolist() == [3, 4]
+    assert graph.get_tensor_by_name("mul:0") is twice and variable.handle.dtype == tf.resource
+
+
+def test_variables_of_an_imported_graph_are_found_by_the_names_of_their_tensors(session, tmp_path):
+    """As scripts that fine-tune do."""
+    path = str(tmp_path / "model")
+    tf.get_variable("w", initializer=[1.0, 2.0])
+    evaluate(session, [])
+    tf.train.Saver().save(session, path)
+    with tf.Graph().as_default() as graph, tf.Session() as other:
+        tf.train.import_meta_graph(path + ".meta").restore(other, path)
+        assert other.run(graph.get_tensor_by_name("w:0")).tolist() == [1, 2]
+
+
+def test_arrays_of_objects_are_read_and_lazy_lists_are_arrays(session, tmp_path):
+    """As `np.load` did before 1.16.3, and as `map` and `keys()` made lists; in what a session is fed as well."""
+    np.save(tmp_path / "weights.npy", {"conv": [np.ones(2), "\u00e4"]})
+    np.savez(tmp_path / "all.npz", a=np.array([{"b": 1}, None]))
+    assert np.load(tmp_path / "weights.npy").item()["conv"][1] == "\u00e4"
+    assert np.load(str(tmp_path / "weights.npy"), encoding="latin1", allow_pickle=True).item()["conv"][0].size == 2
+    assert np.load(tmp_path / "all.npz")["a"][0] == {"b": 1}
+    with pytest.raises(ValueError, match="allow_pickle"):
+        np.load(tmp_path / "weights.npy", allow_pickle=False)
+    numbers, keys = map(float, "12"), {3: 0, 4: 0}.keys()
+    assert np.array(numbers).tolist() == [1, 2] and np.asarray(keys, np.int32).tolist() == [3, 4]
+    fed = tf.placeholder(tf.float32, [None, 2])
+    assert session.run(fed, {fed: zip([1, 2], [3, 4])}).tolist() == [[1, 3], [2, 4]]
+    assert session.run(tf.constant(map(int, "56"))).tolist() == [5, 6]
+
+
+def test_an_array_of_objects_of_python_2_is_read(tmp_path):
+    """Its text as Latin-1; numpy would demand an encoding."""
+    pickled = b"cnumpy.core.multiarray\n_reconstruct\np0\n(cnumpy\nndarray\np1\n(I0\ntS'b'\ntRp2\n" \
+              b"(I1\n(tcnumpy\ndtype\np3\n(S'O8'\nI0\nI1\ntRp4\n(I3\nS'|'\nNNNI-1\nI-1\nI63\ntb" \
+              b"I00\n(lp5\nS'\\xe4'\naDUMMY"
+    with open(tmp_path / "old.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": ()})
+        file.write(pickled.replace(b"DUMMY", b"tb."))
+    assert np.load(tmp_path / "old.npy").item() == "\u00e4"
+
+
+def test_the_inputs_of_ctc_loss_may_come_first(session):
+    """As before 1.0; the labels are the sparse ones in any order."""
+    labels = tf.SparseTensor([[0, 0]], tf.constant([1], tf.int32), [1, 1])
+    inputs, lengths = tf.random.stateless_normal([3, 1, 4], [1, 2]), tf.constant([3])
+    losses = evaluate(session, [
+        tf.nn.ctc_loss(inputs, labels, lengths), tf.nn.ctc_loss(labels, inputs, lengths),
+        tf.nn.ctc_loss(inputs=inputs, labels=labels, sequence_length=lengths)])
+    assert losses[0].tolist() == losses[1].tolist() == losses[2].tolist()

@@ -1,0 +1,144 @@
+"""Calls and statements of Python 2 that Python 3 reads, and refuses when it comes to them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+
+import pytest
+
+from ps_train.parts.legacy import python2_calls
+from tests.unit.parts.legacy.test_leftovers import is_changed, value_of, values_of
+
+
+@pytest.mark.parametrize(("text", "printed"), [
+    ("print ('%d of %d') % (1, 2)\n", "1 of 2\n"), ("print ('a {}').format(5)\n", "a 5\n"),
+    ("print ('a') + 'b'\n", "ab\n"), ("print ('abc')[1]\n", "b\n"), ("print ('a', 'b')[1]\n", "b\n"),
+    ("print ('a').upper().lower() * 2\n", "aa\n"), ("print ('%d') % 3, 'steps'\n", "3 steps\n"),
+    ("print >>sys.stdout, 'a', 5\n", "a 5\n"), ("print >>sys.stdout, 'a %d' % 5\n", "a 5\n"),
+    ("print >>sys.stdout\n", "\n"), ("print ('a %d' %\n       5).upper()\n", "A 5\n"),
+    ("def f():\n    if 1: print ('%d') % 3\nf()\n", "3\n")])
+def test_print_statements_print(text, printed, capsys):
+    """Those that Python 3 takes for a sum with its None, a method of it, or a shift of its function."""
+    values_of(text, sys=sys)
+    assert capsys.readouterr().out == printed
+
+
+@pytest.mark.parametrize("text", [
+    "print('a'), 5\n", "print('a') or 5\n", "print('a') if 1 else 5\n", "x = print('a')\n", "print('a', end='')\n",
+    "def print(x): return 'b'\nprint('a') + 'b'\n", "print('a', sep='') % 5\n", "print(*[1]) + 5\n", "5 >> 2\n"])
+def test_a_print_function_stays(text):
+    """Also one of the module's own."""
+    assert not is_changed(text)
+
+
+def test_lists_are_sorted_by_a_function_that_compares():
+    """By position and by name, beside a key, in place; of rows that have no order of their own."""
+    def backwards(left, right):
+        return right - left
+
+    names = {"f": backwards, "rows": [{"a": 1}, {"a": 2}]}
+    assert value_of("sorted([1, 3, 2], f)", **names) == value_of("sorted([1, 3, 2], cmp=f)", **names) == [3, 2, 1]
+    assert value_of("sorted([1, 3, 2], f, reverse=True)", **names) == [1, 2, 3]
+    assert value_of("sorted(rows, f, lambda row: row['a'])", **names) == [{"a": 2}, {"a": 1}]
+    assert value_of("sorted([1, -2], None, abs, True)", **names) == [-2, 1]
+    assert value_of("sorted([2, 1], lambda x, y: cmp(x, y))", **names) == [1, 2]
+    values = values_of("x = [1, 3, 2]\nx.sort(f)\ny = [1, 3, 2]\ny.sort(cmp=f, reverse=True)\n", **names)
+    assert (values["x"], values["y"]) == ([3, 2, 1], [1, 2, 3])
+
+
+def test_what_sorts_otherwise_does():
+    """Arrays have an axis; a script may have a `sorted` of its own."""
+    values = values_of("x = np.array([[2, 1], [1, 2]])\nx.sort(0)\n")
+    assert values["x"].tolist() == [[1, 1], [2, 2]]
+    assert not is_changed("def sorted(x, y): return y\nx = sorted(1, 2)\n")
+    assert not is_changed("x = sorted([1], key=abs, reverse=True)\nx.sort(key=abs)\nx.sort()\n")
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("'a\\xe4'.decode('utf-8')", "a\xe4"), ("'a'.decode()", "a"), ("'a'.decode('utf8', 'ignore')", "a"),
+    ("b'\\xc3\\xa4'.decode('utf-8')", "\xe4"), ("'6869'.decode('hex')", "hi"),
+    ("'\\\\u00e4'.decode('unicode_escape')", "\xe4"), ("'a\\\\n'.decode('string_escape')", "a\n")])
+def test_text_is_decoded(expression, expected):
+    """It is text already; bytes are decoded as ever."""
+    assert value_of(expression) == expected
+
+
+def test_a_text_that_may_be_bytes_is_asked_as_before():
+    """A script asks with `except AttributeError`."""
+    assert not is_changed("try:\n    x = y.decode()\nexcept AttributeError:\n    x = 'text'\n")
+
+
+def test_files_take_text_and_bytes(tmp_path):
+    """Of either mode, compressed ones, and the terminal; lines, too."""
+    path = str(tmp_path / "file")
+    for mode in ("w", "wb"):
+        values_of(f"f = open(path, '{mode}')\nf.write('a\\xe4')\nf.write(b'\\xc3\\xa4')\nf.writelines(['b', b'c'])\n"
+                  "f.close()\n", path=path)
+        with open(path, "rb") as file:
+            assert file.read() == "a\xe4\xe4bc".encode()
+    values_of("f = gzip.open(path, 'wb')\nf.write('a')\nf.close()\n", gzip=gzip, path=path)
+    with gzip.open(path) as file:
+        assert file.read() == b"a"
+    memory = io.StringIO()
+    values_of("f.write(b'a')\n", f=memory)
+    assert memory.getvalue() == "a"
+
+
+def test_what_is_no_file_writes_as_it_does():
+    """A writer of records takes what it is given."""
+    class Writer:
+        written = None
+
+        def write(self, record):
+            self.written = record
+
+    writer = Writer()
+    values_of("w.write(b'a')\n", w=writer)
+    assert writer.written == b"a"
+
+
+def test_errors_have_their_message():
+    """The only argument; errors of TensorFlow have one of their own; other objects are asked as before."""
+    text = "try:\n    raise ValueError({})\nexcept ValueError as error:\n    message = error.message\n"
+    assert values_of(text.format("'wrong'"))["message"] == "wrong"
+    assert values_of(text.format("1, 2"))["message"] == ""
+
+    class OwnError(ValueError):
+        message = "own"
+
+    assert values_of("try:\n    raise Own('x')\nexcept Own as e:\n    m = e.message\n", Own=OwnError)["m"] == "own"
+    assert not is_changed("x = record.message\n")
+
+
+def test_built_in_names_of_python_2(tmp_path):
+    """`file`, `execfile` and so on, and errors."""
+    path = str(tmp_path / "script.py")
+    values = values_of(
+        "f = file(path, 'w')\nf.write('a = 5\\n')\nf.close()\nlines = file(path, 'rU').read()\nexecfile(path)\n"
+        "own = {}\nexecfile(path, own)\ntry:\n    raise StandardError('x')\nexcept StandardError:\n    b = 6\n"
+        "c = apply(max, (1, 2)), intern('x'), bytes(buffer(b'y'))\nkeys = list({1: 2}.viewkeys())\n", path=path)
+    assert (values["lines"], values["a"], values["own"]["a"], values["b"]) == ("a = 5\n", 5, 5, 6)
+    assert (values["c"], values["keys"]) == ((2, "x", b"y"), [1])
+    assert not is_changed("for file in ['a']:\n    print(file)\n")
+
+
+def test_classes_have_the_special_methods_of_python_3():
+    """Iterators, truth, division and order; what a class has already stays."""
+    values = values_of(
+        "class A:\n    def __init__(self, n): self.n = n\n    def __iter__(self): return self\n"
+        "    def next(self):\n        self.n -= 1\n        if self.n < 0: raise StopIteration\n        return self.n\n"
+        "    def __nonzero__(self): return False\n    def __div__(self, other): return 'divided'\n"
+        "    def __cmp__(self, other): return cmp(self.n, other.n)\n"
+        "numbers = list(A(2))\ntruth = bool(A(1))\nquotient = A(1) / 2\norder = [a.n for a in sorted([A(2), A(1)])]\n")
+    assert (values["numbers"], values["truth"], values["quotient"], values["order"]) == (
+        [1, 0], False, "divided", [1, 2])
+    assert not is_changed("class A:\n    def next(self): return 5\n")
+    assert not is_changed("class A:\n    def __iter__(self): return self\n    def next(self): return 5\n"
+                          "    __next__ = next\n    def __bool__(self): return True\n    __nonzero__ = __bool__\n")
+
+
+def test_each_name_is_among_those_of_the_scripts():
+    """leftovers.py sets them in the modules that read them."""
+    assert value_of("StandardError") is Exception and python2_calls.NAMES.keys() >= {"file", "execfile"}
