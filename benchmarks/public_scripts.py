@@ -16,7 +16,7 @@ The corpus is not part of this project: DIR/OWNER/NAME is a clone of each reposi
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
 Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
 matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json` say which packages its jobs need; gym is 0.23
-there.
+there where they name no version.
 """
 
 from __future__ import annotations
