@@ -81,7 +81,7 @@ class ClusterFlags:
     worker_hosts: str = _field(
         "localhost:2223,localhost:2224", CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
     num_gpus: Optional[int] = _field(
-        None, CLUSTER, "GPUs of this machine; a worker uses GPU number task_index % num_gpus, a ps uses none.",
+        None, CLUSTER, "GPUs of this machine; the workers of a machine use them in turn, a ps uses none.",
         minimum=0, unset="all that are present")
     tf_config: str = ""
 

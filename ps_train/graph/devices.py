@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.cluster import addresses
 from ps_train.cluster.spec import CHIEF_JOBS, Cluster
 from ps_train.errors import UserCodeError
 
@@ -95,7 +96,17 @@ def _without_task(device: str) -> str:
 def gpu_index(cluster: Cluster, num_gpus: int | None) -> int | None:
     """Returns the number of the GPU of this task, or None if it uses none."""
     count = 0 if cluster.job == "ps" else usable_gpus(num_gpus)
-    return cluster.worker_number % count if count else None
+    return number_on_machine(cluster) % count if count else None
+
+
+def number_on_machine(cluster: Cluster) -> int:
+    """Returns the number of this task among the workers of its host, or among all workers if it is alone there.
+
+    Workers of containers on one machine have hosts of their own; their numbers keep them apart.
+    """
+    host = addresses.host_of(cluster.task.address)
+    here = [worker for worker in cluster.workers if addresses.host_of(worker.address) == host]
+    return here.index(cluster.task) if cluster.task in here and len(here) > 1 else cluster.worker_number
 
 
 def usable_gpus(num_gpus: int | None) -> int:

@@ -194,7 +194,8 @@ class Process:
     def poll(self) -> int | None:
         """Returns the exit code, 128 + n for signal n, or None while it runs."""
         if self.exit_code is None and (code := self._popen.poll()) is not None:
-            self._send(signal.SIGKILL)  # the processes of its dataset, if it was killed: they keep its port
+            if code < 0:  # it was killed, and the processes of its dataset keep its port; others may still upload
+                self._send(signal.SIGKILL)
             self.exit_code = code if code >= 0 else 128 - code
             self.secs = time.monotonic() - self._start_secs
         return self.exit_code

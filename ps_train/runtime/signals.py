@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -22,6 +23,7 @@ from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import StopEvent, is_stop_requested
 
 _POLL_SECS = 0.2
+_ECHO_SECS = 2.0  # who signals all processes at once (systemd, pkill) signals the launcher, too, which passes it on
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # the last one: the terminal has closed
 _before: dict[int, Any] = {}  # the handlers from before `on_signals`, while it is entered
 _log = logging.getLogger(__name__)
@@ -58,14 +60,16 @@ def on_signals() -> Iterator[StopEvent]:
     Must be entered in the main thread. At the end it restores the previous handlers.
     """
     stop = StopEvent()
-    received: list[int] = []  # not the event: `ps_train stop` may have set that, and the save goes on
+    received: list[float] = []  # when; not the event: `ps_train stop` may have set that, and the save goes on
 
     def handle(number: int, frame: object) -> None:
         if received and number == signal.SIGHUP:
             return
+        if received and number == signal.SIGTERM and time.monotonic() < received[0] + _ECHO_SECS:
+            return
         if received:
             os._exit(128 + number)
-        received.append(number)
+        received.append(time.monotonic())
         stop.set()
 
     _before.update((number, signal.signal(number, handle)) for number in _STOP_SIGNALS

@@ -154,7 +154,7 @@ def _multi_worker_mirrored(config: KerasConfig, cluster: Cluster, resolver: Any)
     gpus = tf.config.list_physical_devices("GPU")[:config.num_gpus]
     if config.num_gpus is not None and gpus:
         # One for each worker of a machine: two workers cannot reduce on the same GPU.
-        gpus = [gpus[cluster.worker_number % len(gpus)]]
+        gpus = [gpus[devices.number_on_machine(cluster) % len(gpus)]]
     _show_gpus(gpus)
     implementation = tf.distribute.experimental.CommunicationImplementation[config.communication]
     options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)

@@ -86,6 +86,15 @@ def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(have_gpus, monkeypat
         assert shown == [f"GPU:{expected}"]
 
 
+def test_the_workers_of_each_of_two_hosts_take_all_its_gpus(have_gpus):
+    """`launch --hosts` deals the tasks out in turn: the workers of a host are all even or all odd."""
+    have_gpus(2)
+    workers = {index: f"host{index % 2}:{2222 + index // 2}" for index in range(4)}
+    taken = [devices.gpu_index(Cluster("worker", index, {"ps": {0: "host0:3000"}, "worker": workers}), None)
+             for index in range(4)]
+    assert taken == [0, 0, 1, 1]
+
+
 @pytest.mark.parametrize(("index", "num_gpus", "num_found", "device", "warning"), [
     (0, 2, 0, "CPU:0", "--num_gpus=2: TensorFlow finds no GPU on this machine"),
     (1, 2, 1, "GPU:0", "--num_gpus=2: TensorFlow finds only 1 GPU on this machine"),

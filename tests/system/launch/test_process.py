@@ -319,6 +319,20 @@ def test_the_processes_of_a_killed_child_end_with_it(tmp_path):
         f"/proc/{line}/status").read_text(), "its process has ended")
 
 
+def test_what_a_child_that_ends_by_itself_has_started_goes_on(tmp_path):
+    """A callback may start an upload that outlives its task."""
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    child = python(tmp_path, "worker:1", f"""
+        import subprocess
+        subprocess.Popen(["sh", "-c", "cat {go} > {tmp_path}/uploaded"])
+    """)
+    run_to_end(child)
+    go.write_text("all")
+    wait_until(lambda: (tmp_path / "uploaded").exists() and (tmp_path / "uploaded").read_text() == "all",
+               "the upload has ended")
+
+
 def test_a_child_that_a_hanging_file_system_holds_is_given_up(tmp_path, monkeypatch):
     """Not even SIGKILL ends it at once."""
     monkeypatch.setattr(process_module, "_KILL_SECS", 0.1)

@@ -19,6 +19,7 @@ from ps_train.runtime import signals as stopping
 with stopping.on_signals() as stop:
     os.kill(os.getpid(), {first})
     print("asked", stop.wait(5), flush=True)
+    stopping._ECHO_SECS = {echo_secs}
     os.kill(os.getpid(), {second})
     time.sleep(10)
     print("still here")
@@ -37,14 +38,23 @@ def test_the_first_signal_asks_to_stop(number):
 @pytest.mark.parametrize(("first", "second"), [(first, second) for first in BOTH for second in BOTH])
 def test_the_second_signal_ends_the_process(first, second):
     """The exit code is 128 and the number of the second signal, and it comes at once."""
-    ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(first=int(first), second=int(second))],
-                           capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(
+        first=int(first), second=int(second), echo_secs=0)], capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + second, "asked True\n", "")
+
+
+def test_the_launchers_sigterm_behind_one_to_all_processes_changes_nothing():
+    """As when systemd stops a service: the task has begun to save."""
+    program = TWO_SIGNALS.replace("sleep(10)", "sleep(0.1)")
+    ended = subprocess.run([sys.executable, "-c", program.format(
+        first=int(signal.SIGTERM), second=int(signal.SIGTERM), echo_secs=60)],
+        capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "asked True\nstill here\n", "")
 
 
 def test_a_closed_terminal_asks_to_stop_once():
     """The shell and the kernel may both send SIGHUP; a signal of another kind still ends the process."""
-    ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(first=int(signal.SIGHUP), second=(
+    ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(first=int(signal.SIGHUP), echo_secs=0, second=(
         f"{int(signal.SIGHUP)}); os.kill(os.getpid(), {int(signal.SIGTERM)}"))],
         capture_output=True, text=True, timeout=30, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "asked True\n", "")
