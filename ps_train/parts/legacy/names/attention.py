@@ -29,27 +29,46 @@ def hardmax(logits: tf.Tensor, name: str | None = None) -> tf.Tensor:
 
 
 class AttentionMechanism:
-    """What a cell looks at: `values` and, after the memory layer, `keys`; the base of all mechanisms."""
+    """What a cell looks at: `values` and, after the memory layer, `keys`; the base of all mechanisms.
+
+    Its attributes with an underscore are TensorFlow 1's: subclasses in scripts read them.
+    """
 
     def __init__(self, query_layer: Callable | None, memory: tf.Tensor, probability_fn: Callable | None = None,
                  memory_sequence_length: Any = None, memory_layer: Callable | None = None,
-                 score_mask_value: float | None = None, name: str | None = None) -> None:
-        self.query_layer, self.memory_layer = query_layer, memory_layer
-        self._probability_fn = probability_fn or tf.nn.softmax
+                 check_inner_dims_defined: bool = True, score_mask_value: float | None = None,
+                 custom_key_value_fn: Callable | None = None, name: str | None = None) -> None:
+        """Takes `probability_fn(score, state)`, and what makes keys and values of the keys and values."""
+        del check_inner_dims_defined
+        self._query_layer, self._memory_layer, self._name = query_layer, memory_layer, name
+        function = probability_fn or _of_score(tf.nn.softmax)
+        self._probability_fn = lambda score, state: function(self._masked(score), state)
         with tf.name_scope(name, "BaseAttentionMechanismInit"):
             memory = tf.convert_to_tensor(memory, name="memory")
             self._is_real = None  # [batch, time], without which all steps are
             if memory_sequence_length is not None:
-                self._is_real = tf.sequence_mask(memory_sequence_length, tf.shape(memory)[1])
+                # The softmax of no step at all is not a number.
+                with tf.control_dependencies([tf.debugging.assert_positive(
+                        memory_sequence_length, message="memory_sequence_length must be at least 1")]):
+                    self._is_real = tf.sequence_mask(memory_sequence_length, tf.shape(memory)[1])
                 inner = [1] * (memory.shape.ndims - 2)
                 mask = tf.reshape(self._is_real, [*tf.unstack(tf.shape(self._is_real)), *inner])
                 memory = tf.where_v2(mask, memory, tf.zeros_like(memory))
             self._mask_value = float("-inf") if score_mask_value is None else score_mask_value
-            self.values = memory
-            self.keys = memory_layer(memory) if memory_layer else memory
-        self.batch_size = self.keys.shape[0] or tf.shape(self.keys)[0]
-        self.alignments_size = self.keys.shape[1] or tf.shape(self.keys)[1]
-        self.state_size = self.alignments_size
+            self._values, self._keys = memory, memory_layer(memory) if memory_layer else memory
+            if custom_key_value_fn is not None:
+                self._keys, self._values = custom_key_value_fn(self._keys, self._values)
+        self.dtype = self._keys.dtype
+        self._batch_size = self._keys.shape[0] or tf.shape(self._keys)[0]
+        self._alignments_size = self._keys.shape[1] or tf.shape(self._keys)[1]
+
+    query_layer = property(lambda self: self._query_layer)
+    memory_layer = property(lambda self: self._memory_layer)
+    keys = property(lambda self: self._keys)
+    values = property(lambda self: self._values)
+    batch_size = property(lambda self: self._batch_size)
+    alignments_size = property(lambda self: self._alignments_size)
+    state_size = property(lambda self: self._alignments_size)
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> tf.Tensor:
         """Returns zeros: [batch, time]."""
@@ -59,13 +78,14 @@ class AttentionMechanism:
         """Returns what the first step is given as the state: the initial alignments."""
         return self.initial_alignments(batch_size, dtype)
 
+    def _masked(self, score: tf.Tensor) -> tf.Tensor:
+        if self._is_real is None:
+            return score
+        return tf.where_v2(self._is_real, score, tf.cast(self._mask_value, score.dtype))
+
     def __call__(self, query: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns the alignments, float [batch, time] with the sum 1 in a row, and the next state."""
-        del state
-        score = self.score(query)
-        if self._is_real is not None:
-            score = tf.where_v2(self._is_real, score, tf.cast(self._mask_value, score.dtype))
-        alignments = self._probability_fn(score)
+        alignments = self._probability_fn(self.score(query), state)
         return alignments, alignments
 
     def score(self, query: tf.Tensor) -> tf.Tensor:
@@ -73,8 +93,39 @@ class AttentionMechanism:
         raise NotImplementedError(f"{type(self).__name__} has no score(query)")
 
 
+_BaseAttentionMechanism = AttentionMechanism  # of which scripts import this name
+
+
+def _of_score(function: Callable | None) -> Callable | None:
+    """Returns a function of score and state for one of the score."""
+    return function and (lambda score, state: function(score))
+
+
 def _memory_layer(num_units: int, dtype: Any) -> Callable:
     return tf.layers.Dense(num_units, name="memory_layer", use_bias=False, dtype=dtype or tf.float32)
+
+
+def product_score(query: tf.Tensor, keys: tf.Tensor, num_units: int, has_scale: bool) -> tf.Tensor:
+    """Returns query * key, float [batch, time], times a variable "attention_g" of the scope if it has a scale."""
+    if query.shape[-1] != num_units:
+        raise ValueError(f"LuongAttention: the query has the size {query.shape[-1]}, the keys {num_units}; give "
+                         f"num_units={query.shape[-1]}")
+    product = tf.squeeze(tf.matmul(tf.expand_dims(query, 1), keys, transpose_b=True), [1])
+    if not has_scale:
+        return product
+    return product * tf.get_variable("attention_g", [], query.dtype, initializer=tf.ones_initializer())
+
+
+def sum_score(query: tf.Tensor, keys: tf.Tensor, num_units: int, is_normed: bool) -> tf.Tensor:
+    """Returns v * tanh(query + key), float [batch, time], with the variable "attention_v" of the scope."""
+    query = tf.expand_dims(query, 1)
+    v = tf.get_variable("attention_v", [num_units], query.dtype)
+    if not is_normed:
+        return tf.reduce_sum(v * tf.tanh(keys + query), 2)
+    g = tf.get_variable("attention_g", [], query.dtype, initializer=tf.constant_initializer(num_units ** -0.5))
+    b = tf.get_variable("attention_b", [num_units], query.dtype, initializer=tf.zeros_initializer())
+    normed = g * v * tf.rsqrt(tf.reduce_sum(tf.square(v)))
+    return tf.reduce_sum(normed * tf.tanh(keys + query + b), 2)
 
 
 class LuongAttention(AttentionMechanism):
@@ -82,20 +133,15 @@ class LuongAttention(AttentionMechanism):
 
     def __init__(self, num_units: int, memory: tf.Tensor, memory_sequence_length: Any = None, scale: bool = False,
                  probability_fn: Callable | None = None, score_mask_value: float | None = None, dtype: Any = None,
-                 name: str = "LuongAttention") -> None:
-        super().__init__(None, memory, probability_fn, memory_sequence_length, _memory_layer(num_units, dtype),
-                         score_mask_value, name)
+                 custom_key_value_fn: Callable | None = None, name: str = "LuongAttention") -> None:
+        super().__init__(None, memory, _of_score(probability_fn), memory_sequence_length,
+                         _memory_layer(num_units, dtype), score_mask_value=score_mask_value,
+                         custom_key_value_fn=custom_key_value_fn, name=name)
         self._num_units, self._scale = num_units, scale
 
     def score(self, query: tf.Tensor) -> tf.Tensor:
         with tf.variable_scope(None, "luong_attention", [query]):
-            if query.shape[-1] != self._num_units:
-                raise ValueError(f"LuongAttention: the query has the size {query.shape[-1]}, the keys "
-                                 f"{self._num_units}; give num_units={query.shape[-1]}")
-            product = tf.squeeze(tf.matmul(tf.expand_dims(query, 1), self.keys, transpose_b=True), [1])
-            if not self._scale:
-                return product
-            return product * tf.get_variable("attention_g", [], query.dtype, initializer=tf.ones_initializer())
+            return product_score(query, self.keys, self._num_units, self._scale)
 
 
 class BahdanauAttention(AttentionMechanism):
@@ -103,23 +149,25 @@ class BahdanauAttention(AttentionMechanism):
 
     def __init__(self, num_units: int, memory: tf.Tensor, memory_sequence_length: Any = None, normalize: bool = False,
                  probability_fn: Callable | None = None, score_mask_value: float | None = None, dtype: Any = None,
-                 name: str = "BahdanauAttention") -> None:
+                 custom_key_value_fn: Callable | None = None, name: str = "BahdanauAttention") -> None:
         query_layer = tf.layers.Dense(num_units, name="query_layer", use_bias=False, dtype=dtype or tf.float32)
-        super().__init__(query_layer, memory, probability_fn, memory_sequence_length, _memory_layer(num_units, dtype),
-                         score_mask_value, name)
+        super().__init__(query_layer, memory, _of_score(probability_fn), memory_sequence_length,
+                         _memory_layer(num_units, dtype), score_mask_value=score_mask_value,
+                         custom_key_value_fn=custom_key_value_fn, name=name)
         self._num_units, self._normalize = num_units, normalize
 
     def score(self, query: tf.Tensor) -> tf.Tensor:
         with tf.variable_scope(None, "bahdanau_attention", [query]):
-            processed = tf.expand_dims(self.query_layer(query), 1)
-            v = tf.get_variable("attention_v", [self._num_units], query.dtype)
-            if not self._normalize:
-                return tf.reduce_sum(v * tf.tanh(self.keys + processed), 2)
-            g = tf.get_variable("attention_g", [], query.dtype,
-                                initializer=tf.constant_initializer(self._num_units ** -0.5))
-            b = tf.get_variable("attention_b", [self._num_units], query.dtype, initializer=tf.zeros_initializer())
-            normed = g * v * tf.rsqrt(tf.reduce_sum(tf.square(v)))
-            return tf.reduce_sum(normed * tf.tanh(self.keys + processed + b), 2)
+            return sum_score(self.query_layer(query), self.keys, self._num_units, self._normalize)
+
+
+def _compute_attention(attention_mechanism: Any, cell_output: tf.Tensor, attention_state: Any,
+                       attention_layer: Callable | None) -> tuple[tf.Tensor, tf.Tensor, Any]:
+    """Returns attention [batch, size], alignments and next state of a mechanism: what an `attention_fn` does, too."""
+    alignments, state = attention_mechanism(cell_output, attention_state)
+    context = tf.squeeze(tf.matmul(tf.expand_dims(alignments, 1), attention_mechanism.values), [1])
+    attention = context if attention_layer is None else attention_layer(tf.concat([cell_output, context], 1))
+    return attention, alignments, state
 
 
 class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", (
@@ -144,12 +192,16 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
       initial_cell_state: what `zero_state` has for the cell.
       name: of the scope of its variables.
       attention_layer: (cell output and context) -> attention, one for each mechanism.
+      attention_fn: (mechanism, cell output, its state, attention layer) -> (attention, alignments, its next state).
+      dtype: of the cell.
     """
 
     def __init__(self, cell: Any, attention_mechanism: Any, attention_layer_size: Any = None,
                  alignment_history: bool = False, cell_input_fn: Callable | None = None, output_attention: bool = True,
-                 initial_cell_state: Any = None, name: str | None = None, attention_layer: Any = None) -> None:
-        super().__init__(name=name)
+                 initial_cell_state: Any = None, name: str | None = None, attention_layer: Any = None,
+                 attention_fn: Callable | None = None, dtype: Any = None) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._attention_fn = attention_fn or _compute_attention
         self._cell, self._scope_name = cell, name or "attention_wrapper"
         self._scope: tf.VariableScope | None = None  # of its variables, once it was called
         self._is_multi = isinstance(attention_mechanism, Sequence)
@@ -163,10 +215,12 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
         """Returns a layer for each mechanism; None if the attention is the context itself.
 
         Raises:
-          ValueError: there is another number of layers than of mechanisms.
+          ValueError: there is another number of layers than of mechanisms, or both sizes and layers are given.
         """
-        if layers is None and sizes is not None:
-            layers = [tf.layers.Dense(size, name="attention_layer", use_bias=False, dtype=mechanism.keys.dtype)
+        if layers is not None and sizes is not None:
+            raise ValueError("AttentionWrapper: give attention_layer_size or attention_layer, not both")
+        if sizes is not None:
+            layers = [tf.layers.Dense(size, name="attention_layer", use_bias=False, dtype=mechanism.dtype)
                       for size, mechanism in zip(_as_list(sizes), self._mechanisms)]
             self._layer_sizes = list(_as_list(sizes))
         elif layers is not None:
@@ -227,10 +281,10 @@ class AttentionWrapper(tf.nn.rnn_cell.RNNCell):
         output, cell_state = self._cell(self._cell_input_fn(inputs, state.attention), state.cell_state)
         attentions, alignments, states, histories = [], [], [], []
         for number, mechanism in enumerate(self._mechanisms):
-            aligned, next_state = mechanism(output, self._all(state.attention_state)[number])
-            context = tf.squeeze(tf.matmul(tf.expand_dims(aligned, 1), mechanism.values), [1])
-            attentions.append(self._attention_layers[number](tf.concat([output, context], 1))
-                              if self._attention_layers else context)
+            attention, aligned, next_state = self._attention_fn(
+                mechanism, output, self._all(state.attention_state)[number],
+                self._attention_layers[number] if self._attention_layers else None)
+            attentions.append(attention)
             alignments.append(aligned)
             states.append(next_state)
             history = self._all(state.alignment_history)[number]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import rnn
 
 _Inputs = tuple[tf.Tensor, Any, Any]  # finished bool [batch], next inputs, next state
 
@@ -45,38 +46,46 @@ class Helper:
 class TrainingHelper(Helper):
     """Gives the inputs [batch, time, ...], a tensor or a nest of them, whatever was sampled."""
 
+    # The attributes with an underscore are TensorFlow 1's: subclasses in scripts read them.
     def __init__(self, inputs: Any, sequence_length: Any, time_major: bool = False, name: str | None = None) -> None:
         with tf.name_scope(name, "TrainingHelper", [inputs, sequence_length]):
-            self.inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
-            by_time = self.inputs if time_major else tf.nest.map_structure(_batch_and_time, self.inputs)
-            self._arrays = tf.nest.map_structure(
-                lambda part: tf.TensorArray(part.dtype, tf.shape(part)[0], element_shape=part.shape[1:]).unstack(part),
-                by_time)
-            self._zeros = tf.nest.map_structure(lambda part: tf.zeros_like(part[0]), by_time)
-            self.sequence_length = tf.convert_to_tensor(sequence_length, name="sequence_length")
-            if self.sequence_length.shape.ndims != 1:
+            self._inputs = tf.nest.map_structure(tf.convert_to_tensor, inputs)
+            by_time = self._inputs if time_major else tf.nest.map_structure(_batch_and_time, self._inputs)
+            self._input_tas = tf.nest.map_structure(_by_step, by_time)
+            self._zero_inputs = tf.nest.map_structure(lambda part: tf.zeros_like(part[0]), by_time)
+            self._sequence_length = tf.convert_to_tensor(sequence_length, name="sequence_length")
+            if self._sequence_length.shape.ndims != 1:
                 raise ValueError("TrainingHelper: sequence_length must be a vector [batch], got the shape "
-                                 f"{self.sequence_length.shape}")
+                                 f"{self._sequence_length.shape}")
+            self._batch_size = tf.size(self._sequence_length)
+
+    @property
+    def inputs(self) -> Any:
+        return self._inputs
+
+    @property
+    def sequence_length(self) -> tf.Tensor:
+        return self._sequence_length
 
     @property
     def batch_size(self) -> Any:
-        return tf.size(self.sequence_length)
+        return self._batch_size
 
     def initialize(self, name: str | None = None) -> tuple[tf.Tensor, Any]:
         with tf.name_scope(name, "TrainingHelperInitialize"):
-            finished = tf.equal(self.sequence_length, 0)
+            finished = tf.equal(self._sequence_length, 0)
             return finished, self._read(tf.constant(0), finished)
 
-    def next_inputs(self, time: tf.Tensor, outputs: Any, state: Any, sample_ids: Any,
-                    name: str | None = None) -> _Inputs:
+    def next_inputs(self, time: tf.Tensor, outputs: Any, state: Any, sample_ids: Any = None,
+                    name: str | None = None, **unused_kwargs: Any) -> _Inputs:
         with tf.name_scope(name, "TrainingHelperNextInputs"):
-            finished = tf.cast(time, self.sequence_length.dtype) + 1 >= self.sequence_length
+            finished = tf.cast(time, self._sequence_length.dtype) + 1 >= self._sequence_length
             return finished, self._read(time + 1, finished), state
 
     def _read(self, time: tf.Tensor, finished: tf.Tensor) -> Any:
         # Not beyond the last step: the inputs are as long as the longest sequence.
-        return tf.cond(tf.reduce_all(finished), lambda: self._zeros,
-                       lambda: tf.nest.map_structure(lambda array: array.read(time), self._arrays))
+        return tf.cond(tf.reduce_all(finished), lambda: self._zero_inputs,
+                       lambda: tf.nest.map_structure(lambda array: array.read(time), self._input_tas))
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
@@ -86,7 +95,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
                  time_major: bool = False, seed: int | None = None, scheduling_seed: int | None = None,
                  name: str | None = None) -> None:
         super().__init__(inputs, sequence_length, time_major, name)
-        self._embedding_fn, self._probability = _lookup(embedding), sampling_probability
+        self._embedding_fn, self._probability = lookup_function(embedding), sampling_probability
         self._seed, self._scheduling_seed = seed, scheduling_seed
 
     def sample(self, time: tf.Tensor, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
@@ -103,20 +112,56 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
             return finished, tf.where(sample_ids >= 0, sampled, given), state
 
 
+class ScheduledOutputTrainingHelper(TrainingHelper):
+    """With some probability, the next input is the output, or what a function makes of it."""
+
+    def __init__(self, inputs: tf.Tensor, sequence_length: Any, sampling_probability: Any, time_major: bool = False,
+                 seed: int | None = None, next_inputs_fn: Callable | None = None, auxiliary_inputs: Any = None,
+                 name: str | None = None) -> None:
+        """Takes `auxiliary_inputs` like the inputs, of which each step is put behind its input, given or sampled."""
+        self._probability, self._seed, self._next_inputs_fn = sampling_probability, seed, next_inputs_fn
+        self._auxiliary: Any = None
+        if auxiliary_inputs is not None:
+            auxiliary = tf.convert_to_tensor(auxiliary_inputs)
+            self._auxiliary = _by_step(auxiliary if time_major else _batch_and_time(auxiliary))
+            inputs = tf.concat([inputs, auxiliary], -1)
+        super().__init__(inputs, sequence_length, time_major, name)
+
+    def sample(self, time: tf.Tensor, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
+        """Returns 1 where the output follows, 0 where the given input does: int32 [batch]."""
+        with tf.name_scope(name, "ScheduledOutputTrainingHelperSample"):
+            return tf.cast(tf.random_uniform([self.batch_size], seed=self._seed) < self._probability, tf.int32)
+
+    def next_inputs(self, time: tf.Tensor, outputs: Any, state: Any, sample_ids: Any = None,
+                    name: str | None = None, **unused_kwargs: Any) -> _Inputs:
+        with tf.name_scope(name, "ScheduledOutputTrainingHelperNextInputs"):
+            finished, given, state = super().next_inputs(time, outputs, state)
+            return finished, tf.cond(
+                tf.reduce_all(finished), lambda: given,
+                lambda: tf.where(sample_ids > 0, self._of_outputs(time, outputs), given)), state
+
+    def _of_outputs(self, time: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        sampled = outputs if self._next_inputs_fn is None else self._next_inputs_fn(outputs)
+        return sampled if self._auxiliary is None else tf.concat([sampled, self._auxiliary.read(time + 1)], -1)
+
+
 class GreedyEmbeddingHelper(Helper):
     """Begins with `start_tokens`, int [batch], goes on with the likeliest class, and ends a sequence at `end_token`."""
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        self._embedding_fn = _lookup(embedding)
+        self._embedding_fn = lookup_function(embedding)
         self._start_tokens = tf.cast(tf.convert_to_tensor(start_tokens), tf.int32)
         self._end_token = tf.cast(tf.convert_to_tensor(end_token), tf.int32)
+        self._batch_size = tf.size(self._start_tokens)
+        # Here, not in the decoder's scope: it may be a function that makes variables.
+        self._start_inputs = self._embedding_fn(self._start_tokens)
 
     @property
     def batch_size(self) -> Any:
-        return tf.size(self._start_tokens)
+        return self._batch_size
 
     def initialize(self, name: str | None = None) -> tuple[tf.Tensor, Any]:
-        return tf.fill([self.batch_size], False), self._embedding_fn(self._start_tokens)
+        return tf.fill([self.batch_size], False), self._start_inputs
 
     def next_inputs(self, time: tf.Tensor, outputs: Any, state: Any, sample_ids: Any,
                     name: str | None = None) -> _Inputs:
@@ -133,6 +178,41 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 
     def sample(self, time: tf.Tensor, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
         return _draw(outputs if self._temperature is None else outputs / self._temperature, self._seed)
+
+
+class InferenceHelper(Helper):
+    """Begins with `start_inputs` [batch, ...], and goes on with what functions of the outputs and the samples return.
+
+    Args:
+      sample_fn: outputs -> samples.
+      sample_shape: of a sample, without the batch.
+      sample_dtype: of the samples.
+      start_inputs: the first inputs.
+      end_fn: samples -> whether each ends its sequence, bool [batch].
+      next_inputs_fn: samples -> the next inputs; by default the samples.
+    """
+
+    def __init__(self, sample_fn: Callable, sample_shape: Any, sample_dtype: Any, start_inputs: Any, end_fn: Callable,
+                 next_inputs_fn: Callable | None = None) -> None:
+        self._sample_fn, self._end_fn, self._next_inputs_fn = sample_fn, end_fn, next_inputs_fn
+        self.sample_ids_shape, self.sample_ids_dtype = tf.TensorShape(sample_shape), sample_dtype
+        self._start_inputs = tf.convert_to_tensor(start_inputs, name="start_inputs")
+        self._batch_size = tf.shape(self._start_inputs)[0]
+
+    @property
+    def batch_size(self) -> Any:
+        return self._batch_size
+
+    def initialize(self, name: str | None = None) -> tuple[tf.Tensor, Any]:
+        return tf.fill([self.batch_size], False), self._start_inputs
+
+    def sample(self, time: tf.Tensor, outputs: Any, state: Any, name: str | None = None) -> tf.Tensor:
+        return self._sample_fn(outputs)
+
+    def next_inputs(self, time: tf.Tensor, outputs: Any, state: Any, sample_ids: Any,
+                    name: str | None = None) -> _Inputs:
+        following = sample_ids if self._next_inputs_fn is None else self._next_inputs_fn(sample_ids)
+        return self._end_fn(sample_ids), following, state
 
 
 class CustomHelper(Helper):
@@ -230,7 +310,10 @@ def dynamic_decode(decoder: Any, output_time_major: bool = False, impute_finishe
       parallel_iterations, swap_memory: as of tf.while_loop.
       scope: of the variables.
     """
-    with tf.variable_scope(scope, "decoder"):
+    with tf.variable_scope(scope, "decoder") as variables:
+        if variables.caching_device is None and rnn._should_cache():  # noqa: SLF001 (as dynamic_rnn does)
+            # A variable is read once, before the loop, and not from its ps in each step.
+            variables.set_caching_device(lambda op: op.device)
         finished, inputs, state = decoder.initialize()
         if maximum_iterations is not None:
             finished = tf.logical_or(finished, tf.less_equal(maximum_iterations, 0))
@@ -283,7 +366,13 @@ def _batch_and_time(value: tf.Tensor) -> tf.Tensor:
     return tf.transpose(value, [1, 0, *range(2, value.shape.ndims)])
 
 
-def _lookup(embedding: Any) -> Callable:
+def _by_step(value: tf.Tensor) -> tf.TensorArray:
+    """Returns the steps of a tensor [time, batch, ...]."""
+    return tf.TensorArray(value.dtype, tf.shape(value)[0], element_shape=value.shape[1:]).unstack(value)
+
+
+def lookup_function(embedding: Any) -> Callable:
+    """Returns the function that makes inputs of symbols: the embedding itself, or a lookup in a variable."""
     return embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
 
 

@@ -201,3 +201,161 @@ def test_tile_batch_and_hardmax():
         (tiled, hard), _ = run([attention.tile_batch((tf.constant([[1], [2]]),), 2),
                                 attention.hardmax(tf.constant([[0.1, 0.3], [0.2, 0.1]]))])
     assert tiled[0].tolist() == [[1], [1], [2], [2]] and hard.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+class Sharpened(attention.BahdanauAttention):
+    """As scripts write their own: by the attributes of TensorFlow 1, and the alignments before."""
+
+    def __call__(self, query, state):
+        with tf.variable_scope("own", reuse=tf.AUTO_REUSE):
+            query = tf.expand_dims(self.query_layer(query) if self.query_layer else query, 1)
+            v = tf.get_variable("v", [self._num_units])
+            energy = tf.reduce_sum(v * tf.tanh(self._keys + query), 2) + state
+        alignments = self._probability_fn(energy, state)
+        return alignments, state + alignments
+
+
+def test_a_mechanism_of_a_script_reads_the_attributes_of_tensorflow_1():
+    """Keys, units, sizes, and a probability function of the energy and what was before, behind whose length is 0."""
+    with tf.Graph().as_default():
+        mechanism = Sharpened(UNITS, tf.constant(MEMORY), LENGTHS)
+        state = mechanism.initial_state(BATCH, tf.float32)
+        for _ in range(2):
+            alignments, state = mechanism(tf.constant(QUERY), state)
+        (found, total), _ = run([alignments, state])
+        assert (mechanism._alignments_size, mechanism._batch_size, mechanism.dtype) == (TIME, BATCH, tf.float32)
+    np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(total.sum(1), 2.0, rtol=1e-5)
+    assert not found[1, 2:].any()
+
+
+def test_a_base_mechanism_has_a_probability_function_of_score_and_state():
+    """`_BaseAttentionMechanism`, which scripts import; here it returns the state."""
+    with tf.Graph().as_default():
+        mechanism = attention._BaseAttentionMechanism(None, tf.constant(MEMORY), lambda score, state: state)
+        mechanism.score = lambda query: tf.zeros([BATCH, TIME])
+        state = tf.one_hot([1, 2], TIME)
+        (alignments, _), _ = run(mechanism(tf.constant(QUERY), state))
+    assert alignments.argmax(1).tolist() == [1, 2]
+
+
+def test_keys_and_values_may_be_made_by_a_function():
+    """It gets both, and returns both."""
+    with tf.Graph().as_default():
+        mechanism = attention.LuongAttention(
+            UNITS, tf.constant(MEMORY), custom_key_value_fn=lambda keys, values: (keys * 2, values[:, :, :1]))
+        plain = attention.LuongAttention(UNITS, tf.constant(MEMORY))
+        assert mechanism.values.shape.as_list() == [BATCH, TIME, 1]
+        (keys, twice), variables = run([plain.keys, mechanism.keys])
+    kernels = [value for _, value in sorted(variables.items())]
+    np.testing.assert_allclose(twice, 2 * MEMORY @ kernels[0], rtol=1e-5)
+    np.testing.assert_allclose(keys, MEMORY @ kernels[1], rtol=1e-5)
+
+
+def test_the_attention_may_be_a_function():
+    """Of mechanism, output, state and layer; here it doubles what is seen."""
+    def double(mechanism, output, state, layer):
+        seen, alignments, state = attention._compute_attention(mechanism, output, state, layer)
+        return 2 * seen, alignments, state
+
+    with tf.Graph().as_default():
+        plain, state = wrapped()
+        doubled, _ = wrapped(attention_fn=double, dtype=tf.float32)
+        with tf.variable_scope("a", initializer=tf.constant_initializer(0.1)):
+            outputs = [cell(tf.ones([BATCH, 2]), state)[0] for cell in (plain, doubled)]
+        # The memory layers have different variables, of the same values only where they are constant.
+        for mechanism in (plain._mechanisms[0], doubled._mechanisms[0]):
+            assert mechanism.keys.shape.as_list() == [BATCH, TIME, UNITS]
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            for variable in tf.global_variables():
+                session.run(tf.assign(variable, tf.fill(variable.shape, 0.1)))
+            one, two = session.run(outputs)
+        np.testing.assert_allclose(two, 2 * one, rtol=1e-5)
+        with pytest.raises(ValueError, match="give attention_layer_size or attention_layer, not both"):
+            wrapped(attention_layer_size=3, attention_layer=tf.layers.Dense(3))
+
+
+def test_a_memory_without_a_step_is_an_error():
+    """TensorFlow 1 stopped, too: its softmax is not a number."""
+    with tf.Graph().as_default():
+        lengths = tf.placeholder_with_default([4, 0], [BATCH])
+        mechanism = attention.LuongAttention(UNITS, tf.constant(MEMORY), lengths)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="memory_sequence_length must be at least 1"):
+            run(mechanism(tf.constant(QUERY), None))
+
+
+def test_variables_are_read_once_and_not_in_each_step():
+    """They are on a ps: reads in the loop would ask it for each step, and see other workers' updates between them."""
+    with tf.Graph().as_default() as graph:
+        inputs = tf.ones([BATCH, TIME, 2])
+        decoder = decoding.BasicDecoder(
+            tf.nn.rnn_cell.GRUCell(UNITS), decoding.TrainingHelper(inputs, LENGTHS), tf.zeros([BATCH, UNITS]),
+            tf.layers.Dense(6))
+        outputs, _, _ = decoding.dynamic_decode(decoder)
+        reads = [op for op in graph.get_operations() if op.type == "ReadVariableOp"]
+        assert reads and not [op.name for op in reads if op._get_control_flow_context() is not None]
+        loss = tf.reduce_sum(outputs.rnn_output)
+        assert all(gradient is not None for gradient in tf.gradients(loss, tf.trainable_variables()))
+
+
+def test_an_embedding_that_is_a_function_makes_its_variables_outside_of_the_decoder():
+    """It is called when the helper is made, as in TensorFlow 1."""
+    def embedding(ids):
+        with tf.variable_scope("words", reuse=tf.AUTO_REUSE):
+            return tf.nn.embedding_lookup(tf.get_variable("table", [6, 6]), ids)
+
+    with tf.Graph().as_default():
+        helper = decoding.GreedyEmbeddingHelper(embedding, [0, 2], 4)
+        decoding.dynamic_decode(decoding.BasicDecoder(tf.nn.rnn_cell.GRUCell(6), helper, tf.zeros([2, 6])),
+                                maximum_iterations=2)
+        assert "words/table" in {variable.op.name for variable in tf.global_variables()}
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.0, [1, 1, 1, 1]), (1.0, [1, 3, 5, 1])])
+@pytest.mark.parametrize("has_more", [False, True])
+def test_scheduled_outputs_are_the_next_inputs_with_a_probability(probability, expected, has_more):
+    """Here by a function that moves them by one more; auxiliary inputs stand behind either."""
+    with tf.Graph().as_default():
+        identity = tf.eye(6) * 100.0
+        given = tf.nn.embedding_lookup(identity, tf.zeros([2, TIME], tf.int32))
+        more = {"auxiliary_inputs": tf.ones([2, TIME, 1])} if has_more else {}
+        helper = decoding.ScheduledOutputTrainingHelper(
+            given, [TIME, TIME], probability, next_inputs_fn=lambda outputs: tf.roll(outputs, 1, axis=1), **more)
+
+        class Cell(Successors):
+            def __call__(self, inputs, state, scope=None):
+                assert inputs.shape[1] == 6 + has_more
+                return super().__call__(inputs[:, :6], state)
+
+        outputs, _, _ = decoding.dynamic_decode(decoding.BasicDecoder(Cell(), helper, tf.zeros([2, 1])))
+        (logits, samples), _ = run(outputs)
+    assert logits[0].argmax(-1).tolist() == expected and set(samples.ravel()) == {int(probability)}
+
+
+def test_inference_by_the_functions_of_a_script():
+    """The samples are the next inputs; it ends at symbol 3."""
+    with tf.Graph().as_default():
+        helper = decoding.InferenceHelper(
+            lambda outputs: outputs, [6], tf.float32, tf.eye(6)[:2], lambda samples: tf.equal(tf.argmax(samples, 1), 3))
+        outputs, _, lengths = decoding.dynamic_decode(decoding.BasicDecoder(Successors(), helper, tf.zeros([2, 1])))
+        (samples, lengths), _ = run([outputs.sample_id, lengths])
+    assert samples[0].argmax(-1).tolist() == [1, 2, 3] and lengths.tolist() == [3, 2]
+
+
+def test_a_helper_that_extends_the_trainings():
+    """By the names that TensorFlow 1 gave its attributes."""
+    class Own(decoding.TrainingHelper):
+        def sample(self, time, outputs, name=None, **unused_kwargs):
+            return tf.fill([self._batch_size], time)
+
+        def next_inputs(self, time, outputs, state, name=None, **unused_kwargs):
+            finished = time + 1 >= self._sequence_length
+            return finished, tf.cond(tf.reduce_all(finished), lambda: self._zero_inputs,
+                                     lambda: self._input_tas.read(time + 1)), state
+
+    with tf.Graph().as_default():
+        helper = Own(tf.ones([BATCH, TIME, 6]), tf.constant(LENGTHS))
+        outputs, _, lengths = decoding.dynamic_decode(decoding.BasicDecoder(Successors(), helper, tf.zeros([2, 1])))
+        (samples, lengths), _ = run([outputs.sample_id, lengths])
+    assert samples.tolist() == [[0, 1, 2, 3]] * BATCH and lengths.tolist() == LENGTHS
