@@ -1,15 +1,18 @@
 """Of `tf.contrib.cudnn_rnn`: recurrent layers with the equations of cuDNN, on any device.
 
-    layer i, unidirectional   rnn/multi_rnn_cell/cell_i/CELL
-             bidirectional    stack_bidirectional_rnn/cell_i/bidirectional_rnn/fw/CELL, and .../bw/CELL
+    layer i, unidirectional   cudnn_lstm/rnn/multi_rnn_cell/cell_i/CELL
+             bidirectional    cudnn_lstm/stack_bidirectional_rnn/cell_i/bidirectional_rnn/fw/CELL, and .../bw/CELL
 
-cuDNN keeps the weights of all layers in one opaque variable, which TensorFlow 1 saved under these names, those of the
-compatible cells. Here the variables have them, so the layers restore checkpoints of TensorFlow 1. Where cuDNN adds two
-biases, there is one, their sum, as in these checkpoints: an optimizer changes it half as fast.
+The first part is the layer's name, with a number behind it from the second one on; a layer that a script builds before
+it calls it has none, as in TensorFlow 1. cuDNN keeps the weights of all layers in one opaque variable, which TensorFlow
+1 saved under these names, those of the compatible cells. Here the variables have them, so the layers restore the
+checkpoints of TensorFlow 1. Where cuDNN adds two biases, there is one, their sum, as in these checkpoints: an optimizer
+changes it half as fast.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -99,7 +102,9 @@ class _CudnnRNN:
             raise NotImplementedError(f"input_mode: got {input_mode!r}; ps_train has linear_input only")
         self.num_layers, self.num_units, self.input_mode, self.direction = num_layers, num_units, input_mode, direction
         self.num_dirs = 2 if direction == CUDNN_RNN_BIDIRECTION else 1
-        self.dtype, self.name = tf.as_dtype(dtype), name or type(self).__name__
+        # As TensorFlow 1 made it of the class: "cudnn_rnn_tanh".
+        self.name = name or re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=N)(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        self.dtype = tf.as_dtype(dtype)
         self.trainable_variables: list[tf.Variable] = []
         self._dropout, self._seed = dropout, seed
         self._kernel_initializer = kernel_initializer or tf.glorot_uniform_initializer(seed=seed, dtype=self.dtype)
@@ -156,7 +161,7 @@ class _CudnnRNN:
                                     for _ in range(addends)]) for _ in range(gates)], 0)
 
     def __call__(self, inputs: Any, initial_state: tuple | None = None, sequence_lengths: Any = None,
-                 time_major: bool = True, training: bool = True) -> tuple[tf.Tensor, tuple]:
+                 time_major: bool = True, training: bool = True, scope: Any = None) -> tuple[tf.Tensor, tuple]:
         """Returns the outputs, [time, batch, num_dirs * num_units], and the state, a tuple as of `state_shape`.
 
         Args:
@@ -166,11 +171,14 @@ class _CudnnRNN:
           time_major: with `sequence_lengths`, whether the time comes before the batch, in the state the layer. Without
             them it does, as in TensorFlow 1.
           training: whether there is dropout.
+          scope: of the variables, instead of the layer's name.
         """
         if initial_state is not None and not isinstance(initial_state, tuple):
             raise TypeError(f"Invalid initial_state type: {initial_state}, expecting tuple.")
         inputs = tf.convert_to_tensor(inputs, self.dtype)
-        self.build(inputs.shape)
+        if not self.built:
+            with tf.variable_scope(scope, self.name):
+                self.build(inputs.shape)
         axis = 0 if time_major or sequence_lengths is None else 1
         num_cells = self.num_layers * self.num_dirs
         firsts = [None] * num_cells if initial_state is None else [

@@ -54,7 +54,7 @@ def _set_parsed(parsed: dict[str, Any], pair: re.Match, kind: type) -> None:
 
 def _convert(name: str, value: Any, kind: type) -> Any:
     """Returns a value as the type of its hyperparameter; raises ValueError if it is of another type."""
-    if value is None or kind is type(None):
+    if value is None or kind in (type(None), type(value)):  # a function, say, stays the object that it is
         return value
     if kind is bool:
         known = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
@@ -121,6 +121,8 @@ class HParams:
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
+
+    set_from_map = override_from_dict
 
     def parse_json(self, values_json: str) -> HParams:
         """Replaces the values that a JSON object has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -59,7 +59,7 @@ def apply_adam(
 
 
 class NadamOptimizer(tf.train.AdamOptimizer):
-    """Adam with Nesterov's momentum, for dense gradients (http://cs229.stanford.edu/proj2015/054_report.pdf)."""
+    """Adam with Nesterov's momentum (http://cs229.stanford.edu/proj2015/054_report.pdf)."""
 
     def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         return self._resource_apply_dense(grad, var)
@@ -67,9 +67,29 @@ class NadamOptimizer(tf.train.AdamOptimizer):
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         return apply_adam(self, grad, var, powers=self._get_beta_accumulators(), use_nesterov=True)
 
+    def _apply_sparse_shared(
+        self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor, scatter_add: Callable
+    ) -> tf.Operation:
+        """Updates rows; the moments of all rows decay, as Adam's do, but the variable's other rows stay."""
+        beta1, beta2, epsilon, rate, beta1_power, beta2_power = (
+            tf.cast(value, var.dtype.base_dtype) for value in (
+                self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t, *self._get_beta_accumulators()))
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        shares = ((m, beta1, (1 - beta1) * grad), (v, beta2, (1 - beta2) * tf.square(grad)))
+        rows = []
+        for slot, beta, share in shares:
+            with tf.control_dependencies([tf.assign(slot, slot * beta, use_locking=self._use_locking)]):
+                rows.append(tf.gather(scatter_add(slot, indices, share), indices))
+        rate *= tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+        ahead = beta1 * rows[0] + shares[0][2]
+        return tf.group(scatter_add(var, indices, -rate * ahead / (tf.sqrt(rows[1]) + epsilon)))
 
-class _WeightDecay:
-    """Decoupled weight decay (https://arxiv.org/abs/1711.05101): `var -= weight_decay * var` before each update."""
+
+class DecoupledWeightDecayExtension:
+    """Decoupled weight decay (https://arxiv.org/abs/1711.05101): `var -= weight_decay * var` before each update.
+
+    Of a variable with a sparse gradient, the rows that it has decay.
+    """
 
     def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = weight_decay
@@ -87,16 +107,46 @@ class _WeightDecay:
         if decay_var_list is not None:
             self._decayed = {var.op.name for var in decay_var_list}
         pairs = [(grad, var) for grad, var in grads_and_vars if grad is not None]
-        rate = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
         # The gradients are those of the variables before they decay.
         with tf.control_dependencies([grad.op for grad, _ in pairs]):
-            decays = [var.assign_sub(tf.cast(rate, var.dtype.base_dtype) * var, use_locking=self._use_locking).op
-                      for _, var in pairs if self._decayed is None or var.op.name in self._decayed]
-        with tf.control_dependencies(decays):
             return super().apply_gradients(pairs, global_step=global_step, name=name)
 
+    def _decay(self, var: tf.Variable, indices: Any = None) -> list[tf.Operation]:
+        """Returns the operation by which a variable, or rows of it, decay, where the variable is; none if it does not.
 
-class AdamWOptimizer(_WeightDecay, tf.train.AdamOptimizer):
+        TensorFlow calls this, by way of the methods below, on the device of the variable.
+        """
+        if self._decayed is not None and var.op.name not in self._decayed:
+            return []
+        rate = tf.cast(self._weight_decay() if callable(self._weight_decay) else self._weight_decay,
+                       var.dtype.base_dtype)
+        if indices is None:
+            return [var.assign_sub(rate * var, use_locking=self._use_locking).op]
+        return [tf.scatter_sub(var, indices, rate * tf.gather(var, indices), use_locking=self._use_locking).op]
+
+    def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies(self._decay(var)):
+            return super()._apply_dense(grad, var)
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies(self._decay(var)):
+            return super()._resource_apply_dense(grad, var)
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies(self._decay(var, grad.indices)):
+            return super()._apply_sparse(grad, var)
+
+    def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        with tf.control_dependencies(self._decay(var, indices)):
+            return super()._resource_apply_sparse(grad, var, indices)
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type[tf.train.Optimizer]) -> type:
+    """Returns a class of optimizers (weight_decay, ...) whose other arguments are those of a class."""
+    return type("OptimizerWithDecoupledWeightDecay", (DecoupledWeightDecayExtension, base_optimizer), {})
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
     """Adam with decoupled weight decay."""
 
     def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta1: float = 0.9, beta2: float = 0.999,
@@ -106,7 +156,7 @@ class AdamWOptimizer(_WeightDecay, tf.train.AdamOptimizer):
                          use_locking=use_locking, name=name)
 
 
-class MomentumWOptimizer(_WeightDecay, tf.train.MomentumOptimizer):
+class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimizer):
     """Momentum with decoupled weight decay."""
 
     def __init__(self, weight_decay: Any, learning_rate: Any, momentum: Any, use_locking: bool = False,

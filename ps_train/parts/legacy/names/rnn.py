@@ -91,6 +91,7 @@ class _Wrapper(tf.nn.rnn_cell.RNNCell):
     def __init__(self, cell: Any, reuse: bool | None = None) -> None:
         super().__init__(_reuse=reuse)
         self._cell = cell
+        self._scope: tf.VariableScope | None = None  # of its variables, once it was called
 
     @property
     def state_size(self) -> Any:
@@ -104,8 +105,12 @@ class _Wrapper(tf.nn.rnn_cell.RNNCell):
         return self._cell.zero_state(batch_size, dtype)
 
     def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
-        # Not by way of Keras: the variables are those of the scope around, as TensorFlow 1 had them.
-        with tf.variable_scope(scope or re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()):
+        # Not by way of Keras: the variables are those of the scope around its first call, as TensorFlow 1 had them.
+        if self._scope is not None:
+            with tf.variable_scope(self._scope, reuse=True, auxiliary_name_scope=False):
+                return self.call(inputs, state)
+        name = re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()
+        with tf.variable_scope(scope or name if self._reuse else scope, name, reuse=self._reuse) as self._scope:
             return self.call(inputs, state)
 
 

@@ -35,22 +35,22 @@ def simple_step(activation):
     return lambda v, x, state: (activation(np.concatenate([x, state[0]]) @ v["kernel"] + v["bias"]),)
 
 
-KINDS = {cudnn_rnn.CudnnLSTM: (lstm_step, "cudnn_compatible_lstm_cell"),
-         cudnn_rnn.CudnnGRU: (gru_step, "cudnn_compatible_gru_cell"),
-         cudnn_rnn.CudnnRNNTanh: (simple_step(np.tanh), "basic_rnn_cell"),
-         cudnn_rnn.CudnnRNNRelu: (simple_step(lambda x: np.maximum(x, 0)), "basic_rnn_cell")}
+KINDS = {cudnn_rnn.CudnnLSTM: (lstm_step, "cudnn_lstm", "cudnn_compatible_lstm_cell"),
+         cudnn_rnn.CudnnGRU: (gru_step, "cudnn_gru", "cudnn_compatible_gru_cell"),
+         cudnn_rnn.CudnnRNNTanh: (simple_step(np.tanh), "cudnn_rnn_tanh", "basic_rnn_cell"),
+         cudnn_rnn.CudnnRNNRelu: (simple_step(lambda x: np.maximum(x, 0)), "cudnn_rnn_relu", "basic_rnn_cell")}
 
 
 def by_numpy(layer, values, inputs, state, lengths):
     """Returns outputs and state, one example after the other."""
-    step, cell = KINDS[type(layer)]
+    step, name, cell = KINDS[type(layer)]
     ways = [""] if layer.num_dirs == 1 else ["fw", "bw"]
     last = [np.array(part) for part in state]
     for index in range(layer.num_layers):
         outputs = np.zeros((*inputs.shape[:2], UNITS * len(ways)))
         for number, way in enumerate(ways):
-            scope = (f"stack_bidirectional_rnn/cell_{index}/bidirectional_rnn/{way}/{cell}/" if way else
-                     f"rnn/multi_rnn_cell/cell_{index}/{cell}/")
+            scope = name + (f"/stack_bidirectional_rnn/cell_{index}/bidirectional_rnn/{way}/{cell}/" if way else
+                            f"/rnn/multi_rnn_cell/cell_{index}/{cell}/")
             own = {name.removeprefix(scope): value for name, value in values.items() if name.startswith(scope)}
             place = index * len(ways) + number
             for example, length in enumerate(lengths):
@@ -88,20 +88,40 @@ def test_the_layers_compute_what_cudnn_computes(kind, direction):
         assert len(tf.trainable_variables()) == len(layer.variables) == len(values)
 
 
+@pytest.mark.parametrize("is_built", [False, True])
 @pytest.mark.parametrize(("kind", "cell"), [
     (cudnn_rnn.CudnnLSTM, cudnn_rnn.CudnnCompatibleLSTMCell), (cudnn_rnn.CudnnGRU, cudnn_rnn.CudnnCompatibleGRUCell)])
-def test_the_compatible_cells_restore_what_the_layers_saved(kind, cell, tmp_path):
-    """As TensorFlow 1 documents it: the checkpoint of a layer, in a MultiRNNCell."""
+def test_the_compatible_cells_restore_what_the_layers_saved(kind, cell, is_built, tmp_path):
+    """In a MultiRNNCell, in the scope of the layer; one that was built before it was called has none."""
     inputs = np.random.default_rng(0).normal(size=(TIME, BATCH, SIZE)).astype(np.float32)
     with tf.Graph().as_default(), tf.Session() as session, tf.variable_scope("model"):
-        outputs, _ = kind(LAYERS, UNITS)(inputs)
+        layer = kind(LAYERS, UNITS)
+        if is_built:
+            layer.build([None, None, SIZE])
+        outputs, _ = layer(inputs)
         session.run(tf.global_variables_initializer())
         path, expected = tf.train.Saver().save(session, str(tmp_path / "ckpt")), session.run(outputs)
-    with tf.Graph().as_default(), tf.Session() as session, tf.variable_scope("model"):
+    scope = "model" if is_built else f"model/{KINDS[kind][1]}"
+    with tf.Graph().as_default(), tf.Session() as session, tf.variable_scope(scope):
         cells = tf.nn.rnn_cell.MultiRNNCell([cell(UNITS) for _ in range(LAYERS)])
         outputs, _ = tf.nn.dynamic_rnn(cells, tf.constant(inputs), dtype=tf.float32, time_major=True)
         tf.train.Saver().restore(session, path)
         np.testing.assert_allclose(session.run(outputs), expected, atol=1e-5)
+
+
+def test_layers_of_one_scope_have_variables_of_their_own():
+    """The second one's name has a number; one that is made again where variables are reused has the first one's."""
+    with tf.Graph().as_default():
+        inputs = tf.zeros([TIME, BATCH, SIZE])
+        with tf.variable_scope("model"):
+            layers = [cudnn_rnn.CudnnLSTM(1, UNITS, name=name) for name in (None, None, "awesome")]
+            for layer in [*layers, layers[0]]:
+                layer(inputs)
+        with tf.variable_scope("model", reuse=True):
+            cudnn_rnn.CudnnLSTM(1, UNITS)(inputs)
+        cudnn_rnn.CudnnGRU(1, UNITS)(inputs, scope="own")
+        assert {variable.op.name.partition("/rnn/")[0] for variable in tf.global_variables()} == {
+            "model/cudnn_lstm", "model/cudnn_lstm_1", "model/awesome", "own"}
 
 
 def test_each_gate_is_initialised_by_itself_and_dropout_is_between_the_layers():

@@ -80,6 +80,19 @@ def test_nadam_looks_ahead(is_resource):
 
 
 @pytest.mark.parametrize("is_resource", [True, False])
+def test_nadam_looks_ahead_in_rows(is_resource):
+    """Those with a gradient change; the moments of all rows decay."""
+    values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
+    for step, (rows, trained) in enumerate(zip(STEPS, _train(
+            optimizers.NadamOptimizer(RATE), is_resource, is_sparse=True)), start=1):
+        touched, old = np.unique(rows), values.copy()
+        _adam_step(values, m, v, _gradient(values, rows), step, is_nesterov=True)
+        others = np.setdiff1d(np.arange(4), touched)
+        values[others] = old[others]
+        np.testing.assert_allclose(trained, [values, m, v], **TOLERANCE)
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
 def test_adam_w_also_takes_a_share_of_the_variable_away(is_resource):
     """The gradient is that of the variable before."""
     values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
@@ -89,6 +102,32 @@ def test_adam_w_also_takes_a_share_of_the_variable_away(is_resource):
         values *= 1 - 0.01
         _adam_step(values, m, v, gradient, step)
         np.testing.assert_allclose(trained, [values, m, v], **TOLERANCE)
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_rows_with_a_gradient_decay_alone(is_resource):
+    """As in TensorFlow 1, where the others stay as they are: here with an optimizer that leaves them, too."""
+    lazy = optimizers.extend_with_decoupled_weight_decay(optimizers.LazyAdamOptimizer)
+    values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
+    for step, (rows, trained) in enumerate(zip(STEPS, _train(
+            lazy(0.01, learning_rate=RATE), is_resource, is_sparse=True)), start=1):
+        gradient, touched = _gradient(values, rows), np.unique(rows)
+        values[touched] *= 1 - 0.01
+        _adam_step(values, m, v, gradient, step, touched)
+        np.testing.assert_allclose(trained, [values, m, v], **TOLERANCE)
+
+
+def test_a_variable_decays_where_it_is():
+    """Its values do not go to the worker and back."""
+    with tf.Graph().as_default() as graph, tf.device("/job:worker/task:1"):
+        with tf.device("/job:ps/task:0"):
+            variable = tf.get_variable("x", initializer=INITIAL, use_resource=True)
+        before = {op.name for op in graph.get_operations()}
+        gradients = [(tf.ones([4, 2]), variable)]
+        optimizers.AdamWOptimizer(0.01, RATE).apply_gradients(gradients)
+        muls = [op for op in graph.get_operations() if op.name not in before and op.type == "Mul"
+                and op.outputs[0].shape == (4, 2)]
+        assert [op.device for op in muls] == ["/job:ps/task:0"]
 
 
 def test_momentum_w_decays_the_listed_variables_only():

@@ -22,6 +22,21 @@ def test_projections_around_a_cell_change_the_sizes_of_input_and_output():
         assert names["output_projection_wrapper/kernel"] == [2, 7]
 
 
+def test_a_projection_is_called_again_with_the_same_variables():
+    """In a loop of the script, and in another scope; a second one has a number."""
+    with tf.Graph().as_default():
+        cells = [rnn.OutputProjectionWrapper(tf.nn.rnn_cell.GRUCell(2), 7) for _ in range(2)]
+        for cell in cells:
+            state = cell.zero_state(BATCH, tf.float32)
+            for scope in ("", "again", "again"):
+                with tf.variable_scope(scope or tf.get_variable_scope()):
+                    _, state = cell(tf.ones([BATCH, 5]), state)
+        reused = rnn.OutputProjectionWrapper(cells[0]._cell, 7, reuse=True)
+        reused(tf.ones([BATCH, 5]), reused.zero_state(BATCH, tf.float32))
+        assert {variable.op.name.partition("/")[0] for variable in tf.global_variables()} == {
+            "output_projection_wrapper", "output_projection_wrapper_1"}
+
+
 def test_stacked_bidirectional_layers_see_both_ways_of_the_layer_before():
     """The second layer's input is as wide as both outputs of the first."""
     with tf.Graph().as_default():

@@ -77,3 +77,13 @@ def test_a_list_may_not_be_empty():
     """It would have no type."""
     with pytest.raises(ValueError, match="cannot be empty: sizes"):
         HParams(sizes=[])
+
+
+def test_a_value_may_be_any_object():
+    """A function or another HParams is replaced by one of its type, as it is."""
+    params = HParams(activation=len, inner=HParams(a=1))
+    other = HParams(a=2)
+    params.set_from_map({"activation": max, "inner": other})
+    assert params.activation is max and params.inner is other
+    with pytest.raises(ValueError, match="Could not parse hparam 'activation'"):
+        params.set_hparam("activation", 3)
