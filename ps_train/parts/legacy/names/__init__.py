@@ -16,7 +16,8 @@ Each table is a dictionary of strings that can be read, and docs/compatibility.m
     library       what Python's own library and packages have lost; command_line: flags as argparse read them
 
 The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,
-`datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `hparams`, `learn` and `batch_reading` (contrib.learn),
-`attention` and `decoding` (contrib.seq2seq), `exporter` (contrib.session_bundle), `examples` (the tutorials' data and
-model), `losses` (contrib.losses), `contrib`, `images` (scipy.misc), `private`.
+`feature_columns` (contrib.layers), `datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `crf`, `hparams`, `learn*` and
+`batch_reading` (contrib.learn), `heads` (contrib.estimator), `attention`, `monotonic_attention`, `decoding` and
+`beam_search` (contrib.seq2seq), `exporter` (contrib.session_bundle), `examples` (the tutorials' data and model),
+`losses` (contrib.losses), `contrib`, `images` (scipy.misc), `private`.
 """

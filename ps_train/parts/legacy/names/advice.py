@@ -22,7 +22,6 @@ ADVICE = {
     "tf.contrib.bayesflow": "use TensorFlow Probability: pip install tensorflow-probability",
     "tf.contrib.boosted_trees": "use tf.estimator.BoostedTreesClassifier",
     "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
-    "tf.contrib.crf": _COPY + "; it uses public operations only",
     "tf.contrib.cudnn_rnn": "use CudnnLSTM, CudnnGRU, CudnnRNNTanh or CudnnRNNRelu, as in TensorFlow 1.3 to 1.15",
     "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
     "tf.contrib.distributions": "use TensorFlow Probability: pip install tensorflow-probability",
@@ -70,6 +69,5 @@ ADVICE = {
     "tf.contrib.gdr": "use protocol='grpc'",
     "tf.contrib.mpi": "use protocol='grpc'",
     "tf.contrib.learn": "use tf.estimator",
-    "tf.contrib.learn.monitors": "use tf.train.SessionRunHook; train_and_evaluate evaluates each checkpoint",
     "tf.contrib.learn.datasets": "use tensorflow_datasets or tf.keras.datasets",
 }

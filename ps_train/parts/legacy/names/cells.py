@@ -38,7 +38,10 @@ class LayerNormBasicLSTMCell(_rnn_cell.RNNCell):
     def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns the output [batch, units] and the new state for inputs [batch, size]."""
         c, h = state
-        gates = tf.split(linear([inputs, h], 4 * self._num_units, bias=self._norms is None), 4, 1)
+        gates = linear([inputs, h], 4 * self._num_units, bias=False)
+        if self._norms is None:  # by the initializer of the scope, unlike the biases of other cells
+            gates = tf.nn.bias_add(gates, tf.get_variable("bias", [4 * self._num_units], gates.dtype))
+        gates = tf.split(gates, 4, 1)
         names = ("input", "transform", "forget", "output")
         i, j, f, o = (self._normalised(gate, name) for gate, name in zip(gates, names))
         g = self._activation(j)
@@ -185,6 +188,21 @@ class FusedRNNCellAdaptor:
         return outputs if is_list else tf.stack(outputs), state
 
 
+class LSTMBlockCell(_rnn_cell.LSTMCell):
+    """`tf.nn.rnn_cell.LSTMCell`: the same numbers and variables, by several operations."""
+
+    def __init__(self, num_units: int, forget_bias: float = 1.0, cell_clip: float | None = None,
+                 use_peephole: bool = False, dtype: Any = None, reuse: bool | None = None,
+                 name: str = "lstm_cell") -> None:
+        super().__init__(num_units, use_peepholes=use_peephole, cell_clip=_bound(cell_clip), forget_bias=forget_bias,
+                         reuse=reuse, name=name, dtype=dtype)
+
+
+def _bound(cell_clip: float | None) -> float | None:
+    """Returns what LSTMCell clips to; the fused cells took -1 for nothing."""
+    return cell_clip if cell_clip and cell_clip > 0 else None
+
+
 class LSTMBlockFusedCell(FusedRNNCellAdaptor):
     """`tf.nn.rnn_cell.LSTMCell` over a sequence: the same numbers and variables, by several operations a step."""
 
@@ -192,7 +210,7 @@ class LSTMBlockFusedCell(FusedRNNCellAdaptor):
                  use_peephole: bool = False, reuse: bool | None = None, dtype: Any = None,
                  name: str = "lstm_fused_cell") -> None:
         super().__init__(_rnn_cell.LSTMCell(
-            num_units, use_peepholes=use_peephole, cell_clip=cell_clip, forget_bias=forget_bias, reuse=reuse,
+            num_units, use_peepholes=use_peephole, cell_clip=_bound(cell_clip), forget_bias=forget_bias, reuse=reuse,
             dtype=dtype, name=name), use_dynamic_rnn=True)
         self.num_units = num_units
 

@@ -1,7 +1,6 @@
 """Functions whose arguments had another order or other names, and small functions and classes of tf.contrib.
 
     renamed or in another order   both forms work, that of before TensorFlow 1.0 too
-    feature columns               those of tf.contrib.layers, by tf.feature_column
     placement                     the strategies of tf.contrib.training for replica_device_setter
 """
 
@@ -173,14 +172,6 @@ def index_to_string_table_from_tensor(mapping: Any, default_value: str = "UNK", 
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
-def lstm_block_cell(num_units: int, forget_bias: float = 1.0, cell_clip: float | None = None,
-                    use_peephole: bool = False, dtype: Any = None, reuse: bool | None = None,
-                    name: str = "lstm_cell") -> Any:
-    """`tf.nn.rnn_cell.LSTMCell`: the same numbers and variables, by several operations."""
-    return tf.nn.rnn_cell.LSTMCell(num_units, use_peepholes=use_peephole, cell_clip=cell_clip, forget_bias=forget_bias,
-                                   reuse=reuse, name=name, dtype=dtype)
-
-
 def transpose_batch_time(x: tf.Tensor) -> tf.Tensor:
     """Swaps the first two axes: [batch, time, ...] <-> [time, batch, ...]."""
     x = tf.convert_to_tensor(x)
@@ -188,7 +179,8 @@ def transpose_batch_time(x: tf.Tensor) -> tf.Tensor:
 
 
 def sequence_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, average_across_timesteps: bool = True,
-                  average_across_batch: bool = True, softmax_loss_function: Callable | None = None,
+                  average_across_batch: bool = True, *others: Any, sum_over_timesteps: bool = False,
+                  sum_over_batch: bool = False, softmax_loss_function: Callable | None = None,
                   name: str | None = None) -> tf.Tensor:
     """The weighted cross entropy of sequences: float [], [batch], [time] or [batch, time].
 
@@ -196,20 +188,42 @@ def sequence_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, ave
       logits: float [batch, time, classes].
       targets: int [batch, time].
       weights: float [batch, time]; 0 for padding.
-      average_across_timesteps: whether the result has no time axis.
-      average_across_batch: whether the result has no batch axis.
+      average_across_timesteps: whether the result has no time axis, and is divided by the sum of the weights.
+      average_across_batch: the same of the batch axis.
+      sum_over_timesteps: whether it has no time axis, and is divided by the number of weights that are not 0.
+      sum_over_batch: the same of the batch axis; these two since 1.14.
       softmax_loss_function: (labels=, logits=) -> loss, instead of the softmax cross entropy.
       name: of the operations.
+
+    Raises:
+      ValueError: an axis is both averaged and summed.
     """
-    function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
-    axes = [axis for axis, is_averaged in enumerate((average_across_batch, average_across_timesteps)) if is_averaged]
+    if len(others) > 2 or others and isinstance(others[0], bool):  # since 1.14
+        sum_over_timesteps, sum_over_batch, softmax_loss_function, name = (*others, None, None, None)[:4]
+    elif others:
+        softmax_loss_function, name = (*others, None)[:2]
+    averaged, summed = (average_across_batch, average_across_timesteps), (sum_over_batch, sum_over_timesteps)
+    if any(map(all, zip(averaged, summed))):
+        raise ValueError("sequence_loss: give average_across_... or sum_over_..., not both, for an axis")
+    axes = [axis for axis, is_gone in enumerate(averaged) if is_gone]
+    counted = [axis for axis, is_gone in enumerate(summed) if is_gone]
     with tf.name_scope(name, "sequence_loss", [logits, targets, weights]):
+        function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
         flat = function(labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, tf.shape(logits)[2]]))
         losses = tf.reshape(flat, tf.shape(targets)) * weights
-        if not axes:
-            return losses
-        # A batch of padding only has the weight 0.
-        return tf.reduce_sum(losses, axes) / (tf.reduce_sum(weights, axes) + 1e-12)
+        if axes:  # as in TensorFlow 1, sums are made only where nothing is averaged
+            return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), tf.reduce_sum(weights, axes))
+        if counted:
+            return tf.math.divide_no_nan(tf.reduce_sum(losses, counted), tf.cast(
+                tf.math.count_nonzero(weights, counted), losses.dtype))
+        return losses
+
+
+def _embeddings(shape: list, initializer: Any, regularizer: Any, trainable: bool) -> tf.Variable:
+    """Returns the model variable "embeddings" of the scope; the shape of one that is there may be unknown."""
+    return tf.get_variable(
+        "embeddings", None if None in shape else shape, initializer=initializer, regularizer=regularizer,
+        trainable=trainable, collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES])
 
 
 def embed_sequence(ids: tf.Tensor, vocab_size: int | None = None, embed_dim: int | None = None,
@@ -217,18 +231,34 @@ def embed_sequence(ids: tf.Tensor, vocab_size: int | None = None, embed_dim: int
                    scope: str | None = None, reuse: bool | None = None) -> tf.Tensor:
     """Looks up the rows of a new variable "embeddings": int [batch, time] -> float [batch, time, embed_dim]."""
     with tf.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
-        shape = None if reuse else [vocab_size, embed_dim]
-        embeddings = tf.get_variable("embeddings", shape, initializer=initializer, regularizer=regularizer,
-                                     trainable=trainable)
-        return tf.nn.embedding_lookup(embeddings, ids)
+        return tf.nn.embedding_lookup(_embeddings([vocab_size, embed_dim], initializer, regularizer, trainable), ids)
 
 
-def optimize_loss(*args: Any, clip_gradients: Any = None, **kwargs: Any) -> tf.Tensor:
+def bow_encoder(ids: Any, vocab_size: int, embed_dim: int, sparse_lookup: bool = True, initializer: Any = None,
+                regularizer: Any = None, trainable: bool = True, scope: str | None = None,
+                reuse: bool | None = None) -> tf.Tensor:
+    """Returns the mean of the rows of a new variable "embeddings", float [batch, embed_dim].
+
+    Args:
+      ids: int [batch, time], a tensor or a sparse one.
+      sparse_lookup: whether zeros of a tensor are left out, as padding.
+    """
+    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
+        embeddings = _embeddings([vocab_size, embed_dim], initializer, regularizer, trainable)
+        if not sparse_lookup:
+            return tf.reduce_mean(tf.nn.embedding_lookup(embeddings, ids), 1)
+        sparse = ids if isinstance(ids, tf.SparseTensor) else tf.sparse.from_dense(ids)
+        return tf.nn.safe_embedding_lookup_sparse(embeddings, sparse, combiner="mean", default_id=0)
+
+
+def optimize_loss(loss: Any, global_step: Any, learning_rate: Any, optimizer: Any, gradient_noise_scale: Any = None,
+                  gradient_multipliers: Any = None, clip_gradients: Any = None, *args: Any, **kwargs: Any) -> tf.Tensor:
     """TF-Slim's `optimize_loss`, which refuses a norm that is an int."""
     from tf_slim.layers import optimizers  # noqa: PLC0415 (only with the extra `legacy`)
 
     norm = float(clip_gradients) if isinstance(clip_gradients, int) else clip_gradients
-    return optimizers.optimize_loss(*args, clip_gradients=norm, **kwargs)
+    return optimizers.optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_scale,
+                                    gradient_multipliers, norm, *args, **kwargs)
 
 
 def mirrored_strategy(devices: Sequence[str] | None = None, num_gpus: int | None = None,
@@ -256,104 +286,6 @@ def parameter_server_strategy(num_gpus_per_worker: int = 0, **ignored: Any) -> A
 def list_devices() -> list[str]:
     """Returns the names of this machine's devices."""
     return [device.name for device in device_lib.list_local_devices()]
-
-
-# Feature columns of tf.contrib.layers, as those of tf.feature_column. `combiner` is that of the column or model that
-# uses this one today, and embeddings alone load from a checkpoint.
-_fc = tf.feature_column
-SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY = 0xDECAFCAFFE  # of TF1's crosses of hashed features
-
-def real_valued_column(column_name: str, dimension: int | None = 1, default_value: Any = None,
-                       dtype: tf.DType = tf.float32, normalizer: Callable | None = None) -> Any:
-    """`numeric_column` of shape [dimension]."""
-    return _fc.numeric_column(column_name, (1 if dimension is None else dimension,), default_value, dtype, normalizer)
-
-
-def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
-    """`bucketized_column`; the boundaries may be any sequence."""
-    return _fc.bucketized_column(source_column, sorted(boundaries))
-
-
-def sparse_column_with_hash_bucket(column_name: str, hash_bucket_size: float, combiner: str = "sum",
-                                   dtype: tf.DType = tf.string, hash_keys: Any = None) -> Any:
-    """`categorical_column_with_hash_bucket`."""
-    return _fc.categorical_column_with_hash_bucket(column_name, int(hash_bucket_size), dtype)
-
-
-def sparse_column_with_integerized_feature(column_name: str, bucket_size: int, combiner: str = "sum",
-                                           dtype: tf.DType = tf.int64) -> Any:
-    """`categorical_column_with_identity`."""
-    return _fc.categorical_column_with_identity(column_name, int(bucket_size))
-
-
-def sparse_column_with_keys(column_name: str, keys: Sequence, default_value: int = -1, combiner: str = "sum",
-                            dtype: tf.DType = tf.string) -> Any:
-    """`categorical_column_with_vocabulary_list`."""
-    return _fc.categorical_column_with_vocabulary_list(column_name, tuple(keys), dtype, default_value)
-
-
-def sparse_column_with_vocabulary_file(column_name: str, vocabulary_file: str, num_oov_buckets: int = 0,
-                                       vocab_size: int | None = None, default_value: int = -1, combiner: str = "sum",
-                                       dtype: tf.DType = tf.string) -> Any:
-    """`categorical_column_with_vocabulary_file`."""
-    return _fc.categorical_column_with_vocabulary_file(
-        column_name, vocabulary_file, vocab_size, num_oov_buckets, None if num_oov_buckets else default_value, dtype)
-
-
-def weighted_sparse_column(sparse_id_column: Any, weight_column_name: str, dtype: tf.DType = tf.float32) -> Any:
-    """`weighted_categorical_column`."""
-    return _fc.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
-
-
-def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum",
-                   ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
-                   hash_key: int | None = None) -> Any:
-    """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
-    crossable = [column.key if type(column).__name__ == "HashedCategoricalColumn" else column for column in columns]
-    return _fc.crossed_column(crossable, int(hash_bucket_size), hash_key)
-
-
-def embedding_column(sparse_id_column: Any, dimension: int, combiner: str = "mean",
-                     initializer: Callable | None = None, ckpt_to_load_from: str | None = None,
-                     tensor_name_in_ckpt: str | None = None, max_norm: float | None = None,
-                     trainable: bool = True) -> Any:
-    """`embedding_column`."""
-    return _fc.embedding_column(sparse_id_column, int(dimension), combiner, initializer, ckpt_to_load_from,
-                                tensor_name_in_ckpt, max_norm, trainable)
-
-
-def contrib_shared_embedding_columns(sparse_id_columns: Sequence, dimension: int, combiner: str = "mean",
-                                     shared_embedding_name: str | None = None, initializer: Callable | None = None,
-                                     ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
-                                     max_norm: float | None = None, trainable: bool = True) -> list:
-    """`shared_embedding_columns`, whose arguments have another order."""
-    return _fc.shared_embedding_columns(
-        sparse_id_columns, int(dimension), combiner, initializer, shared_embedding_name, ckpt_to_load_from,
-        tensor_name_in_ckpt, max_norm, trainable)
-
-
-def input_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence,
-                               weight_collections: Sequence | None = None, trainable: bool = True,
-                               scope: str | None = None) -> tf.Tensor:
-    """`input_layer`: float32 [batch, dimensions of all columns]."""
-    with tf.variable_scope(scope, "input_from_feature_columns"):
-        return _fc.input_layer(columns_to_tensors, feature_columns, weight_collections, trainable)
-
-
-def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence, num_outputs: int,
-                                      weight_collections: Sequence | None = None, trainable: bool = True,
-                                      scope: str | None = None) -> tuple[tf.Tensor, dict, tf.Variable]:
-    """`linear_model`.
-
-    Returns:
-      float32 [batch, num_outputs], the list of variables of each column, and the bias.
-    """
-    variables: dict = {}
-    with tf.variable_scope(scope, "weighted_sum_from_feature_columns"):
-        logits = _fc.linear_model(
-            columns_to_tensors, feature_columns, num_outputs, weight_collections=weight_collections,
-            trainable=trainable, cols_to_vars=variables)
-    return logits, variables, variables.pop("bias")[0]
 
 
 class GreedyLoadBalancingStrategy:

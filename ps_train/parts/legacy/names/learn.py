@@ -1,4 +1,9 @@
-"""contrib.learn on the Estimator: `fit`, arrays, MetricSpecs, Experiment, learn_runner and exports.
+"""contrib.learn on the Estimator: `fit`, arrays, and model functions of its form.
+
+    learn             Estimator and SKCompat, input functions
+    learn_models      DNNClassifier and the other models
+    learn_metrics     MetricSpec
+    learn_experiment  Experiment, learn_runner and exports
 
 Features may be one array or tensor, without a name. Arguments without a counterpart have no effect.
 """
@@ -6,18 +11,14 @@ Features may be one array or tensor, without a name. Arguments without a counter
 from __future__ import annotations
 
 import inspect
-import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-# Arguments that the Estimators no longer have, and that changed how they train.
-_DROPPED = ("enable_centered_bias", "gradient_clip_norm", "feature_engineering_fn", "embedding_lr_multipliers",
-            "input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight",
-            "dnn_linear_combined_feature_engineering_fn")
-_log = logging.getLogger(__name__)
+from ps_train.parts.legacy.names.learn_metrics import argument_names, with_metrics
+from ps_train.parts.legacy.names.monitors import hooks_of
 
 
 class LearnModeKeys:
@@ -42,16 +43,12 @@ def model_fn_ops(mode: str, predictions: Any = None, loss: Any = None, train_op:
         scaffold=scaffold)
 
 
-class _Fitting:
+class Fitting:
     """The methods of contrib.learn's Estimators."""
 
     takes_names = True  # whether the features must be a dictionary
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if dropped := [name for name in _DROPPED if kwargs.pop(name, None)]:
-            _log.warning("tf.contrib.learn.%s: %s has no effect, because the Estimator has no such argument",
-                         type(self).__name__.removeprefix("Learn"), ", ".join(dropped))
-        kwargs.pop("fix_global_step_increment_bug", None)  # it always is
         config = kwargs.get("config")
         if config is not None and kwargs.get("model_dir") and config.model_dir != kwargs["model_dir"]:
             kwargs["config"] = config.replace(model_dir=kwargs["model_dir"])
@@ -59,9 +56,14 @@ class _Fitting:
 
     def fit(self, x: Any = None, y: Any = None, input_fn: Callable | None = None, steps: int | None = None,
             batch_size: int | None = None, monitors: Iterable | None = None, max_steps: int | None = None) -> Any:
-        """Trains by an input function, or by arrays x [n, ...] and y [n]; `monitors` are hooks."""
+        """Trains by an input function, or by arrays x [n, ...] and y [n]; `monitors` may be hooks."""
         return self.train(make_input_fn(input_fn, x, y, batch_size, is_training=True, is_named=self.takes_names),
-                          hooks=list(monitors or ()), steps=steps, max_steps=max_steps)
+                          hooks=hooks_of(monitors, self), steps=steps, max_steps=max_steps)
+
+    def partial_fit(self, x: Any = None, y: Any = None, input_fn: Callable | None = None, steps: int | None = 1,
+                    batch_size: int | None = None, monitors: Iterable | None = None) -> Any:
+        """Trains one more step, or so many."""
+        return self.fit(x, y, input_fn, steps, batch_size, monitors)
 
     def evaluate(self, x: Any = None, y: Any = None, input_fn: Callable | None = None,  # type: ignore[override]
                  batch_size: int | None = None, steps: int | None = None, hooks: Any = None,
@@ -74,24 +76,37 @@ class _Fitting:
                         steps=steps, hooks=hooks, checkpoint_path=checkpoint_path, name=name)
 
     def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
-                *args: Any, **kwargs: Any) -> Any:
-        """Yields a dictionary of predictions for each example."""
+                outputs: Any = None, as_iterable: bool = True, **kwargs: Any) -> Any:
+        """Yields the predictions of each example; those of all at once, arrays [n, ...], unless `as_iterable`."""
+        found = self.predictions(x, input_fn, batch_size, **kwargs)
+        if outputs:
+            found = ({name: each[name] for name in outputs if name in each} for each in found)
+        return found if as_iterable else _joined(list(found))
+
+    def predictions(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
+                    **kwargs: Any) -> Iterator:
+        """Yields all predictions of each example, a dictionary or one array."""
         x, input_fn = (None, x) if callable(x) else (x, input_fn)
-        for name in ("as_iterable", "outputs"):
-            kwargs.pop(name, None)
-        return super().predict(
-            make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names), *args, **kwargs)
+        yield from super().predict(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names), **kwargs)
 
-    def predict_classes(self, x: Any = None, input_fn: Callable | None = None, **kwargs: Any) -> Any:
-        """Yields the class of each example."""
-        return (prediction["class_ids"][0] for prediction in self.predict(x, input_fn, **kwargs))
-
-    def predict_scores(self, x: Any = None, input_fn: Callable | None = None, **kwargs: Any) -> Any:
-        """Yields the value of each example."""
-        return (prediction["predictions"][0] for prediction in self.predict(x, input_fn, **kwargs))
+    def export_savedmodel(self, export_dir_base: str, serving_input_fn: Callable | None = None,
+                          default_output_alternative_key: str | None = None, assets_extra: dict | None = None,
+                          as_text: bool = False, checkpoint_path: str | None = None, *,
+                          serving_input_receiver_fn: Callable | None = None, **others: Any) -> Any:
+        """Exports for requests that a serving input function makes features of; it may return InputFnOps."""
+        del default_output_alternative_key
+        receiver_fn = as_receiver_fn(serving_input_fn or serving_input_receiver_fn)
+        return super().export_savedmodel(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
 
 
-class LearnEstimator(_Fitting, tf.estimator.Estimator):
+def _joined(predictions: list) -> Any:
+    """Returns name -> array of the predictions of all examples [n, ...]; one array if they have no names."""
+    if not predictions or not isinstance(predictions[0], dict):
+        return np.array(predictions)
+    return {name: np.array([each[name] for each in predictions]) for name in predictions[0]}
+
+
+class LearnEstimator(Fitting, tf.estimator.Estimator):
     """An Estimator whose `model_fn` may call the labels `targets`."""
 
     takes_names = False
@@ -105,30 +120,26 @@ class LearnEstimator(_Fitting, tf.estimator.Estimator):
 def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = None) -> Callable:
     """Returns a model_fn(features, labels, mode, params, config) for one of contrib.learn, which took them in order.
 
-    It returned (predictions, loss, train_op), or ModelFnOps.
+    It returned (predictions, loss, train_op), or ModelFnOps, and could also take the model_dir.
 
     Args:
       feature_engineering_fn: returns the features and labels that it gets instead.
     """
-    names = list(inspect.signature(model_fn).parameters)
-    others = ["mode", *(name for name in ("params", "config") if name in names)]
+    wanted = [name for name in ("mode", "params", "config", "model_dir") if name in argument_names(model_fn)]
+    taken = ["mode", *(["params"] if "params" in wanted else []),
+             *(["config"] if {"config", "model_dir"} & set(wanted) else [])]
 
-    def call(features: Any, labels: Any, mode: str, **known: Any) -> Any:
+    def call(features: Any, labels: Any, **known: Any) -> Any:
         if feature_engineering_fn is not None:
             features, labels = feature_engineering_fn(features, labels)
-        result = model_fn(features, labels, **({"mode": mode} if "mode" in names else {}), **known)
-        return model_fn_ops(mode, *result) if type(result) is tuple else result
+        if "model_dir" in wanted:
+            known["model_dir"] = known["config"].model_dir
+        result = model_fn(features, labels, **{name: known[name] for name in wanted})
+        return model_fn_ops(known["mode"], *result) if type(result) is tuple else result
     # By it the Estimator knows what to pass; without params, it would warn of that argument.
     call.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("features", "labels", *others)])
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("features", "labels", *taken)])
     return call
-
-
-(LearnDNNClassifier, LearnDNNRegressor, LearnLinearClassifier, LearnLinearRegressor, LearnDNNLinearCombinedClassifier,
- LearnDNNLinearCombinedRegressor) = (
-    type(f"Learn{name}", (_Fitting, getattr(tf.estimator, name)), {}) for name in (
-        "DNNClassifier", "DNNRegressor", "LinearClassifier", "LinearRegressor", "DNNLinearCombinedClassifier",
-        "DNNLinearCombinedRegressor"))
 
 
 KEY = "x"  # the name of features that have none
@@ -228,131 +239,10 @@ class SKCompat:
 
     def predict(self, x: Any, batch_size: int = 128, outputs: Any = None) -> Any:
         """Returns name -> array of the predictions [n, ...], or one array."""
-        results = list(self._estimator.predict(x, batch_size=batch_size))
-        if not results or not isinstance(results[0], dict):
-            return np.array(results)
-        names = [name for name in results[0] if outputs is None or name in outputs]
-        return {name: np.array([result[name] for result in results]) for name in names}
-
-
-class PredictionKey:
-    """The names of a model's predictions."""
-
-    CLASSES = "classes"
-    PROBABILITIES = "probabilities"
-    LOGITS = "logits"
-    LOGISTIC = "logistic"
-    SCORES = "predictions"
-
-
-class ProblemType:
-    """The kind of what a model predicts."""
-
-    UNSPECIFIED = 0
-    CLASSIFICATION = 1
-    LINEAR_REGRESSION = 2
-    LOGISTIC_REGRESSION = 3
-
-
-class MetricSpec:
-    """A metric function, and which prediction, label and weight it takes."""
-
-    def __init__(self, metric_fn: Callable, prediction_key: str | None = None, label_key: str | None = None,
-                 weight_key: str | None = None) -> None:
-        """Takes a function of `predictions`, `labels` and `weights`; a key of None is the only tensor."""
-        self._metric_fn = metric_fn
-        self._keys = (prediction_key, label_key, weight_key)
-
-    def create_metric_ops(self, inputs: Mapping, labels: Any, predictions: Any) -> Any:
-        """Returns the value and update op of the metric; labels and predictions are a tensor or a dictionary of some.
-
-        Args:
-          inputs: name -> feature, of which one may be the weight.
-
-        Raises:
-          ValueError: a key is needed to choose a tensor.
-        """
-        prediction_key, label_key, weight_key = self._keys
-        if prediction_key == PredictionKey.CLASSES and "class_ids" in predictions:
-            predictions, prediction_key = tf.squeeze(predictions["class_ids"], axis=1), None
-        weights = {} if weight_key is None else {"weights": inputs[weight_key]}
-        return self._metric_fn(predictions=_choose(predictions, prediction_key, "prediction_key"),
-                               labels=_choose(labels, label_key, "label_key"), **weights)
-
-
-def _choose(tensors: Any, key: str | None, name: str) -> Any:
-    if not isinstance(tensors, dict):
-        return tensors
-    if key is None and len(tensors) > 1:
-        raise ValueError(f"MetricSpec: {name} must be one of {', '.join(sorted(tensors))}")
-    return tensors[key] if key is not None else next(iter(tensors.values()))
-
-
-def with_metrics(estimator: Any, metrics: Mapping[Any, Any] | None) -> Any:
-    """Returns an Estimator that evaluates further metrics.
-
-    Args:
-      metrics: name -> MetricSpec; or (name, name of the prediction) -> function of predictions and labels.
-    """
-    if not metrics:
-        return estimator
-    specs = {name if isinstance(name, str) else name[0]:
-             spec if isinstance(spec, MetricSpec) else MetricSpec(spec, None if isinstance(name, str) else name[1])
-             for name, spec in metrics.items()}
-
-    def metric_fn(features: Mapping, labels: Any, predictions: Any) -> dict:
-        return {name: spec.create_metric_ops(features, labels, predictions) for name, spec in specs.items()}
-    return tf.estimator.add_metrics(estimator, metric_fn)
-
-
-class Experiment:
-    """An Estimator with the data to train and evaluate it."""
-
-    def __init__(self, estimator: Any, train_input_fn: Callable, eval_input_fn: Callable, eval_metrics: Any = None,
-                 train_steps: int | None = None, eval_steps: int | None = 100, train_monitors: Iterable | None = None,
-                 eval_hooks: Iterable | None = None, local_eval_frequency: int | None = None,
-                 eval_delay_secs: int = 120, continuous_eval_throttle_secs: int = 60,
-                 min_eval_frequency: int | None = None, delay_workers_by_global_step: bool = False,
-                 export_strategies: Any = None, **others: Any) -> None:
-        """Takes contrib.learn's arguments."""
-        is_named = getattr(estimator, "takes_names", False)
-        self.estimator = with_metrics(estimator, eval_metrics)
-        strategies = export_strategies if isinstance(export_strategies, (list, tuple)) else [export_strategies]
-        self._train_spec = tf.estimator.TrainSpec(
-            make_input_fn(train_input_fn, is_named=is_named), max_steps=train_steps, hooks=list(train_monitors or ()))
-        self._eval_spec = tf.estimator.EvalSpec(
-            make_input_fn(eval_input_fn, is_named=is_named), steps=eval_steps, hooks=list(eval_hooks or ()),
-            exporters=[strategy for strategy in strategies if strategy is not None],
-            start_delay_secs=eval_delay_secs, throttle_secs=continuous_eval_throttle_secs)
-
-    def train_and_evaluate(self) -> Any:
-        """Does what TF_CONFIG's task does: a chief or worker trains, an evaluator evaluates, a ps serves."""
-        return tf.estimator.train_and_evaluate(self.estimator, self._train_spec, self._eval_spec)
-
-    local_run = run_std_server = continuous_train_and_eval = train_and_evaluate
-
-    def train(self, delay_secs: float | None = None) -> Any:
-        """Does the same without a delay: no task needs one, since each waits for the chief."""
-        return self.train_and_evaluate()
-
-    def extend_train_hooks(self, additional_hooks: Iterable) -> None:
-        """Adds hooks of the training."""
-        self._train_spec = self._train_spec._replace(hooks=(*self._train_spec.hooks, *additional_hooks))
-
-    def evaluate(self, delay_secs: float | None = None) -> dict:
-        """Evaluates the last checkpoint once."""
-        return self.estimator.evaluate(input_fn=self._eval_spec.input_fn, steps=self._eval_spec.steps)
-
-
-def run_experiment(experiment_fn: Callable, output_dir: str | None = None, schedule: str | None = None,
-                   run_config: Any = None, hparams: Any = None) -> Any:
-    """Creates an Experiment and runs it as TF_CONFIG's task demands, or by the method that `schedule` names.
-
-    Args:
-      experiment_fn: takes the output_dir (of the checkpoints) or, with a run_config, that and hparams.
-    """
-    experiment = experiment_fn(output_dir) if run_config is None else experiment_fn(run_config, hparams)
-    return getattr(experiment, schedule or "train_and_evaluate")()
+        results = list(self._estimator.predictions(x, batch_size=batch_size))
+        if outputs and results and isinstance(results[0], dict):
+            results = [{name: each[name] for name in outputs if name in each} for each in results]
+        return _joined(results)
 
 
 class InputFnOps(NamedTuple):
@@ -363,17 +253,14 @@ class InputFnOps(NamedTuple):
     default_inputs: Any
 
 
-def make_export_strategy(serving_input_fn: Callable, default_output_alternative_key: str | None = None,
-                         assets_extra: dict | None = None, as_text: bool = False, exports_to_keep: int | None = 5,
-                         **others: Any) -> Any:
-    """Returns an exporter of each last evaluated checkpoint, to the folder export/Servo."""
-
+def as_receiver_fn(serving_input_fn: Callable) -> Callable:
+    """Returns a serving input function of the Estimator for one that may return InputFnOps."""
     def receiver_fn() -> Any:
         inputs = serving_input_fn()
         if isinstance(inputs, InputFnOps):
             return tf.estimator.export.ServingInputReceiver(inputs.features, inputs.default_inputs)
         return inputs
-    return tf.estimator.LatestExporter("Servo", receiver_fn, assets_extra, as_text, exports_to_keep)
+    return receiver_fn
 
 
 def build_parsing_serving_input_fn(feature_spec: dict, default_batch_size: int | None = None) -> Callable:

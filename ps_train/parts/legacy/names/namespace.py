@@ -184,7 +184,8 @@ _NEEDS = {
     "tf_keras": ("Keras 2", "legacy", ("tf.nn.rnn_cell", "tf.layers")),
     "tensorflow_estimator": ("the Estimator", "estimator", (
         "tf.estimator", "tensorflow_estimator", "ps_train.parts.legacy.names.learn",
-        "ps_train.parts.legacy.names.run_config", "ps_train.parts.legacy.names.estimators")),
+        "ps_train.parts.legacy.names.run_config", "ps_train.parts.legacy.names.estimators",
+        "ps_train.parts.legacy.names.heads")),
     "tensorboard": ("TensorBoard", "tensorboard", ("tensorboard",)),
 }
 _PACKAGE = pathlib.Path(__file__).resolve().parents[3]

@@ -44,11 +44,12 @@ class LearnRunConfig(tf.estimator.RunConfig):
                  gpu_memory_fraction: float = 1.0, tf_random_seed: int | None = None, save_summary_steps: int = 100,
                  save_checkpoints_secs: int | None = None, save_checkpoints_steps: int | None = None,
                  keep_checkpoint_max: int = 5, keep_checkpoint_every_n_hours: float = 10000,
-                 evaluation_master: str = "", model_dir: str | None = None, session_config: Any = None,
-                 **others: Any) -> None:
-        if session_config is None and (log_device_placement or gpu_memory_fraction < 1):
+                 log_step_count_steps: int = 100, protocol: str | None = None, evaluation_master: str = "",
+                 model_dir: str | None = None, session_config: Any = None, **others: Any) -> None:
+        if session_config is None and (log_device_placement or gpu_memory_fraction < 1 or num_cores):
             session_config = tf.ConfigProto(
                 log_device_placement=log_device_placement, allow_soft_placement=True,
+                inter_op_parallelism_threads=num_cores, intra_op_parallelism_threads=num_cores,
                 gpu_options=tf.GPUOptions(per_process_gpu_memory_fraction=gpu_memory_fraction))
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
             save_checkpoints_secs = 600
@@ -58,7 +59,8 @@ class LearnRunConfig(tf.estimator.RunConfig):
                 model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
                 save_checkpoints_secs=save_checkpoints_secs, save_checkpoints_steps=save_checkpoints_steps,
                 keep_checkpoint_max=keep_checkpoint_max, session_config=session_config,
-                keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours)
+                keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
+                log_step_count_steps=log_step_count_steps)
         if not _has_chief(tf_config):
             _take_cluster(self, tf_config["cluster"], tf_config.get("task", {}))
 

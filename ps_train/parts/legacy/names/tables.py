@@ -13,8 +13,10 @@ from ps_train.parts.legacy.names.namespace import Tables
 _OURS = "ps_train.parts.legacy.names."
 _FUNCTIONS = _OURS + "functions:"
 _CONTRIB = _OURS + "contrib:"
+_COLUMNS = _OURS + "feature_columns:"
 _EXAMPLES = _OURS + "examples:"
 _LEARN = _OURS + "learn:"
+_METRICS, _EXPERIMENT = _OURS + "learn_metrics:", _OURS + "learn_experiment:"
 _LOOKUP = "tensorflow.python.ops.lookup_ops:"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2:"
 _RNN = _OURS + "rnn:"
@@ -134,9 +136,8 @@ _CONTRIB_NAMES = {
     "tf.contrib.eager.py_func": "tf.py_function",
     "tf.contrib.eager.defun": "tf.function",
     # estimator
-    **{f"tf.contrib.estimator.{name}_head": f"tf.estimator.{class_name}Head" for name, class_name in (
-        ("multi_class", "MultiClass"), ("binary_classification", "BinaryClass"), ("regression", "Regression"),
-        ("multi_label", "MultiLabel"), ("multi", "Multi"))},
+    **_same("tf.contrib.estimator", _OURS + "heads:", "multi_class_head binary_classification_head regression_head "
+            "multi_label_head multi_head logistic_regression_head poisson_regression_head"),
     "tf.contrib.estimator.forward_features": _OURS + "estimators:forward_features",
     # framework
     **_same("tf.contrib.framework", "tf.train.", "get_or_create_global_step get_global_step create_global_step "
@@ -153,11 +154,12 @@ _CONTRIB_NAMES = {
     "tf.contrib.framework.smart_cond": "tensorflow.python.framework.smart_cond:smart_cond",
     "tf.contrib.framework.BoundedTensorSpec": "tensorflow.python.framework.tensor_spec:BoundedTensorSpec",
     # layers: feature columns, then the rest
-    **_same("tf.contrib.layers", _FUNCTIONS, "real_valued_column bucketized_column sparse_column_with_hash_bucket "
+    **_same("tf.contrib.layers", _COLUMNS, "real_valued_column bucketized_column sparse_column_with_hash_bucket "
             "sparse_column_with_integerized_feature sparse_column_with_keys sparse_column_with_vocabulary_file "
             "weighted_sparse_column crossed_column embedding_column input_from_feature_columns "
-            "weighted_sum_from_feature_columns SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY embed_sequence optimize_loss"),
-    "tf.contrib.layers.shared_embedding_columns": _FUNCTIONS + "contrib_shared_embedding_columns",
+            "weighted_sum_from_feature_columns SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY"),
+    **_same("tf.contrib.layers", _FUNCTIONS, "embed_sequence bow_encoder optimize_loss"),
+    "tf.contrib.layers.shared_embedding_columns": _COLUMNS + "contrib_shared_embedding_columns",
     "tf.contrib.layers.one_hot_column": _CONTRIB + "one_hot_column",
     "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
     "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",
@@ -174,7 +176,7 @@ _CONTRIB_NAMES = {
     "tf.contrib.compiler.jit.experimental_jit_scope": "tf.xla.experimental.jit_scope",
     "tf.contrib.compiler.xla.compile": "tf.xla.experimental.compile",
     "tf.contrib.factorization.KMeansClustering": _OURS + "estimators:KMeansClustering",
-    "tf.contrib.feature_column.sequence_input_layer": _CONTRIB + "sequence_input_layer",
+    "tf.contrib.feature_column.sequence_input_layer": _COLUMNS + "sequence_input_layer",
     "tf.contrib.staging.StagingArea": "tensorflow.python.ops.data_flow_ops:StagingArea",
     **{f"tf.contrib.stateless.stateless_{name}": f"tf.random.stateless_{today}" for name, today in (
         ("random_uniform", "uniform"), ("random_normal", "normal"), ("truncated_normal", "truncated_normal"),
@@ -185,11 +187,13 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.SKCompat": _LEARN + "SKCompat",
     **_same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:",
             "VocabularyProcessor CategoricalVocabulary tokenizer"),
-    **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator DNNClassifier DNNRegressor LinearClassifier "
-            "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor ModeKeys"),
+    **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator ModeKeys"),
+    **_same("tf.contrib.learn", _OURS + "learn_models:Learn", "DNNClassifier DNNRegressor LinearClassifier "
+            "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor"),
     "tf.contrib.learn.RunConfig": _OURS + "run_config:LearnRunConfig",
-    **_same("tf.contrib.learn", _LEARN, "Experiment MetricSpec PredictionKey ProblemType InputFnOps "
-            "build_parsing_serving_input_fn build_default_serving_input_fn make_export_strategy "
+    **_same("tf.contrib.learn", _METRICS, "MetricSpec PredictionKey ProblemType"),
+    **_same("tf.contrib.learn", _EXPERIMENT, "Experiment make_export_strategy"),
+    **_same("tf.contrib.learn", _LEARN, "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn "
             "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"),
     **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,
             "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
@@ -197,18 +201,18 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.learn.models", _OURS + "estimators:", "logistic_regression linear_regression"),
     "tf.contrib.learn.ModelFnOps": _LEARN + "model_fn_ops",
     "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
-    "tf.contrib.learn.learn_runner.run": _LEARN + "run_experiment",
+    "tf.contrib.learn.learn_runner.run": _EXPERIMENT + "run_experiment",
     "tf.contrib.learn.io.numpy_input_fn": "tf.estimator.inputs.numpy_input_fn",
     "tf.contrib.learn.io.pandas_input_fn": "tf.estimator.inputs.pandas_input_fn",
     **_same("tf.contrib.learn.io", _OURS + "batch_reading:", "read_batch_examples read_batch_features "
             "read_batch_record_features read_keyed_batch_examples read_keyed_batch_features"),
     **_same("tf.contrib.learn", _OURS + "batch_reading:", "read_batch_examples read_batch_features "
             "read_batch_record_features"),
-    "tf.contrib.learn.utils.make_export_strategy": _LEARN + "make_export_strategy",
-    "tf.contrib.learn.utils.saved_model_export_utils.make_export_strategy": _LEARN + "make_export_strategy",
+    "tf.contrib.learn.utils.make_export_strategy": _EXPERIMENT + "make_export_strategy",
+    "tf.contrib.learn.utils.saved_model_export_utils.make_export_strategy": _EXPERIMENT + "make_export_strategy",
     "tf.contrib.learn.utils.InputFnOps": _LEARN + "InputFnOps",
     "tf.contrib.learn.utils.build_parsing_serving_input_fn": _LEARN + "build_parsing_serving_input_fn",
-    "tf.contrib.learn.metric_spec.MetricSpec": _LEARN + "MetricSpec",
+    "tf.contrib.learn.metric_spec.MetricSpec": _METRICS + "MetricSpec",
     "tf.contrib.learn.datasets.DATASETS": _EXAMPLES + "DATASETS",
     "tf.contrib.learn.datasets.load_dataset": _EXAMPLES + "load_learn_dataset",
     "tf.contrib.learn.datasets.mnist.read_data_sets": "tf.examples.tutorials.mnist.input_data.read_data_sets",
@@ -216,17 +220,15 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.datasets.base.Dataset": _EXAMPLES + "LearnDataset",
     "tf.contrib.learn.datasets.base.Datasets": _EXAMPLES + "LearnDatasets",
     # lookup
-    **_same("tf.contrib.lookup", _CONTRIB, "string_to_index index_to_string"),
+    **_same("tf.contrib.lookup", _CONTRIB, "string_to_index index_to_string HashTable MutableHashTable "
+            "MutableDenseHashTable"),
     **_same("tf.contrib.lookup", _FUNCTIONS, "index_table_from_tensor index_to_string_table_from_tensor"),
     **_same("tf.contrib.lookup", _LOOKUP, "index_table_from_file index_to_string_table_from_file "
             "IdTableWithHashBuckets TextFileIdTableInitializer TextFileStringTableInitializer FastHashSpec "
-            "StrongHashSpec"),
+            "StrongHashSpec HasherSpec LookupInterface InitializableLookupTableBase TableInitializerBase"),
     **_same("tf.contrib.lookup", "tf.lookup.", "KeyValueTensorInitializer TextFileInitializer TextFileIndex"),
     "tf.contrib.lookup.string_to_index_table_from_tensor": _FUNCTIONS + "index_table_from_tensor",
     "tf.contrib.lookup.string_to_index_table_from_file": _LOOKUP + "index_table_from_file",
-    "tf.contrib.lookup.HashTable": "tf.lookup.StaticHashTable",
-    "tf.contrib.lookup.MutableHashTable": "tf.lookup.experimental.MutableHashTable",
-    "tf.contrib.lookup.MutableDenseHashTable": "tf.lookup.experimental.DenseHashTable",
     # metrics
     "tf.contrib.metrics.confusion_matrix": "tf.confusion_matrix",
     **_same("tf.contrib.metrics", "tf.sets.", "set_difference set_intersection set_size set_union"),
@@ -236,12 +238,12 @@ _CONTRIB_NAMES = {
         "sigmoid_cross_entropy_with_logits")},
     # opt
     **_same("tf.contrib.opt", _OURS + "optimizers:",
-            "LazyAdamOptimizer AdamWOptimizer MomentumWOptimizer NadamOptimizer"),
+            "LazyAdamOptimizer AdamWOptimizer MomentumWOptimizer NadamOptimizer DecoupledWeightDecayExtension "
+            "extend_with_decoupled_weight_decay"),
     # rnn, seq2seq
-    "tf.contrib.rnn.LSTMBlockCell": _FUNCTIONS + "lstm_block_cell",
     **_same("tf.contrib.rnn", _OURS + "cells:", "LayerNormBasicLSTMCell NASCell ConvLSTMCell Conv1DLSTMCell "
-            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCellAdaptor LSTMBlockFusedCell TimeReversedFusedRNN GRUBlockCell "
-            "GRUBlockCellV2"),
+            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCellAdaptor LSTMBlockCell LSTMBlockFusedCell TimeReversedFusedRNN "
+            "GRUBlockCell GRUBlockCellV2"),
     "tf.contrib.linalg.LinearOperatorTriL": "tf.linalg.LinearOperatorLowerTriangular",
     **_same("tf.contrib.rnn", _OURS + "private:", "_linear _Linear"),
     "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",
@@ -304,6 +306,7 @@ _CONTRIB_MODULES = {
     "tf.contrib.keras": ("tf.keras",),
     "tf.contrib.feature_column": ("tf.feature_column",),
     "tf.contrib.linalg": ("tf.linalg",),
+    "tf.contrib.learn.monitors": (_OURS + "monitors",),
     "tf.contrib.lite": ("tf.lite",),
     "tf.contrib.optimizer_v2": ("tf.train",),
     "tf.contrib.mixed_precision": ("tf.mixed_precision", "tf.train.experimental"),
@@ -321,7 +324,10 @@ _CONTRIB_MODULES = {
                            "tf_slim.metrics.histogram_ops"),
     "tf.contrib.slim": ("tf_slim",),
     "tf.contrib.slim.losses": ("tf_slim.losses.loss_ops", "tf_slim.losses.metric_learning"),
-    "tf.contrib.slim.metrics": ("tf.contrib.metrics",), "tf.contrib.seq2seq": (_OURS + "attention", _OURS + "decoding"),
+    "tf.contrib.slim.metrics": ("tf.contrib.metrics",),
+    "tf.contrib.crf": (_OURS + "crf",),
+    "tf.contrib.seq2seq": tuple(_OURS + name for name in (
+        "attention", "decoding", "beam_search", "monotonic_attention")),
     "tf.contrib.legacy_seq2seq": (_SEQ2SEQ,), "tf.nn.seq2seq": (_SEQ2SEQ,),
     # In 0.5 and 0.6; the folders of models are for the copies of their modules beside a script.
     "tf.models.rnn": ("tf.nn", "tf.nn.rnn_cell"),
@@ -347,8 +353,9 @@ _CONTRIB_MODULES = {
     **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
     **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
     "tf.contrib.session_bundle": (), "tf.contrib.session_bundle.exporter": (_OURS + "exporter",),
-    **_lookups("tf.contrib.seq2seq", "tf.contrib.seq2seq.python",
-               "ops ops.attention_wrapper ops.basic_decoder ops.decoder ops.helper"),
+    **_lookups("tf.contrib.crf", "tf.contrib.crf.python", "ops ops.crf"),
+    **_lookups("tf.contrib.seq2seq", "tf.contrib.seq2seq.python", "ops ops.attention_wrapper ops.basic_decoder "
+               "ops.decoder ops.helper ops.beam_search_decoder ops.beam_search_ops ops.loss"),
     **_lookups("tf.contrib.rnn", "tf.contrib.rnn.python",
                "ops ops.core_rnn ops.rnn ops.core_rnn_cell ops.core_rnn_cell_impl ops.rnn_cell"),
     "tf.contrib.slim.python.slim": ("tf.contrib.slim",),

@@ -152,10 +152,10 @@ def test_import_statements_find_what_attributes_find():
 
 @pytest.mark.parametrize(("find", "kind", "start"), [
     (lambda: tf.train.nothing, MissingNameError, "tf.train.nothing is not in TensorFlow 2."),
-    (lambda: tf.contrib.crf.crf_decode, MissingNameError, "tf.contrib.crf is not in"),
+    (lambda: tf.contrib.image.rotate, MissingNameError, "tf.contrib.image is not in"),
     (lambda: __import__("tensorflow.contrib.nothing"), MissingModuleError, "tf.contrib.nothing is not in"),
-    (lambda: __import__("tensorflow.contrib.seq2seq", fromlist=["BeamSearchDecoder"]).BeamSearchDecoder,
-     MissingModuleError, "tf.contrib.seq2seq.BeamSearchDecoder is not in"),
+    (lambda: __import__("tensorflow.contrib.seq2seq", fromlist=["SequenceLoss"]).SequenceLoss,
+     MissingModuleError, "tf.contrib.seq2seq.SequenceLoss is not in"),
     (lambda: __import__("tensorflow.nothing"), MissingModuleError, "tf.nothing is not in"),
     (lambda: __import__("tensorflow.mul"), MissingModuleError,
      "tensorflow.mul is no module: write from tensorflow import mul"),
@@ -167,11 +167,29 @@ def test_a_missing_name_is_one_line_with_the_line_of_the_script(find, kind, star
     message = str(caught.value)
     assert message.startswith(start) and "\n" not in message
     assert "names_child.py:" in message or message == start
-    assert ("copy the function" in message) is ("crf" in start or "seq2seq" in start)
+    assert ("copy the function" in message) is ("seq2seq" in start)
+
+
+def test_modules_inside_of_seq2seq_and_crf_have_what_scripts_import():
+    """Private names of it, too."""
+    from tensorflow.contrib import crf, seq2seq
+    from tensorflow.contrib.crf.python.ops.crf import crf_decode
+    from tensorflow.contrib.seq2seq.python.ops import beam_search_decoder, decoder, helper, loss
+    from tensorflow.contrib.seq2seq.python.ops.attention_wrapper import (
+        BahdanauAttention,
+        _BaseAttentionMechanism,
+        _compute_attention,
+    )
+
+    assert crf.crf_decode is crf_decode and issubclass(BahdanauAttention, _BaseAttentionMechanism)
+    assert beam_search_decoder.BeamSearchDecoder is seq2seq.BeamSearchDecoder and callable(_compute_attention)
+    assert (decoder.dynamic_decode, helper.InferenceHelper, loss.sequence_loss) == (
+        seq2seq.dynamic_decode, seq2seq.InferenceHelper, seq2seq.sequence_loss)
+    assert callable(seq2seq.gather_tree) and callable(seq2seq.LuongMonotonicAttention)
 
 
 def test_code_may_ask_whether_a_name_exists():
-    assert not hasattr(tf, "nothing") and not hasattr(tf.contrib, "crf") and getattr(tf, "nothing", 3) == 3
+    assert not hasattr(tf, "nothing") and not hasattr(tf.contrib, "image") and getattr(tf, "nothing", 3) == 3
 
 
 def test_a_name_is_located_as_in_tensorflow_1():

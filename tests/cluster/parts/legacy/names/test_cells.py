@@ -59,6 +59,7 @@ def test_a_layer_normalised_lstm(is_normed):
         old_h = np.tanh(old_c) * sigmoid(o)
     np.testing.assert_allclose([output, c, h], [old_h, old_c, old_h], rtol=1e-4, atol=1e-5)
     assert (scope + "bias" in variables) is not is_normed
+    assert is_normed or variables[scope + "bias"].any()  # by the initializer of the scope
     if is_normed:
         assert variables[scope + "state/gamma"].tolist() == [0.5] * 4
 
@@ -131,6 +132,21 @@ def test_a_fused_lstm_is_an_lstm_over_the_sequence(lengths):
         np.testing.assert_allclose(ours, tensorflows, rtol=1e-5)
     np.testing.assert_allclose(forward, backward, rtol=1e-5)
     assert {"net/lstm_fused_cell/kernel", "net/lstm_fused_cell/bias"} <= set(variables)
+
+
+@pytest.mark.parametrize("clip", [None, 0, -1, 0.05])
+def test_an_lstm_in_one_block_is_clipped_by_a_number_above_0(clip):
+    """-1 was the default, for none; the class is one that scripts ask `isinstance` for."""
+    (output, (c, _)), _ = run(lambda: step_of(cells.LSTMBlockCell(4, cell_clip=clip)))
+    (plain, (plain_c, _)), _ = run(lambda: step_of(tf.nn.rnn_cell.LSTMCell(4, name="lstm_cell")))
+    if clip == 0.05:
+        assert np.abs(c).max() == np.float32(0.05) < np.abs(plain_c).max()
+    else:
+        np.testing.assert_array_equal(c, plain_c)
+        np.testing.assert_array_equal(output, plain)
+    with tf.Graph().as_default():
+        assert isinstance(cells.LSTMBlockCell(4), cells.LSTMBlockCell)
+        assert cells.LSTMBlockFusedCell(4, cell_clip=clip)._cell._cell_clip == (0.05 if clip == 0.05 else None)
 
 
 def test_sequences_are_turned_round_by_their_lengths():

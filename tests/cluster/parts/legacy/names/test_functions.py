@@ -1,4 +1,4 @@
-"""Functions, feature columns and placement strategies of tf.contrib, and the tutorials' model and data."""
+"""Functions and placement strategies of tf.contrib, and the tutorials' model and data."""
 
 from __future__ import annotations
 
@@ -26,6 +26,35 @@ def test_sequence_loss_is_the_weighted_cross_entropy(over_time, over_batch, axes
         np.testing.assert_allclose(session.run(loss), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("over_time", "over_batch", "axes"), [
+    (True, True, (0, 1)), (True, False, (1,)), (False, True, (0,))])
+def test_sequence_loss_may_be_divided_by_the_number_of_its_terms(over_time, over_batch, axes):
+    """Since 1.14: sum_over_timesteps and sum_over_batch, by name and by place; weights of 2 count once."""
+    weights = WEIGHTS * 2
+    log_softmax = LOGITS - np.log(np.exp(LOGITS).sum(axis=2, keepdims=True))
+    losses = -np.take_along_axis(log_softmax, TARGETS[..., None], axis=2)[..., 0] * weights
+    expected = losses.sum(axis=axes) / np.maximum((weights != 0).sum(axis=axes), 1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tensors = tf.constant(LOGITS), tf.constant(TARGETS), tf.constant(weights)
+        by_name = functions.sequence_loss(*tensors, False, False, sum_over_timesteps=over_time,
+                                          sum_over_batch=over_batch)
+        by_place = functions.sequence_loss(*tensors, False, False, over_time, over_batch, None, "loss")
+        for loss in session.run([by_name, by_place]):
+            np.testing.assert_allclose(loss, expected, rtol=1e-5)
+        assert by_place.op.name.startswith("loss/")
+        with pytest.raises(ValueError, match="not both, for an axis"):
+            functions.sequence_loss(*tensors, sum_over_timesteps=True)
+
+
+def test_sequence_loss_takes_a_function_by_place_as_before_1_14():
+    """The sixth argument; here the loss of each step is 3."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        loss = functions.sequence_loss(
+            tf.constant(LOGITS), tf.constant(TARGETS), tf.constant(WEIGHTS), True, True,
+            lambda labels, logits: tf.fill(tf.shape(labels), 3.0))
+        assert session.run(loss) == 3.0
+
+
 def test_embed_sequence_looks_up_rows_of_a_variable():
     """[batch, time] of numbers become [batch, time, dimensions]; `reuse` takes the same variable."""
     with tf.Graph().as_default(), tf.Session() as session:
@@ -37,44 +66,31 @@ def test_embed_sequence_looks_up_rows_of_a_variable():
         assert session.run(other).tolist() == [[[4, 5], [0, 1]]] and len(tf.global_variables()) == 1
 
 
+def test_embed_sequence_may_reuse_what_there_is():
+    """With AUTO_REUSE the first call makes the variable, which is one of the model's."""
+    with tf.Graph().as_default():
+        for _ in range(2):
+            functions.embed_sequence(tf.constant([[2, 0]]), 3, 2, scope="words", reuse=tf.AUTO_REUSE)
+        assert [variable.op.name for variable in tf.model_variables()] == ["words/embeddings"]
+
+
+@pytest.mark.parametrize(("is_sparse", "expected"), [(True, [[4, 5], [1, 2]]), (False, [[2, 3], [1, 2]])])
+def test_bow_encoder_is_the_mean_of_the_rows(is_sparse, expected):
+    """Without the zeros if it looks up sparsely; an example without any other has the row 0."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows = tf.constant_initializer(np.arange(6).reshape(3, 2))
+        encoded = functions.bow_encoder(tf.constant([[2, 0], [0, 1]]), 3, 2, is_sparse, rows)
+        empty = functions.bow_encoder(tf.constant([[0, 0]]), 3, 2, initializer=rows)
+        session.run(tf.global_variables_initializer())
+        values = session.run(encoded)
+        assert values[0].tolist() == expected[0]
+        assert values[1].tolist() == ([2, 3] if is_sparse else expected[1]) and session.run(empty).tolist() == [[0, 1]]
+
+
 def test_transpose_batch_time_swaps_the_first_two_axes():
     """Whatever comes after them."""
     with tf.Graph().as_default(), tf.Session() as session:
         np.testing.assert_array_equal(session.run(functions.transpose_batch_time(LOGITS)), LOGITS.transpose(1, 0, 2))
-
-
-def test_columns_of_contrib_give_the_inputs_of_those_of_today():
-    """A number, a bucket, a key, an embedding."""
-    features = {"age": np.array([[1.0], [5.0]], np.float32), "job": np.array([["a"], ["z"]])}
-    age = functions.real_valued_column("age")
-    job = functions.sparse_column_with_keys("job", ["a", "b"])
-    columns = [age, functions.bucketized_column(age, boundaries=[4.0, 2.0]),
-               tf.feature_column.indicator_column(job), functions.embedding_column(
-                   job, 1, initializer=tf.constant_initializer(7.0))]
-    with tf.Graph().as_default(), tf.Session() as session:
-        inputs = functions.input_from_feature_columns(
-            {name: tf.constant(value) for name, value in features.items()}, columns)
-        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
-        # In the order of their names: age, its buckets, the embedding, the indicator.
-        assert session.run(inputs).tolist() == [[1, 1, 0, 0, 7, 1, 0], [5, 0, 0, 1, 0, 0, 0]]
-
-
-def test_a_crossed_column_takes_hashed_columns():
-    """Today's crosses their raw values, and refuses the columns themselves."""
-    hashed = functions.sparse_column_with_hash_bucket("job", 1e3)
-    keys = functions.sparse_column_with_keys("town", ["x", "y"])
-    crossed = functions.crossed_column([hashed, keys], hash_bucket_size=1e4)
-    assert (crossed.hash_bucket_size, crossed.keys[0]) == (10_000, "job")
-
-
-def test_weighted_sum_has_the_bias_beside_the_columns():
-    """The logits of a linear model with initial zeros, [2, 3]."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        logits, variables, bias = functions.weighted_sum_from_feature_columns(
-            {"age": tf.constant([[1.0], [5.0]])}, [functions.real_valued_column("age")], num_outputs=3)
-        session.run(tf.global_variables_initializer())
-        assert session.run(logits).tolist() == [[0] * 3] * 2
-        assert (bias.shape.as_list(), len(variables)) == ([3], 1)
 
 
 def test_the_model_of_the_tutorial_learns():

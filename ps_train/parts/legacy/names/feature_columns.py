@@ -1,0 +1,146 @@
+"""Feature columns of tf.contrib.layers, as those of tf.feature_column, and layers of them.
+
+`combiner` is that of the column or model that uses this one today, and embeddings alone load from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.feature_column import feature_column, feature_column_v2  # columns' classes are not public
+
+_fc = tf.feature_column
+SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY = 0xDECAFCAFFE  # of TF1's crosses of hashed features
+
+
+class IntegerizedColumn(feature_column_v2.IdentityCategoricalColumn):
+    """Ids, of which those that are too great begin again at 0."""
+
+    def _transform_input_tensor(self, input_tensor: tf.SparseTensor) -> tf.SparseTensor:
+        ids = input_tensor.values
+        if ids.dtype.is_integer:  # else it is refused
+            ids = tf.math.floormod(tf.cast(ids, tf.int64), self.number_buckets)
+        return super()._transform_input_tensor(tf.SparseTensor(input_tensor.indices, ids, input_tensor.dense_shape))
+
+
+def real_valued_column(column_name: str, dimension: int | None = 1, default_value: Any = None,
+                       dtype: tf.DType = tf.float32, normalizer: Callable | None = None) -> Any:
+    """`numeric_column` of shape [dimension]."""
+    return _fc.numeric_column(column_name, (1 if dimension is None else dimension,), default_value, dtype, normalizer)
+
+
+def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
+    """`bucketized_column`; the boundaries may be any sequence."""
+    return _fc.bucketized_column(source_column, sorted(boundaries))
+
+
+def sparse_column_with_hash_bucket(column_name: str, hash_bucket_size: float, combiner: str = "sum",
+                                   dtype: tf.DType = tf.string, hash_keys: Any = None) -> Any:
+    """`categorical_column_with_hash_bucket`."""
+    return _fc.categorical_column_with_hash_bucket(column_name, int(hash_bucket_size), dtype)
+
+
+def sparse_column_with_integerized_feature(column_name: str, bucket_size: int, combiner: str = "sum",
+                                           dtype: tf.DType = tf.int64) -> Any:
+    """`categorical_column_with_identity` of the ids modulo their number: that refuses greater ones."""
+    return IntegerizedColumn(*_fc.categorical_column_with_identity(column_name, int(bucket_size)))
+
+
+def sparse_column_with_keys(column_name: str, keys: Sequence, default_value: int = -1, combiner: str = "sum",
+                            dtype: tf.DType = tf.string) -> Any:
+    """`categorical_column_with_vocabulary_list`."""
+    return _fc.categorical_column_with_vocabulary_list(column_name, tuple(keys), dtype, default_value)
+
+
+def sparse_column_with_vocabulary_file(column_name: str, vocabulary_file: str, num_oov_buckets: int = 0,
+                                       vocab_size: int | None = None, default_value: int = -1, combiner: str = "sum",
+                                       dtype: tf.DType = tf.string) -> Any:
+    """`categorical_column_with_vocabulary_file`."""
+    return _fc.categorical_column_with_vocabulary_file(
+        column_name, vocabulary_file, vocab_size, num_oov_buckets, None if num_oov_buckets else default_value, dtype)
+
+
+def weighted_sparse_column(sparse_id_column: Any, weight_column_name: str, dtype: tf.DType = tf.float32) -> Any:
+    """`weighted_categorical_column`."""
+    return _fc.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
+
+
+def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum",
+                   ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
+                   hash_key: int | None = None) -> Any:
+    """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
+    crossable = [column.key if type(column).__name__ == "HashedCategoricalColumn" else column for column in columns]
+    return _fc.crossed_column(crossable, int(hash_bucket_size), hash_key)
+
+
+def embedding_column(sparse_id_column: Any, dimension: int, combiner: str = "mean",
+                     initializer: Callable | None = None, ckpt_to_load_from: str | None = None,
+                     tensor_name_in_ckpt: str | None = None, max_norm: float | None = None,
+                     trainable: bool = True) -> Any:
+    """`embedding_column`."""
+    return _fc.embedding_column(sparse_id_column, int(dimension), combiner, initializer, ckpt_to_load_from,
+                                tensor_name_in_ckpt, max_norm, trainable)
+
+
+def contrib_shared_embedding_columns(sparse_id_columns: Sequence, dimension: int, combiner: str = "mean",
+                                     shared_embedding_name: str | None = None, initializer: Callable | None = None,
+                                     ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
+                                     max_norm: float | None = None, trainable: bool = True) -> list:
+    """`shared_embedding_columns`, whose arguments have another order."""
+    return _fc.shared_embedding_columns(
+        sparse_id_columns, int(dimension), combiner, initializer, shared_embedding_name, ckpt_to_load_from,
+        tensor_name_in_ckpt, max_norm, trainable)
+
+
+def input_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence,
+                               weight_collections: Sequence | None = None, trainable: bool = True,
+                               scope: str | None = None) -> tf.Tensor:
+    """`input_layer`: float32 [batch, dimensions of all columns]."""
+    with tf.variable_scope(scope, "input_from_feature_columns"):
+        return _fc.input_layer(columns_to_tensors, feature_columns, weight_collections, trainable)
+
+
+def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence, num_outputs: int,
+                                      weight_collections: Sequence | None = None, trainable: bool = True,
+                                      scope: str | None = None) -> tuple[tf.Tensor, dict, tf.Variable]:
+    """`linear_model`.
+
+    Returns:
+      float32 [batch, num_outputs], the list of variables of each column, and the bias.
+    """
+    variables: dict = {}
+    with tf.variable_scope(scope, "weighted_sum_from_feature_columns"):
+        logits = _fc.linear_model(
+            columns_to_tensors, feature_columns, num_outputs, weight_collections=weight_collections,
+            trainable=trainable, cols_to_vars=variables)
+    return logits, variables, variables.pop("bias")[0]
+
+
+def sequence_input_layer(features: dict, feature_columns: Sequence, weight_collections: Sequence | None = None,
+                         trainable: bool = True) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns float [batch, time, dimensions of all columns], and the length of each sequence, int64 [batch].
+
+    `tf.keras.experimental.SequenceFeatures` does the same, but its variables have other names, and reuse no others.
+    """
+    inputs, lengths = [], []
+    # The functions of tf.feature_column that make variables in a scope have no public name.
+    builder = feature_column._LazyBuilder(features)  # noqa: SLF001
+    with tf.variable_scope(None, "sequence_input_layer", features.values()):
+        for column in sorted(feature_columns, key=lambda column: column.name):
+            dense, length = _sequence_of(column, builder, features, weight_collections, trainable)
+            size = (column.variable_shape if hasattr(column, "variable_shape")
+                    else column._variable_shape).num_elements()  # noqa: SLF001
+            inputs.append(tf.reshape(dense, [tf.shape(dense)[0], tf.shape(dense)[1], size]))
+            lengths.append(length)
+        with tf.control_dependencies([tf.debugging.assert_equal(lengths[0], length) for length in lengths[1:]]):
+            return tf.concat(inputs, -1), tf.identity(lengths[0])
+
+
+def _sequence_of(column: Any, builder: Any, features: dict, collections: Sequence | None, trainable: bool) -> Any:
+    """Returns the values of a column [batch, time, ...], and the length of each sequence."""
+    if hasattr(column, "_get_sequence_dense_tensor"):
+        with tf.variable_scope(None, column._var_scope_name):  # noqa: SLF001
+            return column._get_sequence_dense_tensor(builder, collections, trainable)  # noqa: SLF001
+    return column.get_sequence_dense_tensor(feature_column_v2.FeatureTransformationCache(features), None)

@@ -1,0 +1,167 @@
+"""contrib.learn's models: the Estimator's, with the arguments, defaults and predictions that they had.
+
+    the loss                 its mean over the batch; the Estimator trains on the sum
+    an optimizer by default  the Estimator's learning rates are lower, or do not depend on the number of columns
+    predictions              "classes" are numbers [n], and "scores" the values [n]
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.legacy.names.learn import Fitting
+from ps_train.parts.legacy.names.learn_metrics import PredictionKey
+
+_log = logging.getLogger(__name__)
+_DNN_RATE, _LINEAR_RATE = 0.05, 0.2  # contrib.learn's
+_OPTIMIZERS = {
+    "Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer, "Ftrl": tf.train.FtrlOptimizer,
+    "Momentum": functools.partial(tf.train.MomentumOptimizer, momentum=0.9), "RMSProp": tf.train.RMSPropOptimizer,
+    "SGD": tf.train.GradientDescentOptimizer}
+# Argument -> its name in the Estimator.
+_TODAY = {"weight_column_name": "weight_column", "label_keys": "label_vocabulary"}
+# Arguments that the Estimator has not, and that changed how it trains; those without an effect on numbers.
+_DROPPED = ("enable_centered_bias", "gradient_clip_norm", "feature_engineering_fn", "embedding_lr_multipliers",
+            "dnn_linear_combined_feature_engineering_fn")
+_WITHOUT_EFFECT = ("input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight", "_joint_weights",
+                   "fix_global_step_increment_bug")  # the step always counts one
+# Model -> its arguments in their order.
+_ORDERS = {
+    "DNNClassifier": "hidden_units feature_columns model_dir n_classes weight_column_name optimizer activation_fn "
+                     "dropout gradient_clip_norm enable_centered_bias config feature_engineering_fn "
+                     "embedding_lr_multipliers input_layer_min_slice_size label_keys",
+    "DNNRegressor": "hidden_units feature_columns model_dir weight_column_name optimizer activation_fn dropout "
+                    "gradient_clip_norm enable_centered_bias config feature_engineering_fn label_dimension "
+                    "embedding_lr_multipliers input_layer_min_slice_size",
+    "LinearClassifier": "feature_columns model_dir n_classes weight_column_name optimizer gradient_clip_norm "
+                        "enable_centered_bias _joint_weight config feature_engineering_fn label_keys",
+    "LinearRegressor": "feature_columns model_dir weight_column_name optimizer gradient_clip_norm "
+                       "enable_centered_bias label_dimension _joint_weights config feature_engineering_fn",
+    "DNNLinearCombinedClassifier":
+        "model_dir n_classes weight_column_name linear_feature_columns linear_optimizer _joint_linear_weights "
+        "dnn_feature_columns dnn_optimizer dnn_hidden_units dnn_activation_fn dnn_dropout gradient_clip_norm "
+        "enable_centered_bias config feature_engineering_fn embedding_lr_multipliers input_layer_min_slice_size "
+        "label_keys fix_global_step_increment_bug",
+    "DNNLinearCombinedRegressor":
+        "model_dir weight_column_name linear_feature_columns linear_optimizer _joint_linear_weights "
+        "dnn_feature_columns dnn_optimizer dnn_hidden_units dnn_activation_fn dnn_dropout gradient_clip_norm "
+        "enable_centered_bias label_dimension config feature_engineering_fn embedding_lr_multipliers "
+        "input_layer_min_slice_size fix_global_step_increment_bug",
+}
+
+
+def _optimizer(given: Any, default: str, rate: float) -> Any:
+    """Returns what the Estimator takes: contrib.learn gave its learning rate to one that is a name, or left out."""
+    given = given or default
+    return functools.partial(_OPTIMIZERS[given], rate) if isinstance(given, str) else given
+
+
+def _by_columns(columns: list | None) -> float:
+    """Returns the learning rate of a linear model of so many columns."""
+    return min(_LINEAR_RATE, 1 / math.sqrt(len(columns))) if columns else _LINEAR_RATE
+
+
+class _Model(Fitting):
+    """The constructor and the predictions of contrib.learn's models."""
+
+    default_output: str
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        model = type(self).__name__.removeprefix("Learn")
+        order = _ORDERS[model].split()
+        if len(args) > len(order):
+            raise TypeError(f"{model}: got {len(args)} arguments by position; it has {len(order)}")
+        kwargs.update(zip(order, args))
+        if dropped := [name for name in _DROPPED if kwargs.pop(name, None)]:
+            _log.warning("tf.contrib.learn.%s: %s has no effect, because the Estimator has no such argument", model,
+                         ", ".join(dropped))
+        given = {_TODAY.get(name, name): list(value) if name.endswith("feature_columns") else value
+                 for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
+        given.update(_optimizers(model, given))
+        given.setdefault("loss_reduction", tf.losses.Reduction.SUM_OVER_BATCH_SIZE)
+        self._has_words = "label_vocabulary" in given
+        super().__init__(**given)
+
+    def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
+                outputs: Any = None, as_iterable: bool = True, **kwargs: Any) -> Any:
+        """Yields the class or the value of each example; with `outputs`, a dictionary of those predictions."""
+        if not outputs:
+            return self._only(self.default_output, x, input_fn, batch_size, as_iterable, **kwargs)
+        return super().predict(x, input_fn, batch_size, outputs, as_iterable, **kwargs)
+
+    def _only(self, key: str, x: Any, input_fn: Any, batch_size: Any, as_iterable: bool, **kwargs: Any) -> Any:
+        found = super().predict(x, input_fn, batch_size, [key], as_iterable, **kwargs)
+        return (each[key] for each in found) if as_iterable else found[key]
+
+    def predictions(self, *args: Any, **kwargs: Any) -> Iterator[dict]:
+        """Yields all predictions of each example, by contrib.learn's names."""
+        for each in super().predictions(*args, **kwargs):
+            if "class_ids" in each:
+                each["classes"] = each["classes" if self._has_words else "class_ids"][0]
+            if "predictions" in each:
+                values = each.pop("predictions")
+                each["scores"] = values[0] if len(values) == 1 else values
+            yield each
+
+    def with_old_names(self, predictions: dict) -> dict:
+        """Returns the predictions of a batch, tensors, by contrib.learn's names."""
+        old = dict(predictions)
+        if "class_ids" in old:
+            old["classes"] = tf.squeeze(old["classes" if self._has_words else "class_ids"], axis=1)
+        if "predictions" in old:
+            values = old.pop("predictions")
+            old["scores"] = tf.squeeze(values, axis=1) if values.shape[1] == 1 else values
+        return old
+
+
+def _optimizers(model: str, given: dict) -> dict:
+    """Returns the arguments that are optimizers."""
+    if model.startswith("DNNLinear"):
+        rate = _by_columns(given.get("linear_feature_columns"))
+        return {"dnn_optimizer": _optimizer(given.get("dnn_optimizer"), "Adagrad", _DNN_RATE),
+                "linear_optimizer": _optimizer(given.get("linear_optimizer"), "Ftrl", rate)}
+    if model.startswith("DNN"):
+        return {"optimizer": _optimizer(given.get("optimizer"), "Adagrad", _DNN_RATE)}
+    # One that is given by its name has the same rate for any number of columns.
+    rate = _LINEAR_RATE if given.get("optimizer") else _by_columns(given.get("feature_columns"))
+    return {"optimizer": _optimizer(given.get("optimizer"), "Ftrl", rate)}
+
+
+class _Classifier(_Model):
+    """The predictions of classifiers."""
+
+    default_output = PredictionKey.CLASSES
+
+    def predict_classes(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
+                        as_iterable: bool = True) -> Any:
+        """Yields the class of each example."""
+        return self._only(PredictionKey.CLASSES, x, input_fn, batch_size, as_iterable)
+
+    def predict_proba(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
+                      as_iterable: bool = True) -> Any:
+        """Yields the probability of each class, [classes], for each example."""
+        return self._only(PredictionKey.PROBABILITIES, x, input_fn, batch_size, as_iterable)
+
+
+class _Regressor(_Model):
+    """The predictions of regressors."""
+
+    default_output = PredictionKey.SCORES
+
+    def predict_scores(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
+                       as_iterable: bool = True) -> Any:
+        """Yields the value of each example, or its values [label_dimension]."""
+        return self._only(PredictionKey.SCORES, x, input_fn, batch_size, as_iterable)
+
+
+# The Estimator refuses a class that overrides its methods itself, so these are of base classes.
+(LearnDNNClassifier, LearnDNNRegressor, LearnLinearClassifier, LearnLinearRegressor, LearnDNNLinearCombinedClassifier,
+ LearnDNNLinearCombinedRegressor) = (
+    type(f"Learn{name}", (_Classifier if name.endswith("Classifier") else _Regressor, getattr(tf.estimator, name)), {})
+    for name in _ORDERS)

@@ -1,0 +1,76 @@
+"""Feature columns of tf.contrib.layers, by those of today."""
+
+from __future__ import annotations
+
+import numpy as np
+from tensorflow.python.feature_column import sequence_feature_column
+
+from ps_train.parts.legacy.names import feature_columns
+from tests.tensorflow_mode import tf
+
+
+def test_columns_of_contrib_give_the_inputs_of_those_of_today():
+    """A number, a bucket, a key, an embedding."""
+    features = {"age": np.array([[1.0], [5.0]], np.float32), "job": np.array([["a"], ["z"]])}
+    age = feature_columns.real_valued_column("age")
+    job = feature_columns.sparse_column_with_keys("job", ["a", "b"])
+    columns = [age, feature_columns.bucketized_column(age, boundaries=[4.0, 2.0]),
+               tf.feature_column.indicator_column(job), feature_columns.embedding_column(
+                   job, 1, initializer=tf.constant_initializer(7.0))]
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = feature_columns.input_from_feature_columns(
+            {name: tf.constant(value) for name, value in features.items()}, columns)
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        # In the order of their names: age, its buckets, the embedding, the indicator.
+        assert session.run(inputs).tolist() == [[1, 1, 0, 0, 7, 1, 0], [5, 0, 0, 1, 0, 0, 0]]
+
+
+def test_a_crossed_column_takes_hashed_columns():
+    """Today's crosses their raw values, and refuses the columns themselves."""
+    hashed = feature_columns.sparse_column_with_hash_bucket("job", 1e3)
+    keys = feature_columns.sparse_column_with_keys("town", ["x", "y"])
+    crossed = feature_columns.crossed_column([hashed, keys], hash_bucket_size=1e4)
+    assert (crossed.hash_bucket_size, crossed.keys[0]) == (10_000, "job")
+
+
+def test_weighted_sum_has_the_bias_beside_the_columns():
+    """The logits of a linear model with initial zeros, [2, 3]."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits, variables, bias = feature_columns.weighted_sum_from_feature_columns(
+            {"age": tf.constant([[1.0], [5.0]])}, [feature_columns.real_valued_column("age")], num_outputs=3)
+        session.run(tf.global_variables_initializer())
+        assert session.run(logits).tolist() == [[0] * 3] * 2
+        assert (bias.shape.as_list(), len(variables)) == ([3], 1)
+
+
+def test_ids_are_taken_modulo_their_number():
+    """Today's column refuses those that are too great."""
+    column = feature_columns.sparse_column_with_integerized_feature("item", 4)
+    assert (column.name, column.num_buckets) == ("item", 4)
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = tf.feature_column.input_layer(
+            {"item": tf.constant([[1], [6], [-5]])}, [tf.feature_column.indicator_column(column)])
+        assert session.run(inputs).argmax(1).tolist() == [1, 2, 3]
+    crossed = feature_columns.crossed_column([column, "town"], 10)
+    assert crossed.keys[0] is column
+
+
+def test_a_layer_of_sequences_has_the_variables_of_tensorflow_1():
+    """By their names, and used again where the scope says so; numbers and indicators stand beside the embeddings."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        ids = tf.SparseTensor([[0, 0], [0, 1], [1, 0]], tf.constant([1, 2, 1], tf.int64), [2, 2])
+        features = {"item": ids, "rate": tf.SparseTensor(ids.indices, [0.5, 1.5, 2.5], [2, 2])}
+        items = sequence_feature_column.sequence_categorical_column_with_identity("item", 3)
+        columns = [tf.feature_column.indicator_column(items), tf.feature_column.embedding_column(
+            items, 1, initializer=tf.constant_initializer(7.0)),
+            sequence_feature_column.sequence_numeric_column("rate")]
+        layers = []
+        for reuse in (None, True):
+            with tf.variable_scope("model", reuse=reuse):
+                layers.append(feature_columns.sequence_input_layer(features, columns))
+        assert [variable.op.name for variable in tf.global_variables()] == [
+            "model/sequence_input_layer/item_embedding/embedding_weights"]
+        session.run(tf.global_variables_initializer())
+        for layer, lengths in session.run(layers):
+            assert layer.tolist() == [[[7, 0, 1, 0, 0.5], [7, 0, 0, 1, 1.5]], [[7, 0, 1, 0, 2.5], [0] * 5]]
+            assert lengths.tolist() == [2, 1]

@@ -1,0 +1,163 @@
+"""The models of contrib.learn, against numpy: what a step does to them, and what they predict."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy import estimator as bridge
+from tests.tensorflow_mode import tf
+
+if importlib.util.find_spec("tensorflow_estimator") is None:
+    pytest.skip("tensorflow-estimator is not installed", allow_module_level=True)
+bridge.install_estimator()
+
+from ps_train.parts.legacy.names import learn, learn_metrics, learn_models  # noqa: E402 (they need the Estimator)
+
+X = np.array([[1.0], [-2.0], [0.5], [3.0]], np.float32)
+Y = np.array([2.0, 1.0, -1.0, 4.0], np.float32)
+CLASSES = np.array([1, 0, 1, 1], np.int64)
+NUMBER = tf.feature_column.numeric_column("x")
+WEIGHT = "linear/linear_model/x/weights"
+GRADIENT = np.mean(-2 * Y * X[:, 0])  # of the mean squared error, at a weight and a bias of 0
+
+
+def input_fn(labels=Y, **features):
+    """Returns an input function of one batch."""
+    return lambda: ({"x": tf.constant(X), **{name: tf.constant(value) for name, value in features.items()}},
+                    tf.constant(labels))
+
+
+def predict_fn():
+    """Returns the features of the same batch, once."""
+    return tf.data.Dataset.from_tensors({"x": X})
+
+
+def test_a_model_trains_on_the_mean_of_its_losses(tmp_path):
+    """The Estimator's own sum would be as many times greater as there are examples; `loss` is the mean, too."""
+    model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path), optimizer=tf.train.GradientDescentOptimizer(0.1))
+    model.fit(input_fn=input_fn(), steps=1)
+    assert model.get_variable_value(WEIGHT) == pytest.approx(-0.1 * GRADIENT, rel=1e-5)
+    bias = model.get_variable_value("linear/linear_model/bias_weights")
+    errors = Y - X[:, 0] * -0.1 * GRADIENT - bias
+    assert model.evaluate(input_fn=input_fn(), steps=1)["loss"] == pytest.approx(np.mean(errors ** 2), rel=1e-5)
+
+
+def test_the_weights_of_examples_have_their_old_name_and_place(tmp_path):
+    """The loss is the sum of weighted losses, divided by the number of examples."""
+    weights = np.array([1.0, 0.0, 2.0, 3.0], np.float32)
+    expected = 0.1 * np.mean(2 * weights * Y * X[:, 0])
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    by_place = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path / "place"), "w", optimizer)
+    by_name = learn_models.LearnLinearRegressor(
+        feature_columns=[NUMBER], weight_column_name="w", optimizer=optimizer, model_dir=str(tmp_path / "name"))
+    for model in (by_place, by_name):
+        model.fit(input_fn=input_fn(w=weights), steps=1)
+        assert model.get_variable_value(WEIGHT) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_default_learning_rates_are_those_of_contrib_learn(tmp_path):
+    """The step of FTRL from 0 is rate * gradient / sqrt(0.1 + gradient ** 2), and the rate is 0.2."""
+    models = {"linear": learn_models.LearnLinearRegressor([NUMBER], str(tmp_path / "linear")),
+              "both": learn_models.LearnDNNLinearCombinedRegressor(
+                  str(tmp_path / "both"), linear_feature_columns=[NUMBER])}
+    for model in models.values():
+        model.fit(input_fn=input_fn(), steps=1)
+        assert model.get_variable_value(WEIGHT) == pytest.approx(
+            -0.2 * GRADIENT / np.sqrt(0.1 + GRADIENT ** 2), rel=1e-4)
+
+
+@pytest.mark.parametrize(("model", "argument", "given", "expected"), [
+    ("LinearClassifier", "optimizer", None, 0.1), ("LinearClassifier", "optimizer", "Ftrl", 0.2),
+    ("DNNRegressor", "optimizer", None, 0.05), ("DNNRegressor", "optimizer", "Momentum", 0.05),
+    ("DNNLinearCombinedClassifier", "linear_optimizer", "SGD", 0.1),
+    ("DNNLinearCombinedClassifier", "dnn_optimizer", None, 0.05)])
+def test_learning_rates_by_the_name_of_an_optimizer(model, argument, given, expected):
+    """That of a linear model falls with the number of its columns, here 100."""
+    columns = {"feature_columns": [NUMBER] * 100, "linear_feature_columns": [NUMBER] * 100}
+    made = learn_models._optimizers(model, {argument: given, **columns})[argument]()
+    assert made._learning_rate == pytest.approx(expected)
+
+
+def test_a_classifier_predicts_numbers(tmp_path):
+    """One for each example; dictionaries with `outputs`, and arrays unless as_iterable."""
+    model = learn_models.LearnDNNClassifier([4], [NUMBER], str(tmp_path), n_classes=2)
+    model.fit(input_fn=input_fn(CLASSES), steps=200)
+    found = list(model.predict(input_fn=predict_fn))
+    assert found == list(model.predict_classes(input_fn=predict_fn)) and set(found) <= {0, 1}
+    assert np.mean(found == CLASSES) == model.evaluate(input_fn=input_fn(CLASSES), steps=1)["accuracy"]
+    proba = model.predict_proba(input_fn=predict_fn, as_iterable=False)
+    assert proba.shape == (4, 2) and proba.argmax(1).tolist() == found
+    chosen = list(model.predict(input_fn=predict_fn, outputs=["classes", "probabilities"]))
+    assert [sorted(each) for each in chosen] == [["classes", "probabilities"]] * 4
+    assert [each["classes"] for each in chosen] == found
+    arrays = model.predict(input_fn=predict_fn, outputs=["classes"], as_iterable=False)
+    assert arrays["classes"].tolist() == found
+
+
+def test_scikit_learns_predictions_are_numbers(tmp_path):
+    """SKCompat's dictionary has an array [n] for each name."""
+    model = learn.SKCompat(learn_models.LearnLinearClassifier([NUMBER], str(tmp_path)))
+    model.fit({"x": X}, CLASSES, batch_size=4, steps=5)
+    found = model.predict({"x": X})
+    assert found["classes"].shape == (4,) and found["classes"].dtype.kind == "i"
+    assert sorted(model.predict({"x": X}, outputs=["logits"])) == ["logits"]
+
+
+def test_classes_that_are_words(tmp_path):
+    """`label_keys` are the words, in the order of their numbers."""
+    words = ["no", "perhaps", "yes"]
+    model = learn_models.LearnLinearClassifier([NUMBER], str(tmp_path), 3, label_keys=words)
+    model.fit(input_fn=input_fn(np.array(["yes", "no", "perhaps", "yes"])), steps=20)
+    assert {word.decode() for word in model.predict(input_fn=predict_fn)} <= set(words)
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+def test_a_regressor_predicts_values(tmp_path, dimension):
+    """One number for each example, or as many as the labels have; a MetricSpec knows them as scores."""
+    labels = Y if dimension == 1 else np.stack([Y, -Y], 1)
+    model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path), label_dimension=dimension)
+    model.fit(input_fn=input_fn(labels), steps=10)
+    found = np.array(list(model.predict(input_fn=predict_fn)))
+    assert found.shape == labels.shape
+    np.testing.assert_array_equal(found, model.predict_scores(input_fn=predict_fn, as_iterable=False))
+    metrics = model.evaluate(input_fn=input_fn(labels), steps=1, metrics={
+        "own": learn_metrics.MetricSpec(tf.metrics.mean_squared_error, prediction_key="scores"),
+        ("other", "scores"): tf.metrics.mean_squared_error})
+    assert metrics["own"] == metrics["other"] == pytest.approx(np.mean((found - labels) ** 2), rel=1e-5)
+
+
+def test_an_export_takes_a_serving_function_of_contrib_learn(tmp_path):
+    """It returns InputFnOps, with a tuple of features, labels and what a request has."""
+    model = learn_models.LearnLinearClassifier([NUMBER], str(tmp_path / "model"))
+    model.fit(input_fn=input_fn(CLASSES), steps=1)
+    serving_fn = learn.build_parsing_serving_input_fn({"x": tf.FixedLenFeature([1], tf.float32)})
+    path = model.export_savedmodel(str(tmp_path / "export"), serving_fn, None)
+    with tf.Graph().as_default(), tf.Session() as session:
+        signatures = tf.saved_model.loader.load(session, ["serve"], path.decode()).signature_def
+    assert "serving_default" in signatures
+
+
+def test_too_many_arguments_by_position():
+    """They would be taken for others."""
+    with pytest.raises(TypeError, match="LinearRegressor: got 11 arguments by position; it has 10"):
+        learn_models.LearnLinearRegressor(*range(11))
+
+
+def test_a_model_function_that_is_a_partial_keeps_its_arguments(tmp_path):
+    """The Estimator's own params, which are none, are not put in their place; one may ask for the model_dir."""
+    seen = []
+
+    def model_fn(features, labels, mode, params, model_dir):
+        seen.append((params, model_dir))
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features * weight - labels))
+        train_op = tf.train.GradientDescentOptimizer(params["rate"]).minimize(loss, tf.train.get_global_step())
+        return features * weight, loss, train_op
+
+    model = learn.LearnEstimator(functools.partial(model_fn, params={"rate": 0.5}), str(tmp_path))
+    model.partial_fit(input_fn=lambda: (tf.constant([1.0]), tf.constant([1.0])))
+    assert seen == [({"rate": 0.5}, str(tmp_path))] and model.get_variable_value("weight") == pytest.approx(1.0)
