@@ -120,7 +120,7 @@ class EvalModel:
             except tf.errors.InvalidArgumentError as error:
                 extensions.explain_error(self._graph, error, "evaluation")
                 raise
-            loss_sum += float(loss) * int(batch_size)
+            loss_sum += float(loss) * int(batch_size) if batch_size else 0.0  # the mean of no examples is NaN
             num_examples += int(batch_size)
         return loss_sum, num_examples
 
