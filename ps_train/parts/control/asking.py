@@ -78,7 +78,7 @@ def _has_ended(place: TrainingPlace) -> bool:
       PsTrainError: it has not ended as it should; with the exit code of its end.
     """
     ending = history.read_ending(place.train_dir)
-    if ending is None or (reachability.accepts(place.ps[0].address) and not _serves_another(place)):
+    if ending is None or (reachability.accepts(place.ps[0].address) and not _serves_another(place, ending)):
         return False
     if ending.state != history.STOPPED:  # the end that `stop` asks for
         ending.raise_if_failed(place.train_dir)
@@ -86,14 +86,14 @@ def _has_ended(place: TrainingPlace) -> bool:
     return True
 
 
-def _serves_another(place: TrainingPlace) -> bool:
-    """Returns whether ps 0 belongs to another training, which has the addresses now."""
+def _serves_another(place: TrainingPlace, ending: history.Ending) -> bool:
+    """Returns whether ps 0 belongs to another training, which has the addresses now; `ending` is in the journal."""
     try:
         ask_training(place, lambda board: None)
     except ConfigError:
         return True
-    except ClusterLostError:  # the next request fails for the same reason, and reports it
-        return False
+    except ClusterLostError:  # another one begins; if no end was noted, the next request fails, and reports it
+        return ending.state != history.LOST
     return False
 
 

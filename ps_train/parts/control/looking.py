@@ -209,8 +209,12 @@ def look(place: TrainingPlace) -> Look:
     in_parallel([lambda task=task: ask(task) for task in place.ps])
     # The one that the chief has read back and recorded: reading it again takes minutes if it has large tables.
     path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
-    if state["snapshot"] is None and "ending" not in state and not reachability.accepts(place.ps[0].address):
-        state["ending"] = read_ending(place.train_dir)
+    if state["snapshot"] is None and "ending" not in state:
+        ending = read_ending(place.train_dir)
+        # Once the end is noted, a server there that does not answer is that of another training, which begins.
+        has_noted_end = ending is not None and ending.state != LOST
+        if has_noted_end or not reachability.accepts(place.ps[0].address):
+            state["ending"] = ending
     return Look(place=place, problems=problems, checkpoint=path or "",
                 published=read_published(place.train_dir) if place.train_dir else {}, **state)
 

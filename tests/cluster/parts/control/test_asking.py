@@ -24,6 +24,7 @@ from ps_train.tasks import setup
 from tests import processes
 from tests.children import wait_until
 from tests.errors import raises
+from tests.tensorflow_mode import tf
 
 _ASK = {"status": (control_flags.StatusConfig, asking.print_status),
         "save": (control_flags.ControlConfig, asking.save_now), "stop": (control_flags.ControlConfig, asking.stop_all)}
@@ -45,7 +46,8 @@ def test_another_training_at_the_same_addresses_is_not_asked(tmp_path, start_ser
         assert not board.is_stop_requested() and board.read().num_saves == 0
 
 
-@pytest.mark.parametrize("about", [{"train_dir": "/other", "heartbeat_secs": 5.0}, None], ids=["runs", "starts"])
+@pytest.mark.parametrize("about", [{"train_dir": "/other", "heartbeat_secs": 5.0}, {}, None],
+                         ids=["runs", "starts", "has no blackboard yet"])
 @pytest.mark.parametrize("verb", _ASK)
 def test_an_ended_training_is_reported_while_another_has_its_addresses(tmp_path, start_servers, capsys, verb, about):
     """Also while that one starts, before its chief has named its folder: it gets no request."""
@@ -58,11 +60,13 @@ def test_an_ended_training_is_reported_while_another_has_its_addresses(tmp_path,
         {"event": "start", "run": {"train_steps": 9}}, {"event": "end", "why": "x", "step": 9})))
     form, ask = _ASK[verb]
     with contextlib.closing(ControlBoard(ps)) as board:
-        cluster.create_blackboard()
+        if about is None:
+            tf.Session.reset(cluster.target("ps", 0))
         if about:
             board.write_about(about)
         ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
-        assert not board.is_stop_requested() and board.read().num_saves == 0
+        if about is not None:
+            assert not board.is_stop_requested() and board.read().num_saves == 0
     output = capsys.readouterr().out
     does_not_run = f"the training in {tmp_path} does not run: finished at step 9"
     assert output.startswith("finished: step 9" if verb == "status" else does_not_run)
