@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import linecache
+import re
 import types
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -60,14 +61,19 @@ def is_bare_import(frame: types.FrameType | None) -> bool:
         return False
     # By the indentation: the text may be of Python 2, which Python 3 cannot parse.
     column = _column(lines[frame.f_lineno - 1])
-    if lines[frame.f_lineno - 1].lstrip().startswith("try:"):
+    if _catches(lines[frame.f_lineno - 1]):
         return False
     for line in reversed(lines[:frame.f_lineno - 1]):
         if line.strip() and not line.lstrip().startswith("#") and _column(line) < column:
-            if line.lstrip().startswith("try:"):
+            if _catches(line):
                 return False
             column = _column(line)
     return True
+
+
+def _catches(line: str) -> bool:
+    """Returns whether a line begins a block whose errors are caught."""
+    return bool(re.match(r"\s*(try\s*:|with\b.*\bsuppress\b)", line))
 
 
 def _column(line: str) -> int:

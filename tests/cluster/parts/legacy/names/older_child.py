@@ -84,6 +84,10 @@ try:
     from tensorflow.contrib.opt import NorThis
 except ImportError:
     NorThis = None
+import contextlib
+NeitherThis = None
+with contextlib.suppress(ImportError):
+    from tensorflow.contrib.opt import NeitherThis
 def in_function():
     try:
         if True:
@@ -98,7 +102,7 @@ def test_a_name_that_is_only_imported_fails_where_it_is_used(tmp_path, monkeypat
     (tmp_path / "library_of_layers.py").write_text(IMPORTS)
     monkeypatch.syspath_prepend(tmp_path)
     import library_of_layers as library
-    assert library.NorThis is None and library.in_function() == "MissingModuleError"
+    assert library.NorThis is library.NeitherThis is None and library.in_function() == "MissingModuleError"
     assert not hasattr(tf.contrib.opt, "NeverWritten") and not isinstance(3, library.NeverWritten)
     for use in (library.NeverWritten, library.Derived, library.function, lambda: library.there.name,
                 lambda: library.there[0], lambda: list(library.there)):
