@@ -105,19 +105,25 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self.worker_number = self._find_worker_number()
         optimizer: Any = self._opt if self._variable_averages is None else types.SimpleNamespace(
             apply_gradients=self._apply_and_average)
-        engine = self._make_engine(optimizer, pairs, global_step)
-        self.operations = engine.operations()
+        # What the script lets the step wait for, UPDATE_OPS for example, belongs to the step of each worker. In the
+        # operations of the chief it would need the values that a worker feeds, or take one batch more.
+        before = tf.no_op(name="before_step")
+        with tf.control_dependencies(None):
+            engine = self._make_engine(optimizer, pairs, global_step, [before])
+            self.operations = engine.operations()
+            self._runner = make_runner(self.operations, self._settings, engine)
+            self.ready_for_local_init_op = tf.concat(
+                [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
+            if self.worker_number and membership.current() is None:  # for a script without ready_for_local_init_op
+                _add_to_readiness(engine.missing())
         self.chief_init_op, self.local_step_init_op = self.operations.init.new_run, self.operations.init.every_worker
-        self._runner = make_runner(self.operations, self._settings, engine)
-        self.ready_for_local_init_op = tf.concat(
-            [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
-        if self.worker_number and membership.current() is None:  # for a script without ready_for_local_init_op
-            _add_to_readiness(engine.missing())
         train_op = self.operations.train_op
         return train_op if name is None else tf.group(train_op, name=name)
 
-    def _make_engine(self, optimizer: Any, pairs: Sequence[tuple], global_step: tf.Variable) -> StandaloneEngine:
-        return StandaloneEngine(optimizer, pairs, global_step, self._settings, worker=self.worker_number)
+    def _make_engine(self, optimizer: Any, pairs: Sequence[tuple], global_step: tf.Variable,
+                     before: Sequence[tf.Operation]) -> StandaloneEngine:
+        return StandaloneEngine(optimizer, pairs, global_step, self._settings, worker=self.worker_number,
+                                also_in_step=before)
 
     def _apply_and_average(self, grads_and_vars: Sequence[tuple], global_step: tf.Variable) -> tf.Operation:
         with tf.control_dependencies([self._opt.apply_gradients(grads_and_vars, global_step)]):

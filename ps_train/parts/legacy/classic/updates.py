@@ -30,8 +30,9 @@ from ps_train.coordination import sessions, variables
 from ps_train.errors import BlackboardError, ConfigError, StoppedError
 from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.classic.membership import Membership
+from ps_train.parts.legacy.classic.step_inputs import WithStepInputs
 from ps_train.runtime import waits
-from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
+from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations, Verdict
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 from ps_train.updates.update import ChiefContext, SyncSettings
 
@@ -143,6 +144,20 @@ class MemberRunner:
 
 class StandaloneEngine(SyncEngine):
     """Creates its variables itself, because no ps does, and can record that there are no more updates."""
+
+    def __init__(self, optimizer: Any, *arguments: Any, **options: Any) -> None:
+        """Takes what SyncEngine takes."""
+        self._applying = WithStepInputs(optimizer)
+        super().__init__(self._applying, *arguments, **options)
+
+    def _step(self) -> tuple[tf.Operation, Verdict]:
+        # The update comes first: what it needs of a worker's step becomes a part of that step.
+        self._built_update = super()._update()
+        self._also_in_step += self._applying.writes
+        return super()._step()
+
+    def _update(self) -> tf.Operation:
+        return self._built_update
 
     def operations(self) -> SyncOperations:
         """Returns the operations: `init.new_run` also creates the variables, and `release_op` is final."""

@@ -70,10 +70,11 @@ class HorovodOptimizer(SyncReplicasOptimizer):
         state.add_start(train_op)
         return train_op
 
-    def _make_engine(self, optimizer: Any, pairs: Sequence[tuple], global_step: tf.Variable) -> StandaloneEngine:
+    def _make_engine(self, optimizer: Any, pairs: Sequence[tuple], global_step: tf.Variable,
+                     before: Sequence[tf.Operation]) -> StandaloneEngine:
         sparse = [variable for gradient, variable in pairs if isinstance(gradient, tf.IndexedSlices)]
         return StandaloneEngine(_Combining(optimizer, self._op), pairs, global_step, self._settings,
-                                worker=self.worker_number, summed=sparse)
+                                worker=self.worker_number, summed=sparse, also_in_step=before)
 
 
 class _Combining:
