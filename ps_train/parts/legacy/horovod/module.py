@@ -35,6 +35,7 @@ from ps_train.parts.legacy.names.namespace import script_line
 
 Average, Sum, Adasum, Min, Max, Product = optimizer.AVERAGE, optimizer.SUM, optimizer.ADASUM, "Min", "Max", "Product"
 _NAME = "horovod.tensorflow"
+_SUBMODULES = tuple(f"{_NAME}.{leaf}" for leaf in ("mpi_ops", "functions", "compression"))  # whose names are here, too
 _log = logging.getLogger(__name__)
 
 
@@ -340,11 +341,11 @@ def __getattr__(name: str) -> Any:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `horovod` and `horovod.tensorflow`, also where Horovod is installed."""
+    """Finds `horovod`, `horovod.tensorflow` and the submodules of its names, also where Horovod is installed."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        """Returns a spec of the two modules; raises MissingModuleError for the others of Horovod."""
-        if fullname in ("horovod", _NAME):
+        """Returns a spec of these modules; raises MissingModuleError for the others of Horovod."""
+        if fullname in ("horovod", _NAME, *_SUBMODULES):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         if fullname.partition(".")[0] == "horovod":
             raise MissingModuleError("horovod_name_missing", f"{fullname} ({script_line()}): ps_train has a stand-in "
@@ -357,8 +358,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Puts this module in place of `horovod.tensorflow`."""
-        if module.__name__ == _NAME:
-            sys.modules[_NAME] = sys.modules[__name__]
+        if module.__name__ != "horovod":
+            ours = sys.modules[module.__name__] = sys.modules[__name__]
+            ours.__path__ = []  # so that its submodules can be imported
 
 
 def offer(server_class: Any) -> None:

@@ -29,14 +29,14 @@ from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import ref_variable, resource_variable_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, training_util
 
-from ps_train.errors import MissingModuleError
+from ps_train.errors import MissingModuleError, MissingNameError
 from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
 from ps_train.parts.legacy.names import arrays, command_line, keras_copies, library, moved, private, tables
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
-from ps_train.parts.legacy.names.namespace import Namespace
+from ps_train.parts.legacy.names.namespace import Namespace, name_error
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
@@ -96,7 +96,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if isinstance(namespace, MissingName):
             return importlib.machinery.ModuleSpec(fullname, self, loader_state=namespace.submodule(fullname))
         if not isinstance(namespace, Namespace):
-            return None
+            return _removed_spec(self, fullname, path)
         try:
             value = getattr(namespace, leaf)
         except AttributeError as error:
@@ -125,6 +125,21 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         parent, _, leaf = module.__name__.rpartition(".")
         sys.modules[module.__name__] = (
             importlib.import_module(today) if today else getattr(sys.modules[parent], leaf))
+
+
+def _removed_spec(finder: Finder, fullname: str, path: Any) -> importlib.machinery.ModuleSpec | None:
+    """Returns the spec of a private module that TensorFlow has removed and a script only imports; else None."""
+    if not fullname.startswith("tensorflow.python.") or importlib.machinery.PathFinder.find_spec(fullname, path):
+        return None
+    _, frame = _import_system()
+    if not is_bare_import(frame):
+        return None
+
+    def error() -> MissingNameError:
+        return name_error(fullname, (), {fullname: "copy what the script needs of it from TensorFlow 1.15"})
+
+    _log.warning("%s; the script fails where it uses it", error())
+    return importlib.machinery.ModuleSpec(fullname, finder, loader_state=MissingName(fullname, error))
 
 
 def _refuse(fullname: str, message: str, callers: set[str]) -> None:

@@ -107,9 +107,12 @@ def test_a_script_without_a_cluster_is_rank_0_of_1_and_what_has_no_stand_in_is_o
     """`ps_train run` alone, without TF_CONFIG."""
     start_process.start("alone", ["run", str(SCRIPTS / SCRIPT), "--plain", "--train_steps=2"])
     script = tmp_path / "keras_script.py"
-    script.write_text("import tensorflow as tf\ntf.placeholder(tf.float32)\nimport horovod.keras as hvd\n")
+    script.write_text("import tensorflow as tf\ntf.placeholder(tf.float32)\n"
+                      "import horovod.tensorflow.functions\nfrom horovod.tensorflow.mpi_ops import broadcast, rank\n"
+                      "horovod.tensorflow.init()\nassert horovod.tensorflow.mpi_ops.rank is rank and rank() == 0\n"
+                      "import horovod.keras as hvd\n")
     start_process.start("keras", ["run", str(script)])
     assert start_process.wait() == {"alone": 0, "keras": 1}
     assert "rank 0 of 1 (0 of 1 here) ends: loss" in start_process.log("alone")
     last_line = start_process.log("keras").splitlines()[-1]
-    assert last_line.endswith("[horovod_name_missing]") and f"{script}:3" in last_line
+    assert last_line.endswith("[horovod_name_missing]") and f"{script}:7" in last_line
