@@ -26,11 +26,12 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError, MissingModuleError, MissingNameError
+from ps_train.errors import ClusterLostError, ConfigError, MissingModuleError, MissingNameError
 from ps_train.parts.legacy.classic import membership, sessions
 from ps_train.parts.legacy.horovod import graphs, optimizer, ranks
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange
 from ps_train.parts.legacy.horovod.redirection import HorovodSessions
+from ps_train.parts.legacy.horovod.second_step import Collectives
 from ps_train.parts.legacy.names.namespace import script_line
 
 Average, Sum, Adasum, Min, Max, Product = optimizer.AVERAGE, optimizer.SUM, optimizer.ADASUM, "Min", "Max", "Product"
@@ -195,8 +196,20 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                         name=name or f"Distributed{type(optimizer).__name__}")
 
 
-def _distributed(wrapped: Any, **options: Any) -> optimizer.HorovodOptimizer:
-    return optimizer.HorovodOptimizer(wrapped, size(), rank() == 0, **options)
+def _distributed(wrapped: Any, op: str, **options: Any) -> optimizer.HorovodOptimizer:
+    collectives = Collectives(lambda tensor, name: allreduce(tensor, op=op, name=name), _await_chief)
+    return optimizer.HorovodOptimizer(wrapped, size(), rank() == 0, op=op, collectives=collectives, **options)
+
+
+def _await_chief(name: str) -> tf.Tensor:
+    """Returns a tensor that is there when rank 0 has come so far; it fails if rank 0 has died."""
+    def check(values: list) -> np.ndarray:
+        if not any(values):
+            raise ClusterLostError("chief_failed", f"rank 0 is no more, and applies the gradients of {name}; start all "
+                                   "tasks again: they continue from the last checkpoint")
+        return values[0]
+
+    return _exchanged(tf.constant(rank() == 0), "await", name, check, tf.bool)
 
 
 def _exchanged(value: Any, kind: str, name: str | None, combine: Callable[[list], np.ndarray], dtype: Any) -> tf.Tensor:

@@ -15,10 +15,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import variables
-from ps_train.errors import ConfigError
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.classic.updates import StandaloneEngine
 from ps_train.parts.legacy.horovod import graphs
+from ps_train.parts.legacy.horovod.second_step import Collectives, exchanged_step
 
 AVERAGE, SUM, ADASUM = "Average", "Sum", "Adasum"
 _log = logging.getLogger(__name__)
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 class HorovodOptimizer(SyncReplicasOptimizer):
     """What `hvd.DistributedOptimizer` returns in a cluster."""
 
-    def __init__(self, optimizer: tf.train.Optimizer, size: int, is_chief: bool, *, op: str, sparse_as_dense: bool,
-                 name: str, use_locking: bool) -> None:
+    def __init__(self, optimizer: tf.train.Optimizer, size: int, is_chief: bool, *, collectives: Collectives, op: str,
+                 sparse_as_dense: bool, name: str, use_locking: bool) -> None:
         """Takes the optimizer that applies the gradients, and how they are combined: AVERAGE or SUM."""
         super().__init__(optimizer, size, use_locking=use_locking, name=name)
-        self._is_chief = is_chief
+        self._is_chief, self._collectives = is_chief, collectives
         self._op = op
         self._is_dense = sparse_as_dense
         self._computed: list[Any] = []
@@ -49,19 +49,17 @@ class HorovodOptimizer(SyncReplicasOptimizer):
     def apply_gradients(
         self, grads_and_vars: Sequence[tuple], global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
-        """Returns a worker's step, as SyncReplicasOptimizer does; without a global step the updates count their own.
-
-        Raises:
-          ConfigError: the graph has another DistributedOptimizer's step already.
-        """
+        """Returns a worker's step, as SyncReplicasOptimizer does; without a global step the updates count their own."""
         state, pairs = _state(), list(grads_and_vars)
-        if state.hook is not None:
-            raise ConfigError("horovod_second_step", "hvd.DistributedOptimizer: this graph has a training step "
-                              "already, and ps_train applies one update at a time; minimize the sum of the losses")
         state.train()
         if any(gradient is not computed for (gradient, _), computed in zip(pairs, self._computed)):
             _log.info("hvd.DistributedOptimizer: the script changes the gradients, by clipping for example; that is "
                       "done to the gradients of each worker, and not to their mean")
+        if state.hook is not None:
+            train_op = exchanged_step(
+                self._opt, pairs, global_step, self._collectives, is_chief=self._is_chief, name=name)
+            state.add_start(train_op)
+            return train_op
         if global_step is None:
             global_step = tf.get_variable("horovod_step", [], tf.int64, tf.zeros_initializer(), trainable=False)
         train_op = super().apply_gradients(pairs, global_step, name)

@@ -49,6 +49,20 @@ def test_an_estimator_trains_parameters_of_all_ranks(start_process, tmp_path):
     assert "rank 1, round 1" in start_process.log("worker-1")
 
 
+def test_a_graph_may_have_several_training_steps_with_rates_that_are_fed(start_process):
+    """Issue: the second DistributedOptimizer was refused, and the update failed for want of the rate."""
+    script = pathlib.Path(__file__).with_name("horovod_gan.py")
+    cluster = ScriptCluster(start_process, str(script), [])
+    cluster.assert_ends_well()
+    weight, critic = 1.0, 0.0
+    for rate in (0.05, 0.1, 0.2):
+        critic -= 2 * rate * 2 * (critic + weight - 0.5)
+        weight -= rate * 2 * (weight - 0.5)
+    for rank in range(2):
+        assert f"rank {rank} ends: weight {weight:.6f}, critic {critic:.6f} {critic:.6f}, step 3" in (
+            start_process.log(f"worker-{rank}"))
+
+
 def start_at_gate(group, folder, num_steps):
     """Starts a training, and returns it and its arguments when both ranks wait at their first gate."""
     arguments = [f"--model_dir={folder}/train", f"--train_steps={num_steps}"]
