@@ -30,6 +30,7 @@ from ps_train.errors import ClusterLostError, ConfigError, MissingModuleError, M
 from ps_train.parts.legacy.classic import membership, sessions
 from ps_train.parts.legacy.horovod import graphs, optimizer, ranks
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange
+from ps_train.parts.legacy.horovod.fused import FusedExchange
 from ps_train.parts.legacy.horovod.redirection import HorovodSessions
 from ps_train.parts.legacy.horovod.second_step import Collectives
 from ps_train.parts.legacy.names.namespace import script_line
@@ -52,6 +53,7 @@ class _State:
     server_class: Any = None
     ranks: ranks.Ranks | None = None
     exchange: Exchange | None = None  # None alone
+    fused: FusedExchange | None = None  # None alone
     named: collections.Counter = collections.Counter()  # base of a name -> how many values have it
     end: Callable[[], None] | None = None
 
@@ -79,6 +81,7 @@ def init(*args: Any, **kwargs: Any) -> None:
     _State.end = graphs.place_all(cluster)
     sessions.set_redirection(HorovodSessions(member))
     _State.exchange = Exchange(member)
+    _State.fused = FusedExchange(member, _State.exchange)
     _State.ranks = found
     _log.info("hvd: rank %d of %d, %d of %d on this machine; its variables are on %s", found.rank, found.size,
               found.local_rank, found.local_size, ", ".join(map(str, cluster.ps)))
@@ -215,13 +218,7 @@ def _await_chief(name: str) -> tf.Tensor:
 def _exchanged(value: Any, kind: str, name: str | None, combine: Callable[[list], np.ndarray], dtype: Any) -> tf.Tensor:
     """Returns a tensor that is made of all workers' values."""
     tensor = tf.convert_to_tensor(value)
-    exchange = _State.exchange
-    full_name = f"{kind}/{name or _common_name(tensor)}"
-
-    def call(array: np.ndarray) -> np.ndarray:
-        return np.asarray(combine(exchange.values(full_name, array)), tf.as_dtype(dtype).as_numpy_dtype)
-
-    return tf.py_func(call, [tensor], dtype, name=f"Horovod{kind.capitalize()}")
+    return _State.fused.operation(tensor, f"{kind}/{name or _common_name(tensor)}", combine, dtype)
 
 
 def _common_name(tensor: tf.Tensor) -> str:

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import numpy as np
-import pytest
 
-from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
+from ps_train.parts.legacy.classic.membership import ScriptTraining
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange, mean
 from ps_train.runtime.threads import Call
-from ps_train.runtime.waits import Timeouts
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 _SECS = 60.0
-
-
-def refuse_to_end(error):
-    """Stands for the end of the process."""
-    raise AssertionError from error
-
-
-@pytest.fixture
-def members(start_servers):
-    """The memberships of two workers."""
-    cluster = start_servers(1, 2)
-    cluster.create_blackboard()
-    found = [Membership(cluster.view("worker", index), cluster.target("worker", index),
-                        Timeouts(start_secs=_SECS, heartbeat_secs=3.0), refuse_to_end) for index in range(2)]
-    with cluster.keeping_time():
-        yield found
-        for member in found:
-            with contextlib.suppress(AttributeError):
-                member.finish(0)
 
 
 def exchange_both(exchanges, name, values):
