@@ -29,6 +29,7 @@ from ps_train.updates.update import SyncSettings
 _log = logging.getLogger(__name__)
 
 _CHIEF_SECS = 300.0
+_FEW = 3  # names of what is missing
 _ANSWER_SECS = 60.0  # of the servers, to operations that wait for no other worker
 _WORKER_JOBS = ("worker", *CHIEF_JOBS)
 _NO_WORKERS = (None, "ps", "evaluator")  # scripts also call their workers "learner" or "trainer"
@@ -226,13 +227,30 @@ class SyncReplicasHook(tf.train.SessionRunHook):
         self._ready_op = self._optimizer.ready_for_local_init_op
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """Initialises this task. The chief starts the updates; the other workers wait for it, five minutes at most."""
+        """Initialises this task. The chief starts the updates; the other workers wait for it, five minutes at most.
+
+        Raises:
+          ConfigError: this is the chief, and variables have no value.
+        """
         options = tf.RunOptions(timeout_in_ms=int(_ANSWER_SECS * 1000))
-        waits.until(lambda: sessions.run_bounded(session, self._ready_op, options=options).size == 0, _CHIEF_SECS,
-                    "the chief to initialise the variables and to run chief_init_op", threading.Event())
+        missing: list[str] = []
+
+        def is_ready() -> bool:
+            missing[:] = map(tf.compat.as_str, sessions.run_bounded(session, self._ready_op, options=options))
+            return not missing
+
+        if not self._is_chief:
+            waits.until(is_ready, _CHIEF_SECS, lambda: f"the chief to prepare {_listed(missing)}", threading.Event())
+        elif not is_ready():
+            raise ConfigError("variables_uninitialized", f"{_listed(missing)} have no value when training begins; call "
+                              "tf.global_variables_initializer() after minimize(), and run what it returns")
         sessions.run_bounded(session, self._init_op, options=options)
         if self._runner:
             self._runner.create_threads(session, coord, daemon=True, start=True)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_FEW]) + (f" and {len(names) - _FEW} more" if len(names) > _FEW else "")
 
 
 def _add_to_readiness(missing: tf.Tensor) -> None:

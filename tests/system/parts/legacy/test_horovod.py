@@ -63,6 +63,21 @@ def test_a_graph_may_have_several_training_steps_with_rates_that_are_fed(start_p
             start_process.log(f"worker-{rank}"))
 
 
+def test_a_chief_whose_variables_have_no_value_says_so_at_once(start_process, tmp_path):
+    """Issue: it waited five minutes for itself."""
+    script = tmp_path / "early.py"
+    script.write_text(
+        "import horovod.tensorflow as hvd\nimport tensorflow as tf\nhvd.init()\nweight = tf.get_variable('w', [1])\n"
+        "init = tf.global_variables_initializer()\n"
+        "train = hvd.DistributedOptimizer(tf.train.MomentumOptimizer(0.1, 0.9)).minimize(tf.reduce_sum(weight))\n"
+        "with tf.Session() as sess:\n    sess.run(init)\n    sess.run(train)\n")
+    ScriptCluster(start_process, str(script), [])
+    start_process.wait_for_line("worker-0", "variables_uninitialized")
+    codes = start_process.wait()
+    assert codes["worker-0"] == 2 and codes["ps-0"] == 138
+    assert "horovod_step, w/Momentum have no value" in start_process.log("worker-0")
+
+
 def start_at_gate(group, folder, num_steps):
     """Starts a training, and returns it and its arguments when both ranks wait at their first gate."""
     arguments = [f"--model_dir={folder}/train", f"--train_steps={num_steps}"]
