@@ -15,7 +15,7 @@ _JOBS = {job.name: job for job in catalogue.load()}
 _FIELD = [job for half in ("seen", "unseen") for job in catalogue.load(set_name=half)]
 _FRESH = catalogue.load(set_name="fresh")
 _FURTHER, _LATEST = catalogue.load(set_name="further"), catalogue.load(set_name="latest")
-_NEWEST = catalogue.load(set_name="newest")
+_NEWEST, _SEVENTH = catalogue.load(set_name="newest"), catalogue.load(set_name="seventh")
 _PLACE = Sandbox(work="/w", code="/w/code", home="/w/home", data="/data", prefix=())
 
 
@@ -45,8 +45,9 @@ def test_the_fresh_jobs_are_of_other_repositories():
 
 @pytest.mark.parametrize(("jobs", "before"), [
     (_FURTHER, [*_JOBS.values(), *_FIELD, *_FRESH]), (_LATEST, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER]),
-    (_NEWEST, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST])],
-    ids=["further", "latest", "newest"])
+    (_NEWEST, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST]),
+    (_SEVENTH, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST])],
+    ids=["further", "latest", "newest", "seventh"])
 def test_twenty_jobs_more_are_of_twenty_other_repositories(jobs, before):
     """No set that was there before has one of their repositories."""
     assert len({job.repository.lower() for job in jobs}) == len(jobs) == 20
@@ -55,11 +56,11 @@ def test_twenty_jobs_more_are_of_twenty_other_repositories(jobs, before):
 
 def test_a_name_stands_for_one_job():
     """Results and logs are kept under the name."""
-    names = [job.name for job in [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST]]
+    names = [job.name for job in [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST, *_SEVENTH]]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST],
+@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST, *_SEVENTH],
                          ids=lambda job: job.name)
 def test_an_entry_is_well_formed(job):
     """Each entry names a commit and a kind, and its placeholders are known."""
