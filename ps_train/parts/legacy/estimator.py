@@ -44,6 +44,7 @@ from ps_train.runtime.waits import Timeouts
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
 _HOLDERS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
+_COORDINATOR = "tensorflow.python.distribute.estimator_training"
 _TPU_MODULES = ("session_support", "tpu_embedding", "tpu_embedding_gradient")
 _POLL_SECS = 1.0
 _ASK_PERIOD_SECS = 1.0
@@ -110,7 +111,8 @@ def _modules(name: str) -> list[types.ModuleType]:
 
 def _add_missing_modules() -> None:
     """Puts a substitute into sys.modules for each module that this TensorFlow lacks."""
-    _add_unless_importable("tensorflow.python.distribute.estimator_training", _distribute_coordinator)
+    _add_unless_importable(_COORDINATOR, _distribute_coordinator)
+    _place_parameter_server_strategy(sys.modules[_COORDINATOR])
     for name in _TPU_MODULES:
         _add_unless_importable(f"tensorflow.python.tpu.{name}", _AnyClass)
     if not hasattr(tf_export, "ESTIMATOR_API_NAME"):
@@ -128,20 +130,29 @@ def _add_unless_importable(name: str, make: Callable[[str], types.ModuleType]) -
 def _distribute_coordinator(name: str) -> types.ModuleType:
     """Returns the module that runs Estimators under tf.distribute strategies: here, under none."""
     module = types.ModuleType(name)
-    module.init_run_config = _init_run_config
+    module.init_run_config = _refusing("a tf.distribute strategy")
     module.should_run_distribute_coordinator = lambda config: False
     for function in ("train_and_evaluate", "estimator_train", "estimator_evaluate"):
         setattr(module, function, _refusing("a tf.distribute strategy"))
     return module
 
 
-def _init_run_config(config: Any, tf_config: Any) -> None:
-    """Does what the removed function does, for ParameterServerStrategy; refuses every other tf.distribute strategy."""
-    from ps_train.parts.legacy.names.run_config import place_on_parameter_servers  # noqa: PLC0415 (needs Estimator)
+def _place_parameter_server_strategy(module: types.ModuleType) -> None:
+    """Lets RunConfig take ParameterServerStrategy for training without a strategy, as it was in TensorFlow 1."""
+    others = module.init_run_config
+    if hasattr(others, "__wrapped__"):  # done before
+        return
 
-    if not place_on_parameter_servers(config, tf_config):
-        _refusing("a tf.distribute strategy")()
-    config._distribute_coordinator_mode = None  # noqa: SLF001 (Estimator reads it)
+    @functools.wraps(others)
+    def init_run_config(config: Any, tf_config: Any) -> None:
+        from ps_train.parts.legacy.names.run_config import place_on_parameter_servers  # noqa: PLC0415 (needs Estimator)
+
+        if place_on_parameter_servers(config, tf_config):
+            config._distribute_coordinator_mode = None  # noqa: SLF001 (Estimator reads it)
+        else:
+            others(config, tf_config)
+
+    module.init_run_config = init_run_config
 
 
 def _refusing(feature: str) -> Callable[..., NoReturn]:

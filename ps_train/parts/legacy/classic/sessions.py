@@ -62,10 +62,13 @@ class Redirection(Protocol):
     """Sends sessions that name no target to the cluster, for scripts that know of none: Horovod's.
 
     Attributes:
-      is_chief: whether this process prepares the parameters and saves them.
+      is_chief: whether this process prepares the shared parameters and saves them.
     """
 
     is_chief: bool
+
+    def shares(self, graph: tf.Graph) -> bool:
+        """Returns whether the parameters of a graph are shared; if not, each process has its own."""
 
     def route(self, graph: tf.Graph) -> Route:
         """Returns where a session without a target goes."""
@@ -296,7 +299,7 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (T
     note_global_step()
     arguments = _MONITORED_SIGNATURE.bind(*args, **kwargs).arguments
     arguments["hooks"] = [*(arguments.get("hooks") or []), StopHook()]
-    if _redirections and not arguments.get("master"):
+    if _redirections and not arguments.get("master") and _redirections[-1].shares(tf.get_default_graph()):
         arguments["is_chief"] = arguments.get("is_chief", True) and _redirections[-1].is_chief
     return _monitored_training_session(**arguments)
 

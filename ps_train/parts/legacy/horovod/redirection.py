@@ -39,12 +39,16 @@ class HorovodSessions:
         self._begun: weakref.WeakSet = weakref.WeakSet()
         self._announce: Callable[[], None] | None = None  # the chief's, for a `tf.Session`
 
+    def shares(self, graph: tf.Graph) -> bool:
+        """Returns whether the parameters of a graph are shared; if not, each rank has its own."""
+        state = graphs.state_of(graph)
+        return state is None or not graph.get_operations() or state.is_trained
+
     def route(self, graph: tf.Graph) -> Route:
         """Returns where a session without a target goes."""
-        state = graphs.state_of(graph)
-        if state is None or not graph.get_operations() or state.is_trained:
+        if self.shares(graph):
             return Route(self._member.target, self._member, waits=not self.is_chief)
-        state.come_home()
+        graphs.state_of(graph).come_home()
         return Route(self._member.target, filters=[self._member.cluster.task.device])
 
     def opened(self, session: tf.Session) -> None:

@@ -63,6 +63,19 @@ def test_a_graph_may_have_several_training_steps_with_rates_that_are_fed(start_p
             start_process.log(f"worker-{rank}"))
 
 
+def test_ranks_with_variables_of_their_own_reduce_more_gradients_than_there_are_threads(start_process):
+    """Issue: they waited for ever, rank 1 for rank 0 to initialise the variables, and both for different gradients."""
+    script = pathlib.Path(__file__).with_name("horovod_reduced.py")
+    ScriptCluster(start_process, str(script), []).assert_ends_well()
+    for rank in range(2):
+        found = re.findall(rf"rank {rank}: step (\d), (\S+) to (\S+)", start_process.log(f"worker-{rank}"))
+        assert [int(step) for step, _, _ in found][-1] in (4, 5) and len(found) == 5
+        for number, (_, lowest, highest) in enumerate(found):
+            # The weights begin with those of rank 0; they may be read before or after the update of their own step.
+            values = [0.5 - 0.5 * (1 - 0.1 * 2) ** count for count in (number, number + 1)]
+            assert values[0] - 1e-5 < float(lowest) <= float(highest) < values[1] + 1e-5
+
+
 def test_a_chief_whose_variables_have_no_value_says_so_at_once(start_process, tmp_path):
     """Issue: it waited five minutes for itself."""
     script = tmp_path / "early.py"
