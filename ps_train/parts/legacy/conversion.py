@@ -31,7 +31,15 @@ from typing import Any
 
 import ps_train
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy import division, keyword_names, leaked_names, leftovers, path_mapping, python2_library
+from ps_train.parts.legacy import (
+    chained_pandas,
+    division,
+    keyword_names,
+    leaked_names,
+    leftovers,
+    path_mapping,
+    python2_library,
+)
 from ps_train.runtime import advice, tracebacks
 
 
@@ -83,6 +91,7 @@ class Conversion:
             leftovers.change_leftovers(tree))
         if is_converted or self.finds_python2:
             is_changed |= leaked_names.change_leaked_names(tree)
+            is_changed |= chained_pandas.may_be_in(text) and chained_pandas.change_chains(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
@@ -114,6 +123,7 @@ class Conversion:
     def install(self) -> None:
         """Changes each local module that is imported from now on."""
         leftovers.install_changes()
+        chained_pandas.install_changes()
         division.install_division()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()

@@ -8,8 +8,8 @@
 
 Code that uses them fails in Python 3, and code that is right there must not change: a name that a `try` expects to be
 missing stays so, and what is assigned to a variable becomes a list only if the same function, or one inside it, does
-what needs a list: it sorts or changes it, or, of `map`, `zip`, `filter` and `d.keys()`, reads it by an index. The
-division stays that of Python 3.
+what needs a list: it sorts or changes it, or, of `map`, `zip`, `filter` and `d.keys()`, reads it by an index. For
+`self.x` these are the functions of its class. The division stays that of Python 3.
 """
 
 from __future__ import annotations
@@ -233,8 +233,7 @@ def _change_sum(place: PlacedNode, _: _Variables) -> bool:
 
 def _change_assignment(place: PlacedNode, variables: _Variables) -> bool:
     node, before = place.node, place.node.value
-    if any(isinstance(target, ast.Name) and variables.is_list(target.id, place.scope, _kind(before))
-           for target in node.targets):
+    if any(variables.is_list(target, place.scope, _kind(before)) for target in node.targets):
         node.value = _list_of(before, "lazy", "view", "range")
     return node.value is not before
 
@@ -253,12 +252,26 @@ class _Variables:
         self._scopes = scopes
         self._uses: dict[tuple[Scope, str], set[str]] = {}
         self._kinds: dict[int, str | None] = {}  # id of a node that binds a variable -> what is assigned to it
+        self._set: dict[tuple[Scope, str], list[ast.AST]] = {}  # attribute -> the nodes that set it in its class
         for place in scopes.places:
             self._note_value(place.node)
+            is_set = isinstance(place.node, ast.Attribute) and not isinstance(place.node.ctx, ast.Load)
+            if is_set and (key := self._key(place.node, place.scope)) is not None:
+                self._set.setdefault(key, []).append(place.node)
             for use, part in _uses_in(place.node):
-                owner = scopes.owner_of(part.id, place.scope) if isinstance(part, ast.Name) else None
-                if owner is not None:
-                    self._uses.setdefault((owner, part.id), set()).add(use)
+                if (key := self._key(part, place.scope)) is not None:
+                    self._uses.setdefault(key, set()).add(use)
+
+    def _key(self, node: ast.AST, scope: Scope | None) -> tuple[Scope, str] | None:
+        """Returns the scope and the name of a variable, or the class and "self.name" of an attribute of an object."""
+        if isinstance(node, ast.Name):
+            owner = self._scopes.owner_of(node.id, scope)
+            return None if owner is None else (owner, node.id)
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"):
+            return None
+        while scope is not None and not scope.is_class:
+            scope = scope.parent
+        return None if scope is None else (scope, f"self.{node.attr}")
 
     def _note_value(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -275,13 +288,14 @@ class _Variables:
         owner = self._scopes.owner_of(name, scope)
         return owner is not None and any(isinstance(node, ast.ExceptHandler) for node in owner.bindings[name])
 
-    def is_list(self, name: str, scope: Scope, kind: str | None) -> bool:
-        """Returns whether a variable that is assigned something of a kind must be a list."""
-        owner = self._scopes.owner_of(name, scope)
-        if kind is None or owner is None:
+    def is_list(self, target: ast.AST, scope: Scope, kind: str | None) -> bool:
+        """Returns whether a variable, or an attribute, that is assigned something of a kind must be a list."""
+        key = None if kind is None else self._key(target, scope)
+        if key is None:
             return False
-        uses = self._uses.get((owner, name), set())
-        kinds = [found for found in (self._kinds.get(id(node)) for node in owner.bindings[name]) if found != "addition"]
+        uses = self._uses.get(key, set())
+        nodes = self._set.get(key) or key[0].bindings.get(key[1], [])
+        kinds = [found for found in (self._kinds.get(id(node)) for node in nodes) if found != "addition"]
         if kind == "range":
             return "changed" in uses
         if kind == "view":

@@ -52,15 +52,17 @@ class LayerNormBasicLSTMCell(_rnn_cell.RNNCell):
         return new_h, _rnn_cell.LSTMStateTuple(new_c, new_h)
 
     def _normalised(self, values: tf.Tensor, scope: str) -> tf.Tensor:
-        """Returns values [batch, units] with the mean and deviation over the units that `beta` and `gamma` say."""
-        if self._norms is None:
-            return values
-        gain, shift = self._norms
-        with tf.variable_scope(scope):
-            gamma = tf.get_variable("gamma", [self._num_units], initializer=tf.constant_initializer(gain))
-            beta = tf.get_variable("beta", [self._num_units], initializer=tf.constant_initializer(shift))
-        mean, variance = tf.nn.moments(values, [1], keep_dims=True)
-        return tf.nn.batch_normalization(values, mean, variance, beta, gamma, 1e-12)
+        return values if self._norms is None else normalised(values, scope, *self._norms)
+
+
+def normalised(values: tf.Tensor, scope: str, gain: float, shift: float) -> tf.Tensor:
+    """Returns values [batch, units] with the mean and deviation over the units that `beta` and `gamma` say."""
+    units = [int(values.shape[-1])]
+    with tf.variable_scope(scope):
+        gamma = tf.get_variable("gamma", units, initializer=tf.constant_initializer(gain))
+        beta = tf.get_variable("beta", units, initializer=tf.constant_initializer(shift))
+    mean, variance = tf.nn.moments(values, [1], keep_dims=True)
+    return tf.nn.batch_normalization(values, mean, variance, beta, gamma, 1e-12)
 
 
 class NASCell(_rnn_cell.RNNCell):

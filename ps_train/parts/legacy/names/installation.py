@@ -37,6 +37,7 @@ from ps_train.parts.legacy.names import arrays, command_line, keras_copies, libr
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
 from ps_train.parts.legacy.names.namespace import Namespace, name_error
+from ps_train.parts.legacy.names.reference_code import repair_reference_code
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
@@ -205,6 +206,7 @@ def _repair() -> None:
         method = functools.partialmethod(_in_place, getattr(operator, name))
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     command_line.repair_flags()
+    repair_reference_code()
     _repair_functions()
     install_deeprec(wrap)
 

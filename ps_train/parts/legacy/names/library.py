@@ -1,7 +1,8 @@
 """What Python's own library and some packages had when TF1 code was written, and no longer have.
 
     Python        names that were removed from 3.0 to 3.13 (modules of Python 2: python2_library.py)
-    pandas        methods (arrays.py)
+    pandas        methods (arrays.py), and calls (pandas_calls.py)
+    h5py          `dataset.value`, and files that are made when they are opened
     PyYAML        `yaml.load(text)` without a loader
     Pillow        `Image.ANTIALIAS` and the like
     SciPy         `scipy.misc` (images.py)
@@ -36,6 +37,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ps_train.parts.legacy.names import pandas_calls
 from ps_train.parts.legacy.names.arrays import restore_pandas, set_missing, wrap
 
 
@@ -71,6 +73,7 @@ def restore_python() -> None:
         (itertools, {"izip": zip, "imap": map, "ifilter": filter, "izip_longest": itertools.zip_longest}),
         (string, _TEXT_FUNCTIONS),
         (types, _TYPES),
+        (json.encoder, {"FLOAT_REPR": float.__repr__}),
     ):
         for name, value in names.items():
             set_missing(owner, name, value)
@@ -128,5 +131,24 @@ def restore_pillow(image: types.ModuleType) -> None:
         set_missing(image, name, getattr(image, today))
 
 
+def restore_all_of_pandas(pandas: types.ModuleType) -> None:
+    """Sets what pandas has lost, and lets it take the calls of before."""
+    restore_pandas(pandas)
+    pandas_calls.restore_calls(pandas)
+
+
+def restore_h5py(h5py: types.ModuleType) -> None:
+    """Sets what h5py 3 has removed; a file that is not there is made again, if no mode is given."""
+    set_missing(h5py.Dataset, "value", property(lambda dataset: dataset[()]))
+    wrap("__init__", _open_hdf5, h5py.File)
+
+
+def _open_hdf5(original: Callable[..., None], file: Any, name: Any, *args: Any, **kwargs: Any) -> None:
+    is_path = isinstance(name, (str, bytes, os.PathLike))
+    if not args and kwargs.get("mode") is None and is_path and not os.path.exists(name):
+        kwargs["mode"] = "w"
+    original(file, name, *args, **kwargs)
+
+
 # Package -> what sets the names that it has lost, once it is loaded.
-RESTORED = {"pandas": restore_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow}
+RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py}

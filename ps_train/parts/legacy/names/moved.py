@@ -39,7 +39,19 @@ MOVED = {
         "convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
         "internal_convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
     },
-    "tensorflow.python.ops.rnn_cell_impl": {name: _PRIVATE + name for name in ("_linear", "_Linear")},
+    "tensorflow.python.ops.rnn_cell_impl": {name: _PRIVATE + name for name in (
+        "_linear", "_Linear", "_like_rnncell", "_state_size_with_prefix")},
+    "tensorflow.python.ops.rnn_cell": {
+        "linear": _PRIVATE + "_linear",
+        **{name: _PRIVATE + name for name in ("_linear", "_Linear", "_state_size_with_prefix")}},
+    "tensorflow.python.ops.gradients_impl": {
+        "_AggregateIndexedSlicesGradients": "tensorflow.python.eager.backprop_util:AggregateIndexedSlicesGradients"},
+    "tensorflow.python.saved_model.utils_impl": _as_before(
+        "tensorflow.python.saved_model.path_helpers", "get_variables_dir", "get_variables_path",
+        "get_or_create_variables_dir", "get_assets_dir", "get_or_create_assets_dir"),
+    "tensorflow.python.distribute.distribute_lib": {
+        "get_tower_context": "tensorflow.python.distribute.distribute_lib:get_replica_context",
+        "get_cross_tower_context": "tensorflow.python.distribute.distribute_lib:get_cross_replica_context"},
     "tensorflow.python.framework.tensor_shape": {
         name: _PRIVATE + name for name in ("scalar", "vector", "matrix")},
     "tensorflow.python.eager.context": {"in_graph_mode": _PRIVATE + "in_graph_mode"},
@@ -101,15 +113,22 @@ PACKAGES = {
     "tensorflow.python.ops.linalg_impl": "tensorflow.python.ops.linalg.linalg_impl",
     "tensorflow.python.ops.linalg_ns": "tensorflow.python.ops.linalg.linalg_impl",
     "tensorflow.python.ops.seq2seq": "ps_train.parts.legacy.names.seq2seq",
+    **{f"tensorflow.python.training.{old}": f"tensorflow.python.{today}" for old, today in (
+        ("tracking.graph_view", "checkpoint.graph_view"), ("tracking.util", "checkpoint.checkpoint"),
+        ("tracking.tracking", "trackable.autotrackable"), ("tracking", "trackable"),
+        ("checkpointable.util", "checkpoint.checkpoint"), ("checkpointable.tracking", "trackable.autotrackable"),
+        ("checkpointable", "trackable"))},
     "tensorflow.python.training.distribute": "tensorflow.python.distribute.distribute_lib",
     **{f"tensorflow.python.{package}.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib"
        for package in ("training", "distribute")},
     **{f"tensorflow.python.summary.{name}": f"tensorboard.backend.event_processing.{name}" for name in (
         "event_accumulator", "event_multiplexer", "event_file_inspector")},
+    "xml.etree.cElementTree": "xml.etree.ElementTree",  # until Python 3.8
     # SciPy until 1.2 and scikit-learn until 0.23
     "scipy.misc": "ps_train.parts.legacy.names.images",
     "sklearn.cross_validation": "sklearn.model_selection", "sklearn.grid_search": "sklearn.model_selection",
     "sklearn.learning_curve": "sklearn.model_selection", "sklearn.externals.joblib": "joblib",
     "sklearn.externals.six": "six", "sklearn.datasets.samples_generator": "sklearn.datasets",
     "sklearn.metrics.classification": "sklearn.metrics",
+    "sklearn.utils.linear_assignment_": "ps_train.parts.legacy.names.linear_assignment",
 }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -62,6 +62,17 @@ class _Linear:
         args = list(args) if isinstance(args, (list, tuple)) else [args]
         product = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), self._weights)
         return product if self._biases is None else tf.nn.bias_add(product, self._biases)
+
+
+def _like_rnncell(cell: Any) -> bool:
+    """Returns whether an object has what `tf.nn.dynamic_rnn` needs of a cell."""
+    return callable(cell) and all(hasattr(cell, name) for name in ("output_size", "state_size", "zero_state"))
+
+
+def _state_size_with_prefix(state_size: Any, prefix: Sequence[int] | None = None) -> Any:
+    """Returns the shapes of a state, as lists [*prefix, ...] in its structure."""
+    return tf.nest.map_structure(
+        lambda size: [*(prefix or ()), *(size.as_list() if isinstance(size, tf.TensorShape) else [size])], state_size)
 
 
 def set_underscored() -> None:

@@ -162,6 +162,82 @@ class EmbeddingWrapper(_Wrapper):
         return self._cell(tf.nn.embedding_lookup(embedding, tf.reshape(inputs, [-1])), state)
 
 
+class HighwayWrapper(_Wrapper):
+    """Lets a part of each input go past the cell (https://arxiv.org/abs/1505.00387), of the size of its output."""
+
+    def __init__(self, cell: Any, couple_carry_transform_gates: bool = True, carry_bias_init: float = 1.0) -> None:
+        super().__init__(cell)
+        self._is_coupled, self._carry_bias = couple_carry_transform_gates, carry_bias_init
+
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
+        # Its variables are in the scope around, with no name of its own.
+        outputs, state = self._cell(inputs, state, scope=scope)
+        return tf.nest.map_structure(self._mixed, inputs, outputs), state
+
+    def _mixed(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        carry = self._gate("carry", inputs, self._carry_bias)
+        return inputs * carry + outputs * (
+            1 - carry if self._is_coupled else self._gate("transform", inputs, -self._carry_bias))
+
+    def _gate(self, name: str, inputs: tf.Tensor, start: float) -> tf.Tensor:
+        size = int(inputs.shape[1])
+        weights = tf.get_variable(f"{name}_w", [size, size])
+        biases = tf.get_variable(f"{name}_b", [size], initializer=tf.constant_initializer(start))
+        return tf.sigmoid(tf.nn.xw_plus_b(inputs, weights, biases))
+
+
+class AttentionCellWrapper(_Wrapper):
+    """Attends to the last outputs of the cell (https://arxiv.org/abs/1409.0473): the state has them beside each other.
+
+    Its state is (the cell's, what was attended to, float [batch, attn_size], and float [batch, length * attn_size]).
+    """
+
+    def __init__(self, cell: Any, attn_length: int, attn_size: int | None = None, attn_vec_size: int | None = None,
+                 input_size: int | None = None, state_is_tuple: bool = True, reuse: bool | None = None) -> None:
+        super().__init__(cell, reuse)
+        if attn_length <= 0:
+            raise ValueError(f"attn_length should be greater than zero, got {attn_length}")
+        if tf.nest.is_nested(cell.state_size) and not state_is_tuple:
+            raise ValueError("Cell returns tuple of states, but the flag state_is_tuple is not set. State size is: "
+                             f"{cell.state_size}")
+        self._length, self._size = attn_length, attn_size or cell.output_size
+        self._vector_size, self._input_size, self._is_tuple = attn_vec_size or self._size, input_size, state_is_tuple
+
+    @property
+    def state_size(self) -> Any:
+        sizes = (self._cell.state_size, self._size, self._size * self._length)
+        return sizes if self._is_tuple else sum(sizes)
+
+    @property
+    def output_size(self) -> int:
+        return self._size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        return tf.nn.rnn_cell.RNNCell.zero_state(self, batch_size, dtype)
+
+    def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+        sizes = [self._cell.state_size, self._size, self._size * self._length]
+        state, attended, past = state if self._is_tuple else tf.split(state, sizes, 1)
+        past = tf.reshape(past, [-1, self._length, self._size])
+        inputs = linear([inputs, attended], self._input_size or int(inputs.shape[1]), True)
+        output, state = self._cell(inputs, state)
+        attended = self._attend(tf.concat(tf.nest.flatten(state), 1), past)
+        output = linear([output, attended], self._size, True, scope="attn_output_projection")
+        past = tf.concat([past[:, 1:], output[:, tf.newaxis]], 1)
+        parts = (state, attended, tf.reshape(past, [-1, self._length * self._size]))
+        return output, parts if self._is_tuple else tf.concat(parts, 1)
+
+    def _attend(self, query: tf.Tensor, past: tf.Tensor) -> tf.Tensor:
+        """Returns the mean of the outputs [batch, length, size], weighted by how they fit the query [batch, ...]."""
+        with tf.variable_scope("attention"):
+            kernel = tf.get_variable("attn_w", [1, 1, self._size, self._vector_size])
+            vector = tf.get_variable("attn_v", [self._vector_size])
+            features = tf.einsum("bls,sv->blv", past, kernel[0, 0])
+            wanted = linear(query, self._vector_size, True)[:, tf.newaxis]
+            weights = tf.nn.softmax(tf.reduce_sum(vector * tf.tanh(features + wanted), 2))
+            return tf.reduce_sum(weights[:, :, tf.newaxis] * past, 1)
+
+
 def stack_bidirectional_rnn(cells_fw: Sequence, cells_bw: Sequence, inputs: Sequence,
                             initial_states_fw: Sequence | None = None, initial_states_bw: Sequence | None = None,
                             dtype: Any = None, sequence_length: Any = None, scope: str | None = None) -> tuple:

@@ -8,6 +8,8 @@ made of it, and needs the extra `estimator`. Nothing here imports TensorFlow, so
 from __future__ import annotations
 
 from ps_train.parts.legacy.names.advice import ADVICE
+from ps_train.parts.legacy.names.further_names import FURTHER_MODULES, FURTHER_NAMES
+from ps_train.parts.legacy.names.further_names import same as _same
 from ps_train.parts.legacy.names.namespace import Tables
 
 _OURS = "ps_train.parts.legacy.names."
@@ -21,11 +23,6 @@ _LOOKUP = "tensorflow.python.ops.lookup_ops:"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2:"
 _RNN = _OURS + "rnn:"
 _SEQ2SEQ = "ps_train.parts.legacy.names.seq2seq"
-
-
-def _same(module: str, target: str, names: str) -> dict[str, str]:
-    """Returns `module.name` -> target + name, for each of the names."""
-    return {f"{module}.{name}": target + name for name in names.split()}
 
 
 def _lookups(target: str, module: str, submodules: str) -> dict[str, tuple[str, ...]]:
@@ -363,7 +360,8 @@ _CONTRIB_MODULES = {
 }
 
 TABLES = Tables(
-    names={**_NAMES, **_CONTRIB_NAMES, **_DEEPREC_NAMES}, modules=_CONTRIB_MODULES, advice=ADVICE).with_parents()
+    names={**_NAMES, **_CONTRIB_NAMES, **FURTHER_NAMES, **_DEEPREC_NAMES},
+    modules={**_CONTRIB_MODULES, **FURTHER_MODULES}, advice=ADVICE).with_parents()
 
 # Names that numpy has taken away, from 1.18 to 2.4 -> what they were. They are set in numpy itself.
 NUMPY = {

@@ -140,6 +140,26 @@ def test_variables_that_must_be_lists_are():
     assert (names["first"], names["last"]) == ([1, 2], 3)
 
 
+def test_attributes_that_must_be_lists_are():
+    """If the class needs a list: in another method, or in a function within one."""
+    names = values_of("import random\nclass A:\n    def __init__(self, d):\n        self.order = range(9)\n"
+                      "        self.pairs = zip('ab', 'cd')\n        self.keys = d.keys()\n"
+                      "    def shuffle(self):\n        random.shuffle(self.order)\n"
+                      "        def inner():\n            return self.pairs[1], self.keys[0]\n        return inner()\n"
+                      "a = A({7: 8})\nread = a.shuffle()\n")
+    assert names["read"] == (("b", "d"), 7) and sorted(names["a"].order) == list(range(9))
+
+
+@pytest.mark.parametrize("text", [
+    "class A:\n    def f(self):\n        self.x = range(9)\n        return self.x[2]\n",
+    "class A:\n    def f(self):\n        self.x = range(9)\nclass B:\n    def f(self):\n        self.x.append(1)\n",
+    "class A:\n    def f(self, y):\n        self.x = map(str, y)\n        next(self.x)\n        return self.x[0]\n",
+    "def f(self):\n    self.x = zip(self.y)\n    return self.x[0]\n"])
+def test_attributes_that_may_be_what_python_3_makes_stay(text):
+    """Of another class, of no class, iterators, and ranges that are only read."""
+    assert not is_changed(text)
+
+
 @pytest.mark.parametrize("text", [
     "try:\n    import cPickle\nexcept ImportError:\n    cPickle = None\n",
     "try:\n    from StringIO import StringIO\nexcept ImportError:\n    from io import BytesIO as StringIO\n",

@@ -37,6 +37,53 @@ def test_a_projection_is_called_again_with_the_same_variables():
             "output_projection_wrapper", "output_projection_wrapper_1"}
 
 
+def test_a_highway_goes_past_the_cell():
+    """By a gate for both ways, or one for each; its variables are in the scope around."""
+    inputs = np.array([[1.0, -2.0], [0.5, 3.0]], np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        for is_coupled in (True, False):
+            with tf.variable_scope(f"net{is_coupled}", initializer=tf.constant_initializer(0.3)):
+                cell = rnn.HighwayWrapper(tf.nn.rnn_cell.GRUCell(2), is_coupled, carry_bias_init=0.5)
+                output, state = cell(tf.constant(inputs), cell.zero_state(2, tf.float32))
+            session.run(tf.global_variables_initializer())
+            mixed, inner = session.run([output, state])  # a GRU's state is its output
+            carry = 1 / (1 + np.exp(-(inputs @ np.full((2, 2), 0.3) + 0.5)))
+            transform = 1 - carry if is_coupled else 1 / (1 + np.exp(-(inputs @ np.full((2, 2), 0.3) - 0.5)))
+            np.testing.assert_allclose(mixed, inputs * carry + inner * transform, rtol=1e-5)
+        assert "netTrue/carry_w" in {variable.op.name for variable in tf.global_variables()}
+
+
+@pytest.mark.parametrize("is_tuple", [True, False])
+def test_attention_to_the_last_outputs(is_tuple):
+    """Three steps with a memory of two outputs, beside numpy; the state may be one tensor."""
+    inputs = np.random.default_rng(2).normal(size=(3, 2, 3)).astype(np.float32)  # [time, batch, size]
+    with tf.Graph().as_default(), tf.Session() as session:
+        with tf.variable_scope("net", initializer=tf.random_normal_initializer(seed=4)):
+            cell = rnn.AttentionCellWrapper(
+                tf.nn.rnn_cell.GRUCell(4), 2, attn_size=5, attn_vec_size=6, state_is_tuple=is_tuple)
+            outputs, _ = tf.nn.dynamic_rnn(cell, tf.constant(inputs), time_major=True, dtype=tf.float32)
+        session.run(tf.global_variables_initializer())
+        results, v = session.run([outputs, {variable.op.name: variable for variable in tf.global_variables()}])
+    scope = "net/rnn/attention_cell_wrapper/"
+
+    def product(values, name):
+        return np.concatenate(values, 1) @ v[f"{scope}{name}kernel"] + v[f"{scope}{name}bias"]
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+    h, attended, past = np.zeros((2, 4)), np.zeros((2, 5)), np.zeros((2, 2, 5))
+    for x, result in zip(inputs, results):
+        x = product([x, attended], "")
+        r, u = np.split(sigmoid(product([x, h], "gru_cell/gates/")), 2, 1)
+        h = u * h + (1 - u) * np.tanh(product([x, r * h], "gru_cell/candidate/"))
+        fit = np.tanh(past @ v[scope + "attention/attn_w"][0, 0] + product([h], "attention/")[:, np.newaxis])
+        scores = np.exp((fit * v[scope + "attention/attn_v"]).sum(2))
+        attended = ((scores / scores.sum(1, keepdims=True))[:, :, np.newaxis] * past).sum(1)
+        output = product([h, attended], "attn_output_projection/")
+        past = np.concatenate([past[:, 1:], output[:, np.newaxis]], 1)
+        np.testing.assert_allclose(result, output, rtol=1e-3, atol=1e-4)
+
+
 def test_stacked_bidirectional_layers_see_both_ways_of_the_layer_before():
     """The second layer's input is as wide as both outputs of the first."""
     with tf.Graph().as_default():

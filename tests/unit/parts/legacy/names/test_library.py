@@ -68,3 +68,19 @@ def test_pillow_has_the_names_of_its_filters():
     image = importlib.import_module("PIL.Image") if importlib.util.find_spec("PIL") else pytest.skip("needs Pillow")
     library.restore_pillow(image)
     assert (image.ANTIALIAS, image.LINEAR, image.CUBIC) == (image.LANCZOS, image.BILINEAR, image.BICUBIC)
+
+
+def test_h5py_files_are_made_and_read_as_before_3_0(tmp_path):
+    """A file that is not there is made without a mode, one that is there is only read; a dataset has `value`."""
+    pytest.importorskip("h5py")
+    uses = f"""\
+import h5py
+from ps_train.parts.legacy.names import library
+library.restore_h5py(h5py)
+with h5py.File({str(tmp_path / "x.h5")!r}) as file:
+    file["numbers"] = [1, 2]
+with h5py.File({str(tmp_path / "x.h5")!r}) as file:
+    print(file["numbers"].value.tolist(), file.mode)
+"""
+    ended = subprocess.run([sys.executable, "-c", uses], cwd=REPO, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.returncode) == ("[1, 2] r\n", 0), ended.stderr

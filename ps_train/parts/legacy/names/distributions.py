@@ -1,0 +1,120 @@
+"""Distributions of `tf.contrib.distributions` that TensorFlow has no more: normal ones, of vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+_distributions = tf.distributions
+
+
+class MultivariateNormalDiag(_distributions.Distribution):
+    """Vectors of independent normal numbers: [..., k], of the mean `loc` and of deviations.
+
+    The deviations are `scale_diag`, plus `scale_identity_multiplier` for each of them; 1 if neither is given.
+    """
+
+    def __init__(self, loc: Any = None, scale_diag: Any = None, scale_identity_multiplier: Any = None,
+                 validate_args: bool = False, allow_nan_stats: bool = True,
+                 name: str = "MultivariateNormalDiag") -> None:
+        parameters = dict(locals())
+        if loc is None and scale_diag is None:
+            raise ValueError("MultivariateNormalDiag: give loc, scale_diag, or both; they say the number of dimensions")
+        with tf.name_scope(name) as scope:
+            dtype = next((tf.as_dtype(value.dtype).base_dtype for value in (loc, scale_diag, scale_identity_multiplier)
+                          if hasattr(value, "dtype")), tf.float32)
+            deviations = None if scale_diag is None else tf.convert_to_tensor(scale_diag, dtype)
+            if scale_identity_multiplier is not None:
+                each = tf.convert_to_tensor(scale_identity_multiplier, dtype)[..., tf.newaxis]
+                deviations = each if deviations is None else deviations + each
+            mean = tf.zeros_like(deviations) if loc is None else tf.convert_to_tensor(loc, dtype)
+            deviations = tf.ones_like(mean) if deviations is None else deviations
+            both = tf.broadcast_dynamic_shape(tf.shape(mean), tf.shape(deviations))
+            static = tf.broadcast_static_shape(mean.shape, deviations.shape)
+            self._loc, self._deviations = (
+                tf.ensure_shape(tf.broadcast_to(value, both), static) for value in (mean, deviations))
+        super().__init__(
+            dtype=dtype, reparameterization_type=_distributions.FULLY_REPARAMETERIZED, validate_args=validate_args,
+            allow_nan_stats=allow_nan_stats, parameters=parameters, graph_parents=[self._loc, self._deviations],
+            name=scope)
+
+    @property
+    def loc(self) -> tf.Tensor:
+        """The mean, float [..., k]."""
+        return self._loc
+
+    def _batch_shape_tensor(self) -> tf.Tensor:
+        return tf.shape(self._loc)[:-1]
+
+    def _batch_shape(self) -> tf.TensorShape:
+        return self._loc.shape[:-1]
+
+    def _event_shape_tensor(self) -> tf.Tensor:
+        return tf.shape(self._loc)[-1:]
+
+    def _event_shape(self) -> tf.TensorShape:
+        return self._loc.shape[-1:]
+
+    def _sample_n(self, n: Any, seed: int | None = None) -> tf.Tensor:
+        shape = tf.concat([[n], tf.shape(self._loc)], 0)
+        return self._loc + self._deviations * tf.random_normal(shape, dtype=self.dtype, seed=seed)
+
+    def _log_prob(self, x: Any) -> tf.Tensor:
+        distances = (x - self._loc) / self._deviations
+        return -0.5 * tf.reduce_sum(tf.square(distances) + math.log(2 * math.pi), -1) - self._log_size()
+
+    def _log_size(self) -> tf.Tensor:
+        return tf.reduce_sum(tf.log(tf.abs(self._deviations)), -1)
+
+    def _entropy(self) -> tf.Tensor:
+        size = tf.cast(tf.shape(self._loc)[-1], self.dtype)
+        return 0.5 * (1 + math.log(2 * math.pi)) * size + self._log_size()
+
+    def _mean(self) -> tf.Tensor:
+        return self._loc
+
+    def _mode(self) -> tf.Tensor:
+        return self._loc
+
+    def _stddev(self) -> tf.Tensor:
+        return tf.abs(self._deviations)
+
+    def _variance(self) -> tf.Tensor:
+        return tf.square(self._deviations)
+
+    def _covariance(self) -> tf.Tensor:
+        return tf.linalg.diag(tf.square(self._deviations))
+
+
+@_distributions.RegisterKL(MultivariateNormalDiag, MultivariateNormalDiag)
+def _divergence(a: MultivariateNormalDiag, b: MultivariateNormalDiag, name: str | None = None) -> tf.Tensor:
+    """Returns the Kullback-Leibler divergence of two of them, float [...]."""
+    with tf.name_scope(name, "kl_mvn"):
+        ratio = tf.square(a.stddev() / b.stddev())
+        distance = tf.square((b.mean() - a.mean()) / b.stddev())
+        return 0.5 * tf.reduce_sum(distance + ratio - 1 - tf.log(ratio), -1)
+
+
+class MultivariateNormalDiagWithSoftplusScale(MultivariateNormalDiag):
+    """The same, of the deviations `softplus(scale_diag)`."""
+
+    def __init__(self, loc: Any, scale_diag: Any, validate_args: bool = False, allow_nan_stats: bool = True,
+                 name: str = "MultivariateNormalDiagWithSoftplusScale") -> None:
+        super().__init__(loc, tf.nn.softplus(scale_diag), None, validate_args, allow_nan_stats, name)
+
+
+class NormalWithSoftplusScale(_distributions.Normal):
+    """Normal numbers of the deviation `softplus(scale)`."""
+
+    def __init__(self, loc: Any, scale: Any, validate_args: bool = False, allow_nan_stats: bool = True,
+                 name: str = "NormalWithSoftplusScale") -> None:
+        super().__init__(loc, tf.nn.softplus(scale), validate_args, allow_nan_stats, name)
+
+
+def softplus_inverse(x: Any, name: str | None = None) -> tf.Tensor:
+    """Returns the y of which `softplus(y)` is x."""
+    with tf.name_scope(name, "softplus_inverse"):
+        x = tf.convert_to_tensor(x)
+        return x + tf.log(-tf.math.expm1(-x))

@@ -1,0 +1,70 @@
+"""Tables as those of `tables.py`: names of `tf.contrib` that few jobs use."""
+
+from __future__ import annotations
+
+_OURS = "ps_train.parts.legacy.names."
+_FUNCTIONS = _OURS + "more_functions:"
+
+
+def same(module: str, target: str, names: str) -> dict[str, str]:
+    """Returns `module.name` -> target + name, for each of the names."""
+    return {f"{module}.{name}": target + name for name in names.split()}
+
+
+FURTHER_NAMES = {
+    # data, distribute, estimator
+    **same("tf.contrib.data", _FUNCTIONS, "sliding_window_batch assert_element_shape sloppy_interleave "
+           "read_batch_features"),
+    "tf.contrib.distribute.AllReduceCrossTowerOps": "tf.contrib.distribute.AllReduceCrossDeviceOps",
+    "tf.contrib.distribute.get_tower_context": "tf.distribute.get_replica_context",
+    "tf.uniform_unit_scaling_initializer": _FUNCTIONS + "uniform_unit_scaling_initializer",  # `full_shape` until 1.0
+    "tf.contrib.distribute.run_standard_tensorflow_server": _FUNCTIONS + "run_standard_tensorflow_server",
+    "tf.contrib.estimator.replicate_model_fn": _FUNCTIONS + "replicate_model_fn",
+    "tf.contrib.estimator.TowerOptimizer": _FUNCTIONS + "tower_optimizer",
+    **same("tf.contrib.distributions", _OURS + "distributions:", "MultivariateNormalDiag NormalWithSoftplusScale "
+           "MultivariateNormalDiagWithSoftplusScale softplus_inverse"),
+    # framework, hooks
+    **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
+    **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
+    **{f"tf.contrib.framework.convolutional_{old}": f"tensorflow.python.ops.init_ops:Convolution{today}"
+       for old, today in (("delta_orthogonal", "DeltaOrthogonal"), ("orthogonal_1d", "Orthogonal1D"),
+                          ("orthogonal_2d", "Orthogonal2D"), ("orthogonal_3d", "Orthogonal3D"))},
+    "tf.contrib.hooks.ProfilerHook": "tf.train.ProfilerHook",
+    # image, mixed_precision, nn
+    **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
+           "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
+           "matrices_to_flat_transforms dense_image_warp bipartite_match"),
+    **same("tf.contrib.mixed_precision", _OURS + "loss_scale:", "LossScaleManager FixedLossScaleManager "
+           "ExponentialUpdateLossScaleManager LossScaleOptimizer"),
+    **same("tf.contrib.nn", _FUNCTIONS, "alpha_dropout conv1d_transpose scaled_softplus sampled_sparse_softmax_loss"),
+    "tf.contrib.nn.nth_element": "tensorflow.python.ops.nn_ops:nth_element",
+    # opt, predictor, saved_model
+    **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
+           "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
+           "clip_gradients_by_global_norm"),
+    **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
+           "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
+    **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
+    **same("tf.contrib.saved_model", _OURS + "keras_exports:", "save_keras_model load_keras_model"),
+    # rnn
+    **same("tf.contrib.rnn", _OURS + "gated_cells:", "UGRNNCell IntersectionRNNCell SRUCell IndRNNCell IndyGRUCell "
+           "MinimalRNNCell CFNCell"),
+    **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
+           "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
+    **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper"),
+    # sparsemax
+    **same("tf.contrib.sparsemax", _FUNCTIONS, "sparsemax sparsemax_loss"),
+}
+
+# Module of tf.contrib -> the modules in which its names are looked up.
+FURTHER_MODULES: dict[str, tuple[str, ...]] = {
+    **{f"tf.contrib.framework.python.{name}": ("tf.contrib.framework",) for name in (
+        "ops.arg_scope", "ops.checkpoint_ops", "framework.experimental")},
+    **{f"tf.contrib.image.python.{name}": ("tf.contrib.image",) for name in (
+        "ops", "ops.image_ops", "ops.dense_image_warp")},
+    **{f"tf.contrib.opt.python.training.{name}": ("tf.contrib.opt",) for name in (
+        "adamax", "addsign", "powersign", "lars_optimizer", "moving_average_optimizer", "nadam_optimizer",
+        "variable_clipping_optimizer", "multitask_optimizer_wrapper")},
+    **{f"tf.contrib.{name}": ("tf.contrib.sparsemax",) for name in (
+        "sparsemax.python.ops", "sparsemax.python.ops.sparsemax", "sparsemax.python.ops.sparsemax_loss")},
+}

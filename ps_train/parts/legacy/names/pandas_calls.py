@@ -1,0 +1,117 @@
+"""Calls that pandas took when TF1 code was written: arguments by position, and methods that were removed.
+
+    frame.mean(1)   frame.drop("label", 1)   pandas.read_csv(path, ";")   frame.x.str.split(",", 1)
+    frame.applymap(f)   frame.fillna(method="ffill")   pandas.get_dummies(frame), which are numbers
+    frame.corr()   frame.groupby("key").mean()    of the columns with numbers, whatever others there are
+
+Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_pandas.py, which changes the code.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ps_train.parts.legacy.names.arrays import set_missing, wrap
+
+# Methods whose arguments had another order than today's.
+_ORDERS = {"pivot": ("index", "columns", "values"), "pivot_table": ("values", "index", "columns", "aggfunc")}
+# Methods that left out the columns without numbers, and until 2.0 did so by default.
+_OF_NUMBERS = ("mean", "median", "std", "var", "sem", "skew", "kurt", "prod", "corr", "cov", "quantile")
+_OF_GROUPS = ("mean", "median", "std", "var", "sem", "prod")
+
+
+def restore_calls(pandas: types.ModuleType) -> None:
+    """Changes pandas for this whole process."""
+    frame, series = pandas.DataFrame, pandas.Series
+    for owner in (pandas, frame, series, series.str):
+        _take_positions(owner)
+    _keep_text_as_objects(pandas)
+    for kind in (frame, series):
+        wrap("fillna", _fillna, kind)
+        set_missing(kind, "get_values", lambda self: self.to_numpy())
+    if hasattr(frame, "map"):
+        set_missing(frame, "applymap", frame.map)
+    for name in _OF_NUMBERS:
+        wrap(name, _of_numbers, frame)
+    groups = type(frame({"key": [0]}).groupby("key"))
+    for name in _OF_GROUPS:
+        wrap(name, _of_groups, groups)
+    wrap("replace", _replace_text, series.str)
+    wrap("get_dummies", _get_dummies, pandas)
+    set_missing(pandas, "value_counts", lambda values, *args, **kwargs: series(values).value_counts(*args, **kwargs))
+    if hasattr(pandas, "json_normalize"):
+        set_missing(pandas.io.json, "json_normalize", pandas.json_normalize)
+
+
+def _keep_text_as_objects(pandas: types.ModuleType) -> None:
+    if int(pandas.__version__.partition(".")[0]) >= 3:
+        with warnings.catch_warnings():  # the option is deprecated
+            warnings.simplefilter("ignore")
+            pandas.set_option("future.infer_string", False)
+
+
+def _take_positions(owner: Any) -> None:
+    """Lets the public functions of an object take what they take by name only by position, too."""
+    for name in dir(owner):
+        function = inspect.getattr_static(owner, name, None)
+        if name.startswith("_") or not isinstance(function, types.FunctionType):
+            continue
+        parameters = inspect.signature(function).parameters.values()
+        first = [part.name for part in parameters if part.kind is part.POSITIONAL_OR_KEYWORD]
+        others = [part.name for part in parameters if part.kind is part.KEYWORD_ONLY]
+        if others and not any(part.kind is part.VAR_POSITIONAL for part in parameters):
+            setattr(owner, name, _by_position(function, first, _ORDERS.get(name, others)))
+
+
+def _by_position(function: Callable, first: Sequence[str], others: Sequence[str]) -> Callable:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        extra = args[len(first):]
+        if len(extra) > len(others):
+            return function(*args, **kwargs)  # its own error
+        return function(*args[:len(first)], **dict(zip(others, extra)), **kwargs)
+    return call
+
+
+def _fillna(original: Callable, owner: Any, value: Any = None, method: str | None = None, *args: Any,
+            **kwargs: Any) -> Any:
+    """`fillna`, which took the value before or behind, too: by a `method`."""
+    if method is None:
+        return original(owner, value, *args, **kwargs)
+    fill = owner.ffill if method in ("ffill", "pad") else owner.bfill
+    return fill(*args, **kwargs)
+
+
+def _of_numbers(original: Callable, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    if len(args) < 3 and "numeric_only" not in kwargs and _has_others(frame):
+        kwargs["numeric_only"] = True
+    return original(frame, *args, **kwargs)
+
+
+def _of_groups(original: Callable, groups: Any, *args: Any, **kwargs: Any) -> Any:
+    if not args and "numeric_only" not in kwargs and _has_others(groups.obj):
+        kwargs["numeric_only"] = True
+    return original(groups, *args, **kwargs)
+
+
+def _has_others(frame: Any) -> bool:
+    """Returns whether a table has columns of other things than numbers."""
+    return frame.select_dtypes(exclude=["number", "bool"]).shape[1] > 0
+
+
+def _replace_text(original: Callable, text: Any, pat: Any, repl: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`str.replace`: until 2.0 a pattern of several characters was a regular expression by default."""
+    if len(args) < 4 and "regex" not in kwargs:  # n, case, flags, regex
+        kwargs["regex"] = isinstance(pat, re.Pattern) or callable(repl) or (isinstance(pat, str) and len(pat) > 1)
+    return original(text, pat, repl, *args, **kwargs)
+
+
+def _get_dummies(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    kwargs.setdefault("dtype", "uint8")
+    return original(*args, **kwargs)

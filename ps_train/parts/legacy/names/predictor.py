@@ -1,0 +1,118 @@
+"""`tf.contrib.predictor`: a model that is loaded once, and then called with arrays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.saved_model import loader_impl  # reads a SavedModel without loading it; it has no public name
+
+_log = logging.getLogger(__name__)
+_SERVING = "serving_default"
+
+
+class Predictor:
+    """A session with a model.
+
+    Attributes:
+      graph: of the model.
+      session: of the model.
+      feed_tensors: name -> what takes an array of that name.
+      fetch_tensors: name -> a tensor of the result.
+    """
+
+    def __init__(self, session: tf.Session, feeds: Mapping[str, str], fetches: Mapping[str, str]) -> None:
+        self.session, self.graph = session, session.graph
+        self.feed_tensors, self.fetch_tensors = (
+            {key: self.graph.get_tensor_by_name(name) for key, name in names.items()} for names in (feeds, fetches))
+
+    def __call__(self, input_dict: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result for name -> array; an input that is None, or not there, is not fed.
+
+        Raises:
+          ValueError: no input has one of the names.
+        """
+        unexpected = set(input_dict) - set(self.feed_tensors)
+        if unexpected:
+            raise ValueError(f"Got unexpected keys in input_dict: {unexpected}\nexpected: {set(self.feed_tensors)}")
+        feed = {self.feed_tensors[key]: value for key, value in input_dict.items() if value is not None}
+        return self.session.run(self.fetch_tensors, feed)
+
+    def __repr__(self) -> str:
+        return (f"{type(self).__name__} with feed tensors {self.feed_tensors} and fetch_tensors "
+                f"{self.fetch_tensors}")
+
+
+def from_saved_model(export_dir: str, signature_def_key: str | None = None, signature_def: Any = None,
+                     input_names: Mapping[str, str] | None = None, output_names: Mapping[str, str] | None = None,
+                     tags: str | None = None, graph: tf.Graph | None = None, config: Any = None) -> Predictor:
+    """Loads a SavedModel.
+
+    Args:
+      export_dir: its folder.
+      signature_def_key: which of its signatures; "serving_default" by default.
+      signature_def: a signature instead.
+      input_names: name -> name of a tensor, for what is fed; instead of a signature, together with the next one.
+      output_names: name -> name of a tensor, for the result.
+      tags: of the graph in it, separated by commas; "serve" by default.
+      graph: it is loaded into it.
+      config: a ConfigProto for its session.
+
+    Raises:
+      ValueError: two ways to choose the tensors are given, or the SavedModel has no such graph or signature.
+    """
+    if (input_names is None) != (output_names is None):
+        raise ValueError("input_names and output_names must both be specified or both be unspecified.")
+    if sum(given is not None for given in (signature_def_key, signature_def, input_names)) > 1:
+        raise ValueError("You must specify at most one of signature_def_key OR signature_def OR(input_names AND "
+                         "output_names).")
+    wanted = (tags or tf.saved_model.tag_constants.SERVING).split(",")
+    if input_names is None:
+        signature_def = signature_def or _signature(export_dir, wanted, signature_def_key or _SERVING)
+        input_names, output_names = _names_of(signature_def)
+    with (graph or tf.Graph()).as_default() as loaded:
+        session = tf.Session(graph=loaded, config=config)
+        tf.saved_model.loader.load(session, wanted, export_dir)
+    return Predictor(session, input_names, output_names or {})
+
+
+def _names_of(signature: Any) -> tuple[dict[str, str], dict[str, str]]:
+    inputs, outputs = ({key: info.name for key, info in infos.items()}
+                       for infos in (signature.inputs, signature.outputs))
+    return inputs, outputs
+
+
+def _signature(export_dir: str, tags: Sequence[str], key: str) -> Any:
+    graphs = loader_impl.parse_saved_model(export_dir).meta_graphs
+    wanted = {tag.strip() for tag in tags}
+    found = next((graph for graph in graphs if set(graph.meta_info_def.tags) == wanted), None)
+    if found is None:
+        raise ValueError(f"Could not find MetaGraphDef with tags {','.join(tags)}")
+    # contrib.learn gave its signatures such names.
+    for name in (key, f"default_input_alternative:{key}"):
+        if name in found.signature_def:
+            if name != key:
+                _log.warning('Could not find signature def "%s". Using "%s" instead', key, name)
+            return found.signature_def[name]
+    raise ValueError(f'Got signature_def_key "{key}". Available signatures are {sorted(found.signature_def)}.')
+
+
+def from_estimator(estimator: Any, serving_input_receiver_fn: Any, output_key: str | None = None,
+                   graph: tf.Graph | None = None, config: Any = None) -> Predictor:
+    """Loads the last checkpoint of an Estimator, whose inputs are those of `serving_input_receiver_fn()`.
+
+    Raises:
+      KeyError: the model exports nothing of the name `output_key`, "serving_default" by default.
+    """
+    with (graph or tf.Graph()).as_default():
+        receiver = serving_input_receiver_fn()
+        spec = estimator.model_fn(receiver.features, None, "infer", estimator.config)
+        output = (spec.export_outputs or {}).get(output_key or _SERVING)
+        if output is None:
+            raise KeyError(f"output_key must be one of {list(spec.export_outputs or ())}; got {output_key or _SERVING}")
+        signature = output.as_signature_def(receiver.receiver_tensors)
+        session = tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
+            config=config, checkpoint_dir=estimator.model_dir))
+        return Predictor(session, *_names_of(signature))

@@ -1,0 +1,47 @@
+"""Calls of pandas as it was when TF1 code was written, in a process of their own: they change the whole process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.processes import REPO
+
+pytest.importorskip("pandas")
+
+USES = """\
+import io
+import pandas as pd
+from ps_train.parts.legacy.names import library
+library.restore_all_of_pandas(pd)
+f = pd.DataFrame({"a": [1, 2, 3.0], "b": ["x,y", "z", "w"], "c": [1, 1, 2]})
+print(f.b.dtype, f.mean().tolist(), f[["a", "c"]].mean(1).tolist(), f.drop("a", 1).columns.tolist())
+print(f.b.str.split(",", 1).tolist(), f.b.str.replace("[xz]", "Q").tolist(), f.b.str.replace(".", "Q").tolist())
+print(f[["a", "c"]].applymap(lambda x: x + 1).values.tolist(), pd.value_counts([1, 1, 2]).tolist())
+print(pd.Series([1, None, 3]).fillna(method="ffill").tolist(), pd.Series([1, None]).fillna(0).tolist())
+print({str(dtype) for dtype in pd.get_dummies(f.c).dtypes}, f.corr().shape, f.groupby("c").mean().a.tolist())
+print(f.pivot("a", "c", "b").columns.tolist(), pd.concat([f, f], 1).shape, f.sort_values("a", 0, False).a.tolist())
+print(pd.read_csv(io.StringIO("a;b\\n1;2"), ";").values.tolist(), f.to_csv(None, ";").splitlines()[0], f.any(1).all())
+try:
+    f.drop("a", 1, 2, 3, 4, 5, 6, 7, 8, 9)
+except TypeError as error:
+    print("drop() takes" in str(error))
+"""
+EXPECTED = """\
+object [2.0, 1.3333333333333333] [1.0, 1.5, 2.5] ['b', 'c']
+[['x', 'y'], ['z'], ['w']] ['Q,y', 'Q', 'w'] ['x,y', 'z', 'w']
+[[2.0, 2.0], [3.0, 2.0], [4.0, 3.0]] [2, 1]
+[1.0, 1.0, 3.0] [1.0, 0.0]
+{'uint8'} (2, 2) [1.5, 3.0]
+[1, 2] (3, 6) [3.0, 2.0, 1.0]
+[[1, 2]] ;a;b;c True
+True
+"""
+
+
+def test_calls_of_that_time_work():
+    """By position, with methods that were removed, and of the numbers only; too many arguments are still an error."""
+    ended = subprocess.run([sys.executable, "-c", USES], cwd=REPO, capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.returncode) == (EXPECTED, 0), ended.stderr

@@ -1,0 +1,65 @@
+"""Changes of a column by way of the column."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy import chained_pandas
+
+pandas = pytest.importorskip("pandas")
+
+
+def run(text, **names):
+    """Runs a changed text, and returns its names."""
+    chained_pandas.install_changes()
+    tree = ast.parse(text)
+    assert chained_pandas.change_chains(tree)
+    scope = {"pd": pandas, **names}
+    exec(compile(ast.fix_missing_locations(tree), "script.py", "exec"), scope)
+    return scope
+
+
+def table():
+    return pandas.DataFrame({"age": [1.0, None, 120.0], "name": ["a", "b", "c"]}, index=[5, 6, 7])
+
+
+def test_a_column_is_changed_in_place():
+    """By its name in brackets or as an attribute; the other columns and the rows stay."""
+    f = run("f['age'].fillna(0, inplace=True)\nf.name.replace('a', 'z', inplace=True)\n"
+            "f.age.clip(upper=99, inplace=True)\n",
+            f=table())["f"]
+    assert f.age.tolist() == [1, 0, 99] and f.name.tolist() == ["z", "b", "c"] and f.index.tolist() == [5, 6, 7]
+
+
+def test_values_are_set_in_a_column():
+    """Those of a mask, of a slice, and of one row; the new value is computed first."""
+    f = run("f['age'][f['age'] > 99] = 99\nf.name[1:] = 'x'\nf['age'][6] = f['age'].sum()\n", f=table())["f"]
+    assert f.age.tolist() == [1, 100, 99] and f.name.tolist() == ["a", "x", "x"]
+
+
+def test_other_objects_are_changed_as_it_is_written():
+    """Lists in lists and in dictionaries, arrays of an object, several axes, and a method of another kind."""
+    class Thing:
+        def __init__(self):
+            self.calls = []
+
+        def fillna(self, value, inplace):
+            self.calls.append((value, inplace))
+
+    names = run("rows[0][1] = 5\nd['x'][:2] = [7, 8]\nthing.grid[0, 1:] = 9\nthings['a'].fillna(3, inplace=True)\n",
+                rows=[[1, 2]], d={"x": [1, 2, 3]}, things={"a": Thing()}, thing=pandas.Series(
+                    {"grid": np.zeros((2, 3))}))
+    assert names["rows"] == [[1, 5]] and names["d"] == {"x": [7, 8, 3]} and names["things"]["a"].calls == [(3, True)]
+    assert names["thing"]["grid"].tolist() == [[0, 9, 9], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("text", [
+    "f['x'] = 1\n", "f['x'].fillna(0)\n", "y = f['x'].fillna(0, inplace=True)\n", "f.fillna(0, inplace=True)\n",
+    "self.rows[0] = 1\n", "f.loc[0, 'x'].sort_values(inplace=True)\n", "a[0][1] += 2\n",
+    "f['x'].dropna(inplace=True)\n", "a[1:2][0] = 3\n"])
+def test_other_statements_stay(text):
+    """Of a frame itself, without inplace, of parts that are no columns, and what changes the rows."""
+    assert not chained_pandas.change_chains(ast.parse(text))
