@@ -113,11 +113,12 @@ PACKAGES = {
     "tensorflow.python.ops.linalg_impl": "tensorflow.python.ops.linalg.linalg_impl",
     "tensorflow.python.ops.linalg_ns": "tensorflow.python.ops.linalg.linalg_impl",
     "tensorflow.python.ops.seq2seq": "ps_train.parts.legacy.names.seq2seq",
-    **{f"tensorflow.python.training.{old}": f"tensorflow.python.{today}" for old, today in (
-        ("tracking.graph_view", "checkpoint.graph_view"), ("tracking.util", "checkpoint.checkpoint"),
-        ("tracking.tracking", "trackable.autotrackable"), ("tracking", "trackable"),
-        ("checkpointable.util", "checkpoint.checkpoint"), ("checkpointable.tracking", "trackable.autotrackable"),
-        ("checkpointable", "trackable"))},
+    # The last ones because `from package import module` asks for the module by today's name of the package.
+    **{f"tensorflow.python.{package}.{name}": f"tensorflow.python.{today}"
+       for package in ("training.tracking", "training.checkpointable", "trackable") for name, today in (
+           ("graph_view", "checkpoint.graph_view"), ("util", "checkpoint.checkpoint"),
+           ("tracking", "trackable.autotrackable"))},
+    **{f"tensorflow.python.training.{name}": "tensorflow.python.trackable" for name in ("tracking", "checkpointable")},
     "tensorflow.python.training.distribute": "tensorflow.python.distribute.distribute_lib",
     **{f"tensorflow.python.{package}.distribution_strategy_context": "tensorflow.python.distribute.distribute_lib"
        for package in ("training", "distribute")},

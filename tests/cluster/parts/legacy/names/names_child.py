@@ -150,6 +150,25 @@ def test_import_statements_find_what_attributes_find():
     assert [name for name in sys.modules if name.split(".")[0] in ("data", "models")] == []
 
 
+def test_modules_that_moved_are_imported_by_their_old_names():
+    """Those of saved objects, private functions of cells, and one of Python's own."""
+    from xml.etree import cElementTree
+
+    from tensorflow.python.ops import rnn_cell
+    from tensorflow.python.ops.rnn_cell_impl import _like_rnncell, _state_size_with_prefix
+    from tensorflow.python.saved_model.utils_impl import get_variables_path
+    from tensorflow.python.training.tracking import graph_view
+    from tensorflow.python.training.tracking.data_structures import sticky_attribute_assignment
+    from tensorflow.python.training.tracking.tracking import AutoTrackable
+
+    cell = real.nn.rnn_cell.LSTMCell(3)
+    assert _like_rnncell(cell) and not _like_rnncell(real.nn.relu) and cElementTree.fromstring("<a/>").tag == "a"
+    assert _state_size_with_prefix(cell.state_size, [None, 2]) == ([None, 2, 3], [None, 2, 3])
+    assert _state_size_with_prefix(real.TensorShape([4, 5]), [2]) == [2, 4, 5]
+    assert rnn_cell.linear is rnn_cell._linear and get_variables_path("x").endswith("variables/variables")
+    assert all(map(callable, (graph_view.ObjectGraphView, sticky_attribute_assignment, AutoTrackable)))
+
+
 @pytest.mark.parametrize(("find", "kind", "start"), [
     (lambda: tf.train.nothing, MissingNameError, "tf.train.nothing is not in TensorFlow 2."),
     (lambda: tf.contrib.resampler.resampler, MissingNameError, "tf.contrib.resampler is not in"),

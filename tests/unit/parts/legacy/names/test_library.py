@@ -84,3 +84,12 @@ with h5py.File({str(tmp_path / "x.h5")!r}) as file:
 """
     ended = subprocess.run([sys.executable, "-c", uses], cwd=REPO, capture_output=True, text=True, timeout=120)
     assert (ended.stdout, ended.returncode) == ("[1, 2] r\n", 0), ended.stderr
+
+
+def test_pairs_with_the_least_cost():
+    """As scikit-learn found them; of a matrix with fewer columns than rows, too."""
+    pytest.importorskip("scipy")
+    from ps_train.parts.legacy.names.linear_assignment import linear_assignment  # noqa: PLC0415 (needs SciPy)
+
+    assert linear_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]]).tolist() == [[0, 1], [1, 0], [2, 2]]
+    assert linear_assignment([[1, 2], [2, 1], [0, 9]]).tolist() == [[1, 1], [2, 0]]
