@@ -26,9 +26,11 @@ FURTHER_NAMES = {
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
-    **{f"tf.contrib.framework.convolutional_{old}": f"tensorflow.python.ops.init_ops:Convolution{today}"
-       for old, today in (("delta_orthogonal", "DeltaOrthogonal"), ("orthogonal_1d", "Orthogonal1D"),
-                          ("orthogonal_2d", "Orthogonal2D"), ("orthogonal_3d", "Orthogonal3D"))},
+    "tf.contrib.framework.convolutional_delta_orthogonal":
+        "tensorflow.python.ops.init_ops:ConvolutionDeltaOrthogonal",
+    "tf.contrib.framework.convolutional_orthogonal_1d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal1D",
+    "tf.contrib.framework.convolutional_orthogonal_2d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal2D",
+    "tf.contrib.framework.convolutional_orthogonal_3d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal3D",
     "tf.contrib.hooks.ProfilerHook": "tf.train.ProfilerHook",
     # image, mixed_precision, nn
     **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
