@@ -142,8 +142,9 @@ def _deep_recursion() -> Iterator[None]:
 
 
 _RECURSION_LIMIT = 10_000  # a visitor takes three calls for each level
+_CHECKOUT = pathlib.Path(ps_train.__file__).resolve().parents[1]
 # Packages beside ps_train in a checkout, which its stand-in for the tutorials' MNIST imports.
-_BESIDE = [pathlib.Path(ps_train.__file__).parents[1] / name for name in ("data", "models")]
+_BESIDE = [_CHECKOUT / name for name in ("data", "models")]
 
 
 def _is_of_a_package(path: pathlib.Path) -> bool:
@@ -163,13 +164,26 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None):
         """Returns the spec of a module in a file of the user, whose loader changes it; else None."""
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        own = _hidden_by_checkout(fullname) if path is None else None
+        spec = own or importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader or not spec.origin:
-            return None
+            return own
         if not tracebacks.is_local(spec.origin) or _is_of_a_package(pathlib.Path(spec.origin)):
-            return None
+            return own
         spec.loader = _Loader(fullname, spec.origin, self._conversion)
         return spec
+
+
+def _hidden_by_checkout(name: str) -> importlib.machinery.ModuleSpec | None:
+    """Returns the spec of a package such as `models`, of which ps_train's checkout, earlier in sys.path, has one, too.
+
+    Many projects have a `models` and a `data`, and add their folder to the end of sys.path.
+    """
+    places = [str(pathlib.Path(place or ".").resolve()) for place in sys.path]
+    if str(_CHECKOUT) not in places[1:] or places[0] == str(_CHECKOUT) or not (_CHECKOUT / name).is_dir():
+        return None
+    spec = importlib.machinery.PathFinder.find_spec(name, [place for place in places if place != str(_CHECKOUT)])
+    return spec if spec is not None and spec.origin else None  # not a mere folder of that name
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -4,6 +4,7 @@
     modules    `import cPickle`, `from StringIO import StringIO` (python2_library.py)
     methods    `d.iteritems()`, `d.has_key(k)`, `iterator.next()`, and what numpy's arrays had: `array.tostring()`
     calls      `sorted(x, compare)`, `print >> file, x`, `error.message`, ... (python2_calls.py)
+    arrays     `array == []`, which was False where the shapes do not fit
     lists      `map(f, x)[0]`, `len(zip(x, y))`, `d.keys()[0]`, `range(3) + [1]`, `np.array(map(f, x))`
 
 Code that uses them fails in Python 3, and code that is right there must not change: a name that a `try` expects to be
@@ -31,6 +32,7 @@ from ps_train.parts.legacy.scopes import PlacedNode, Scope, Scopes, expects
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _METHOD, _LISTED, _NAMES = "__ps_train_method__", "__ps_train_listed__", "__ps_train_names__"
+_COMPARED = "__ps_train_compared__"
 
 
 def _reload(module: types.ModuleType) -> types.ModuleType:
@@ -78,7 +80,7 @@ _LAZY_TYPES = (map, zip, filter, range, type({}.keys()), type({}.values()), type
 _USED = re.compile(
     rf"\.\s*({'|'.join((*_METHODS, *python2_calls.METHODS))})\s*\(|\b({'|'.join(_LAZY)}|range|sorted)\s*\(|"
     rf"\.({'|'.join(_VIEWS)})\(\s*\)|\.message\b|\bprint\s*(>>|\()|\b({'|'.join(python2_calls.SPECIAL)})\b|"
-    rf"\b({'|'.join((*NAMES, *python2_library.MODULES))})\b")
+    rf"\b({'|'.join((*NAMES, *python2_library.MODULES))})\b|[!=]=\s*\[")
 # Modules whose functions take a list, or what can be made one, but not an iterator; and those that take one.
 _TAKE_LISTS, _TAKE_ITERATORS = ("np", "numpy", "tf", "random"), ("fromiter", "loadtxt", "genfromtxt")
 _CHANGING = ("sort", "append", "remove", "insert", "pop", "extend", "reverse")
@@ -94,6 +96,7 @@ def install_changes() -> None:
     setattr(builtins, _METHOD, _method)
     setattr(builtins, _LISTED, _listed)
     setattr(builtins, _NAMES, NAMES)
+    setattr(builtins, _COMPARED, _compared)
     for name, function in python2_calls.BUILTINS.items():
         setattr(builtins, name, function)
 
@@ -116,6 +119,19 @@ def _method(owner: Any, name: str) -> Callable[..., Any]:
 def _listed(value: Any) -> Any:
     """Returns the list that Python 2 would have made; any other value as it is."""
     return list(value) if isinstance(value, _LAZY_TYPES) else value
+
+
+def _compared(value: Any, shape: tuple[int, ...]) -> Any:
+    """Returns what is compared with a list of a shape; of an array whose shape does not fit, what equals nothing.
+
+    So it was before NumPy 1.25, which refuses such a comparison.
+    """
+    if isinstance(value, np.ndarray):
+        try:
+            np.broadcast_shapes(value.shape, shape)
+        except ValueError:
+            return object()
+    return value
 
 
 def change_leftovers(tree: ast.Module) -> bool:
@@ -238,10 +254,21 @@ def _change_assignment(place: PlacedNode, variables: _Variables) -> bool:
     return node.value is not before
 
 
+def _change_comparison(place: PlacedNode, _: _Variables) -> bool:
+    node = place.node
+    if len(node.ops) != 1 or not isinstance(node.ops[0], (ast.Eq, ast.NotEq)) or not isinstance(
+            node.comparators[0], ast.List) or not all(
+            isinstance(item, ast.Constant) for item in node.comparators[0].elts):
+        return False
+    shape = node_at(ast.Tuple([node_at(ast.Constant(len(node.comparators[0].elts)), node)], ast.Load()), node)
+    node.left = call_node(_COMPARED, node.left, node.left, shape)
+    return True
+
+
 _CHANGES: dict[type, Callable[[PlacedNode, Any], bool]] = {
     ast.Call: _change_call, ast.Subscript: _change_subscript, ast.BinOp: _change_sum, ast.Assign: _change_assignment,
     ast.Import: _change_import, ast.ImportFrom: _change_import, ast.Expr: _change_statement,
-    ast.ClassDef: _change_class, ast.Attribute: _change_attribute,
+    ast.ClassDef: _change_class, ast.Attribute: _change_attribute, ast.Compare: _change_comparison,
 }
 
 

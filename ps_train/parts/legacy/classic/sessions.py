@@ -271,17 +271,21 @@ class Supervisor(tf.train.Supervisor):
         install_session_manager()
         note_global_step(kwargs.get("graph"))
         super().__init__(*args, **kwargs)
-        self._leave_out_summaries_that_need_feeds()
         ending.on_stop(self.request_stop)
 
-    def _leave_out_summaries_that_need_feeds(self) -> None:
-        """Removes summaries that depend on placeholders: the thread that writes them would stop the training."""
-        needed = [] if self.summary_op is None else transfer.upstream([self.summary_op])
+    def start_standard_services(self, sess: tf.Session) -> list:
+        """Starts TensorFlow's threads, without the one for summaries that depend on placeholders: it would fail."""
+        summary_op = self._summary_op
+        needed = transfer.upstream([summary_op]) if summary_op is not None and self._save_summaries_secs else []
         fed = next((op.name for op in needed if op.type == "Placeholder"), None)
-        if fed is not None:
-            _log.warning("the summaries depend on the placeholder %r, so the Supervisor does not write them by itself",
-                         fed)
-            self._summary_op = None
+        if fed is None:
+            return super().start_standard_services(sess)
+        _log.warning("the summaries depend on the placeholder %r, so the Supervisor does not write them by itself", fed)
+        self._summary_op = None
+        try:
+            return super().start_standard_services(sess)
+        finally:
+            self._summary_op = summary_op  # the script may run it
 
     def prepare_or_wait_for_session(self, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are ready; see TensorFlow's class."""

@@ -214,13 +214,17 @@ class LSTMBlockFusedCell(FusedRNNCellAdaptor):
         super().__init__(_rnn_cell.LSTMCell(
             num_units, use_peepholes=use_peephole, cell_clip=_bound(cell_clip), forget_bias=forget_bias, reuse=reuse,
             dtype=dtype, name=name), use_dynamic_rnn=True)
-        self.num_units = num_units
+        self.num_units, self._name, self._reuse = num_units, name, reuse
 
     def __call__(self, inputs: Any, initial_state: Any = None, dtype: Any = None, sequence_length: Any = None,
                  scope: Any = None) -> tuple[Any, Any]:
         """Returns the outputs and the last state; the variables have no name of an RNN around them."""
         if initial_state is not None:  # a pair of c and h was enough
             initial_state = _rnn_cell.LSTMStateTuple(*initial_state)
+        if scope is None and self._cell._scope is None and not self._reuse:  # noqa: SLF001 (a layer's, set on its call)
+            # A second cell has a name with a number: in the scope that the RNN enters again, no names are counted.
+            with tf.variable_scope(None, self._name) as self._cell._scope:  # noqa: SLF001
+                pass
         return super().__call__(inputs, initial_state, dtype, sequence_length, scope or tf.get_variable_scope())
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
-from tensorflow.python.framework import dtypes
+from tensorflow.python.framework import dtypes, meta_graph
 from tensorflow.python.ops import ref_variable, resource_variable_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, training_util
 
@@ -33,7 +33,16 @@ from ps_train.errors import MissingModuleError, MissingNameError
 from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import arrays, command_line, keras_copies, library, moved, private, tables
+from ps_train.parts.legacy.names import (
+    arrays,
+    channels_first,
+    command_line,
+    keras_copies,
+    library,
+    moved,
+    private,
+    tables,
+)
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
 from ps_train.parts.legacy.names.namespace import Namespace, name_error
@@ -207,6 +216,7 @@ def _repair() -> None:
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     command_line.repair_flags()
     repair_reference_code()
+    channels_first.install()
     _repair_functions()
     install_deeprec(wrap)
 
@@ -228,6 +238,7 @@ def _repair_functions() -> None:
     wrap("get_collection", _get_collection, tf1.Graph)
     wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
     wrap("as_graph_element", _fetched_by_name, tf1.Graph)
+    wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
     wrap("constant", _constant, tf1)
     wrap("map", _map_dataset, tf1.data.Dataset)
     wrap("device", placement.device, tf1.Graph)
@@ -300,6 +311,19 @@ def _value_of(graph: tf1.Graph, found: Any) -> Any:
         return graph.get_operation_by_name(f"{found.op.name}/Read/ReadVariableOp").outputs[0]
     except KeyError:
         return found
+
+
+def _import_meta_graph(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Imports a graph; in its collections, a variable is what was exported by the name of a variable's tensor."""
+    result = original(*args, **kwargs)
+    graph = tf1.get_default_graph()
+    collections = [graph.get_collection_ref(name) for name in graph.get_all_collection_keys()]
+    variables = {item.handle.op.name: item for items in collections for item in items
+                 if isinstance(item, resource_variable_ops.BaseResourceVariable)}
+    for items in collections:
+        items[:] = [variables.get(item.op.name, item) if getattr(item, "dtype", None) == tf1.resource else item
+                    for item in items]
+    return result
 
 
 def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:

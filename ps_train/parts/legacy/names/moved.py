@@ -78,10 +78,11 @@ MOVED = {
 REPLACED = {
     # Its DeviceSpec can be changed: merge_from, and attributes that can be set.
     "tensorflow.python.framework.device": {"DeviceSpec": "tensorflow.python.framework.device_spec:DeviceSpecV1"},
-    # Scripts ask `isinstance(column, feature_column._NumericColumn)`, and columns are of other classes today.
+    # Scripts ask `isinstance(column, feature_column._NumericColumn)`, and columns are of other classes today. Not those
+    # of tf.feature_column.shared_embedding_columns, which still makes _SharedEmbeddingColumn.
     "tensorflow.python.feature_column.feature_column": {
         f"_{name}": f"tensorflow.python.feature_column.feature_column_v2:{name}" for name in (
-            "NumericColumn", "BucketizedColumn", "EmbeddingColumn", "SharedEmbeddingColumn", "HashedCategoricalColumn",
+            "NumericColumn", "BucketizedColumn", "EmbeddingColumn", "HashedCategoricalColumn",
             "VocabularyFileCategoricalColumn", "VocabularyListCategoricalColumn", "IdentityCategoricalColumn",
             "WeightedCategoricalColumn", "CrossedColumn", "IndicatorColumn")},
 }

@@ -284,6 +284,18 @@ def leave_managed_session(runner, has_begun):
     return threads
 
 
+def test_a_supervisor_leaves_summaries_that_need_feeds_to_the_script(replaced, tmp_path):
+    """Issue: its thread failed for want of the feed; then the script found no `summary_op` to run itself."""
+    with tf.Graph().as_default():
+        fed = tf.placeholder(tf.float32, [], name="loss")
+        tf.summary.scalar("loss", fed)
+        supervisor = sessions.Supervisor(logdir=str(tmp_path), save_summaries_secs=1)
+        with supervisor.managed_session("") as session:
+            threads = supervisor.start_standard_services(session)
+            assert b"loss" in session.run(supervisor.summary_op, {fed: 1.0})
+        assert not any("Summary" in type(thread).__name__ for thread in threads)
+
+
 def join_coordinator(runner, has_begun):
     """Joins the threads that a script has started itself."""
     coordinator = tf.train.Coordinator()

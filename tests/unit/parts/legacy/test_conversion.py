@@ -260,6 +260,20 @@ def test_what_pip_has_put_into_a_folder_is_left_alone(tmp_path, monkeypatch):
     assert not conversion._is_of_a_package(pathlib.Path(__file__).parent / "data/input_data.py")
 
 
+def test_packages_beside_ps_train_in_a_checkout_hide_none_of_the_user(tmp_path, monkeypatch):
+    """Issue: a project's own `models`, which it adds to the end of sys.path, was not found."""
+    checkout = str(pathlib.Path(conversion.__file__).parents[3])
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/__init__.py").write_text("")
+    (tmp_path / "data").mkdir()  # not a package
+    monkeypatch.setattr(sys, "path", ["/nowhere", checkout, *(place for place in sys.path if place), str(tmp_path)])
+    found = conversion._hidden_by_checkout("models")
+    assert found is not None and found.origin == str(tmp_path / "models/__init__.py")
+    assert conversion._hidden_by_checkout("data") is conversion._hidden_by_checkout("json") is None
+    monkeypatch.setattr(sys, "path", sys.path[1:])  # a script of the checkout
+    assert conversion._hidden_by_checkout("models") is None
+
+
 @pytest.mark.parametrize(("text", "expected"), [
     ("'hdfs://x/y'", "/z"), ("'hdfs://x/y/train*.csv'", "/z/train*.csv"), ("'hdfs://x/yy'", "/rest/yy"),
     ("'hdfs://xx'", "hdfs://xx"),

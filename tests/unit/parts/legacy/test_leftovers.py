@@ -46,6 +46,15 @@ def test_old_calls_give_what_they_gave(expression, expected):
     assert value == expected and isinstance(value, list) is isinstance(expected, list)
 
 
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("rows == []", False), ("rows != []", True), ("rows == [1, 2]", False), ("(rows == [1, 2, 3]).tolist()",
+     [[True, True, True], [False, False, False]]), ("[] == []", True), ("[1] != [2]", True), ("None == []", False)])
+def test_an_array_equals_no_list_whose_shape_does_not_fit(expression, expected):
+    """Issue: `if pretrained == []` was refused by NumPy 1.25 and later."""
+    assert value_of(expression, rows=np.array([[1, 2, 3], [4, 5, 6]])) == expected
+    assert is_changed("x == []") and not is_changed("x == y") and not is_changed("x == [y]")
+
+
 def test_values_of_an_array_are_set():
     """At a place of one or several axes, and of an array of one number."""
     names = values_of("a.itemset(1, 5)\nb.itemset((0, 1), 6)\nb.itemset(0, 0, 7)\nc.itemset(8)\n", a=np.zeros(2, int),

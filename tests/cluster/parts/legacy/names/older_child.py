@@ -120,6 +120,36 @@ def test_a_name_that_is_only_imported_fails_where_it_is_used(tmp_path, monkeypat
         importlib.import_module("tensorflow.contrib.nor_that")
 
 
+def test_a_variable_in_a_collection_of_an_imported_graph_is_that_variable():
+    """Issue: the tutorial of PTB reads its learning rate from there, and got a handle."""
+    with tf.Graph().as_default():
+        rate = tf.Variable(0.0, trainable=False, name="rate")
+        tf.add_to_collection("lr", rate)
+        tf.add_to_collection("doubled", 2 * rate)
+        exported = tf.train.export_meta_graph()
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.import_meta_graph(exported)
+        session.run(tf.global_variables_initializer())
+        read, (doubled,) = tf.get_collection_ref("lr")[0], tf.get_collection("doubled")
+        assert f"{session.run(read):.1f}" == "0.0"
+        session.run(read.assign(3.0))
+        assert session.run([read, doubled]) == [3.0, 6.0]
+
+
+def test_shared_embedding_columns_are_made(session):
+    """Issue: their class was replaced in the module from which TensorFlow takes it."""
+    from tensorflow.python.feature_column import feature_column
+    pair = [tf.feature_column.categorical_column_with_identity(name, 3) for name in "ab"]
+    weighted = tf.feature_column.weighted_categorical_column(pair[0], "w")
+    columns = tf.feature_column.shared_embedding_columns([weighted, pair[1]], 2, combiner="sum",
+                                                         initializer=tf.ones_initializer())
+    assert all(isinstance(column, feature_column._SharedEmbeddingColumn) for column in columns)
+    features = {"a": tf.constant([[1]]), "b": tf.constant([[2]]), "w": tf.constant([[3.0]])}
+    found = tf.feature_column.input_layer(features, columns)
+    session.run(tf.global_variables_initializer())
+    assert session.run(found).tolist() == [[3.0, 3.0, 1.0, 1.0]] and len(tf.global_variables()) == 1
+
+
 def test_layers_of_feature_columns_are_where_1_15_had_them(session):
     """TensorFlow Ranking takes them from there; those of Keras 2 are the same."""
     from tensorflow.python.feature_column import feature_column_lib, sequence_feature_column

@@ -119,7 +119,7 @@ def test_a_fused_lstm_is_an_lstm_over_the_sequence(lengths):
     def build():
         fused = cells.LSTMBlockFusedCell(5)(tf.constant(SEQUENCE), dtype=tf.float32, sequence_length=lengths)
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-            cell = tf.nn.rnn_cell.LSTMCell(5, name="lstm_fused_cell")
+            cell = tf.nn.rnn_cell.LSTMCell(5, name="lstm_fused_cell", reuse=True)
             plain = tf.nn.dynamic_rnn(cell, tf.constant(SEQUENCE), lengths, dtype=tf.float32, time_major=True,
                                       scope=tf.get_variable_scope())
         with tf.variable_scope("adapted"):
@@ -132,6 +132,22 @@ def test_a_fused_lstm_is_an_lstm_over_the_sequence(lengths):
         np.testing.assert_allclose(ours, tensorflows, rtol=1e-5)
     np.testing.assert_allclose(forward, backward, rtol=1e-5)
     assert {"net/lstm_fused_cell/kernel", "net/lstm_fused_cell/bias"} <= set(variables)
+
+
+def test_a_second_fused_lstm_has_variables_of_its_own_and_one_that_is_called_again_has_not():
+    """Issue: the two directions of a tagger had the same names, which was refused."""
+    def build():
+        forward, backward = cells.LSTMBlockFusedCell(5), cells.LSTMBlockFusedCell(5)
+        outputs = [cells.TimeReversedFusedRNN(backward)(tf.constant(SEQUENCE), dtype=tf.float32)[0]]
+        outputs += [forward(tf.constant(SEQUENCE), dtype=tf.float32)[0] for _ in range(2)]
+        with tf.variable_scope("other"):
+            cells.LSTMBlockFusedCell(5)(tf.constant(SEQUENCE), dtype=tf.float32)
+        return outputs
+    (backward, first, second), variables = run(build)
+    np.testing.assert_array_equal(first, second)
+    assert not np.allclose(backward, first)
+    assert {name for name in variables if name.endswith("kernel")} == {
+        f"net/{name}/kernel" for name in ("lstm_fused_cell", "lstm_fused_cell_1", "other/lstm_fused_cell")}
 
 
 @pytest.mark.parametrize("clip", [None, 0, -1, 0.05])
