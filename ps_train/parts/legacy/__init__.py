@@ -10,7 +10,7 @@ Start with `run.py`.
     source      looks into a script before it runs; looped_flags finds flags that are defined in a loop
     conversion  paths that are written into a script, and code of Python 2; leftovers of it are leftovers.py's, which
                 asks scopes.py where a name belongs, python2_library has the modules, keyword_names has `async` and
-                `await`, and chained_pandas the columns that pandas 3 leaves as they are
+                `await`, chained_pandas the columns that pandas 3 leaves as they are, one_number numpy's arrays of one
     estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator
     names/      TensorFlow 1's names, on today's TensorFlow
     classic/    TensorFlow 1's classes, with a clean end, named waits, and recovery

@@ -37,6 +37,7 @@ from ps_train.parts.legacy import (
     keyword_names,
     leaked_names,
     leftovers,
+    one_number,
     path_mapping,
     python2_library,
 )
@@ -92,6 +93,7 @@ class Conversion:
         if is_converted or self.finds_python2:
             is_changed |= leaked_names.change_leaked_names(tree)
             is_changed |= chained_pandas.may_be_in(text) and chained_pandas.change_chains(tree)
+            is_changed |= one_number.may_be_in(text) and one_number.change_numbers(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
@@ -124,6 +126,7 @@ class Conversion:
         """Changes each local module that is imported from now on."""
         leftovers.install_changes()
         chained_pandas.install_changes()
+        one_number.install_changes()
         division.install_division()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()

@@ -113,6 +113,12 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, float) and math.isnan(value))
 
 
+def show_numbers_as_before() -> None:
+    """Lets `repr` of a number of numpy be that number, as before numpy 2: scripts write lists of them into files."""
+    if _COPIES_IF_NEEDED:
+        np.set_printoptions(legacy="1.25")
+
+
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> np.ndarray:
     """`np.isin`, on flat arrays."""
     return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)

@@ -223,6 +223,7 @@ def _repair() -> None:
 
 def _repair_functions() -> None:
     library.restore_python()
+    arrays.show_numbers_as_before()
     for wrapper, names in arrays.WRAPPERS.items():
         for name in names:
             wrap(name, wrapper, np)

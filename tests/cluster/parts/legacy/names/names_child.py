@@ -569,6 +569,13 @@ def test_an_array_of_one_number_is_a_number_for_python():
         float(two)
 
 
+def test_a_number_of_numpy_is_written_as_a_number():
+    """Scripts write lists of them into files; with options of their own, too."""
+    assert repr([np.float32(1.5), np.int64(2)]) == "[1.5, 2]"
+    with np.printoptions(precision=3):
+        assert repr([np.float64(0.5)]) == "[0.5]" and str(np.array([1 / 3])) == "[0.333]"
+
+
 def test_forward_features_adds_features_to_predictions(tmp_path):
     """The key of an example comes back with its prediction, also from an export."""
     def inputs():
