@@ -54,7 +54,7 @@ class ExportedTable:
         values = self.format.values_in(self.rows_at(tf.maximum(numbers, 0)))
         missing = places_where(numbers < 0)
         return tf.tensor_scatter_nd_update(
-            values, missing[:, tf.newaxis], self.spec.first_values(tf.gather(ids, missing)))
+            values, missing[:, tf.newaxis], self.spec.unseen_values(tf.gather(ids, missing)))
 
     def find(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns the numbers of the rows of ids, int64 [n], -1 for ids without a row."""

@@ -35,6 +35,7 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 _KEY_FACTOR = 0x9E3779B97F4A7C15  # odd; the golden ratio in 64 bits (Knuth 1973, section 6.4)
 _HALF, _ALL = 32, 2**64 - 1
 _VALUE_BITS = 24  # of first values; a float32 has as many
+CUT_BITS = 16  # of a float32, which a bfloat16 lacks
 _CUT = 2.0  # standard deviations at which a truncated normal distribution ends, as TensorFlow's does
 UNIFORM, CONSTANT, TRUNCATED_NORMAL = "uniform", "constant", "truncated_normal"
 
@@ -152,6 +153,21 @@ def random_bits(ids: tf.Tensor, dim: int, num_bits: int, *, seed: str, number: t
     """
     signed = _mixed(ids + number * (_KEY_FACTOR - 2**64), dim, seed, num_bits)
     return signed + 2**(num_bits - 1)
+
+
+def round_at_random(values: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
+    """Returns each of the values float32 [n, m] as one of the two bfloat16 next to it, in float32.
+
+    It is the upper one with the probability by which the value is above the lower one. What is a bfloat16 stays, as
+    does what is not finite.
+
+    Args:
+      drawn: int64 [n, m], uniform in [0, 2^16).
+    """
+    # The bits of a float are in the order of its magnitude: a carry into the upper bits makes the next bfloat16.
+    bits = tf.bitcast(values, tf.int32) + tf.cast(drawn, tf.int32)
+    cut = tf.bitcast(tf.bitwise.bitwise_and(bits, tf.constant(-2**CUT_BITS, tf.int32)), tf.float32)
+    return tf.where(tf.math.is_finite(values), cut, values)
 
 
 def _mixed(ids: tf.Tensor, dim: int, seed: str | Draws, num_bits: int) -> tf.Tensor:

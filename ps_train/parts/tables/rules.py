@@ -18,7 +18,6 @@ import tensorflow.compat.v1 as tf
 from ps_train.parts.tables import hashing
 
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
-_CUT_BITS = 16  # of a float32, which a bfloat16 lacks
 ADD, REPLACE = "add", "replace"
 FROZEN = "frozen"  # the name of the rule of tables that are only read
 # Keys that a hash table on the ps reserves: no id may have them.
@@ -314,23 +313,8 @@ class RowFormat(NamedTuple):
         if not self.is_rounded:
             return rows
         values, slots = tf.split(rows, [self.dim, self.num_slots], axis=1)
-        drawn = hashing.random_bits(ids, self.dim, _CUT_BITS, seed=seed, number=number)
-        return tf.concat([round_at_random(values, drawn), slots], 1)
-
-
-def round_at_random(values: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
-    """Returns each of the values float32 [n, m] as one of the two bfloat16 next to it, in float32.
-
-    It is the upper one with the probability by which the value is above the lower one. What is a bfloat16 stays, as
-    does what is not finite.
-
-    Args:
-      drawn: int64 [n, m], uniform in [0, 2^16).
-    """
-    # The bits of a float are in the order of its magnitude: a carry into the upper bits makes the next bfloat16.
-    bits = tf.bitcast(values, tf.int32) + tf.cast(drawn, tf.int32)
-    cut = tf.bitcast(tf.bitwise.bitwise_and(bits, tf.constant(-2**_CUT_BITS, tf.int32)), tf.float32)
-    return tf.where(tf.math.is_finite(values), cut, values)
+        drawn = hashing.random_bits(ids, self.dim, hashing.CUT_BITS, seed=seed, number=number)
+        return tf.concat([hashing.round_at_random(values, drawn), slots], 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,6 +338,7 @@ class TableSpec:
         minimum, from which it grows.
       dtype: in which a ps stores the values of rows, "float32" or "bfloat16"; see `RowFormat`.
       has_history: whether a row has the number of its first update, and their count; see `row_history`.
+      unseen: what all floats of an id without a row are read as; None for its first value.
     """
 
     name: str
@@ -371,6 +356,7 @@ class TableSpec:
     expected_rows: Optional[int] = None
     dtype: str = FLOAT32
     has_history: bool = False
+    unseen: Optional[float] = None
 
     @property
     def is_dynamic(self) -> bool:
@@ -386,6 +372,12 @@ class TableSpec:
         """Returns the first values float32 [n, dim] of ids int64 [n]; the seed is by default the name."""
         initial = self.initial or hashing.Initial(hashing.UNIFORM, 0.0, self.initial_limit)
         return hashing.initial_values(ids, self.dim, initial=initial, seed=seed or self.name)
+
+    def unseen_values(self, ids: tf.Tensor, seed: str | hashing.Draws = "") -> tf.Tensor:
+        """Returns what ids without a row are read as, as `first_values` does."""
+        if self.unseen is None:
+            return self.first_values(ids, seed)
+        return tf.fill(tf.stack([tf.size(ids), self.dim]), self.unseen)
 
     def with_l2(self, rows: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
         """Returns the gradients float32 [n, dim] with those of the L2 penalty of rows float32 [n, dim + slots]."""

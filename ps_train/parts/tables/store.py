@@ -100,13 +100,15 @@ class Store:
     def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
         """Returns the values of ids int64 [n], float32 [n, dim], or [n, width] with their slots.
 
-        Ids without a row have their first values.
+        Ids without a row have their first values, or those that `TableSpec.unseen` says.
         """
         with self.on_ps():
             numbers = self.index.find(ids)
-            stored = gather(self.rows, tf.maximum(numbers, 0))
-            rows = self.format.unpack(stored) if with_slots else self.format.values_in(stored)
-            return self._with_first(rows, ids, index.places_where(numbers < 0), with_slots=with_slots)
+            stored, missing = gather(self.rows, tf.maximum(numbers, 0)), index.places_where(numbers < 0)
+            if with_slots:
+                return self._with_first(self.format.unpack(stored), ids, missing)
+            unseen = self.spec.unseen_values(tf.gather(ids, missing), self._seed)
+            return tf.tensor_scatter_nd_update(self.format.values_in(stored), tf.expand_dims(missing, 1), unseen)
 
     def update(self, ids: tf.Tensor, gradients: tf.Tensor, factor: tf.Tensor | None = None) -> tf.Operation:
         """Returns the operation that updates rows by gradients float32 [n, dim] of ids int64 [n], each once.
@@ -151,7 +153,7 @@ class Store:
             counts = read_whole(self.counts)
             number = count_of(counts, "updates") + 1
             placement = self.index.place(ids, counts)
-            old = self._with_first(self.rows_at(placement.rows), placement.ids, placement.new, with_slots=True)
+            old = self._with_first(self.rows_at(placement.rows), placement.ids, placement.new)
             exact = change(old, number, placement.of_kept(pushed))
             if isinstance(self.spec.rule, WithHistory):
                 exact = note_update(old, exact, number)
@@ -177,11 +179,11 @@ class Store:
         """Returns an operation that runs `body()` in the critical section of the store; see `run_exclusively`."""
         return run_exclusively(self._section, arrived, body)
 
-    def _with_first(self, rows: tf.Tensor, ids: tf.Tensor, new: tf.Tensor, *, with_slots: bool) -> tf.Tensor:
-        """Returns rows float32 [n, ...] with the first values of the ids at positions `new` int64 [m]."""
+    def _with_first(self, rows: tf.Tensor, ids: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        """Returns rows float32 [n, width] with the first values and slots of the ids at positions `new` int64 [m]."""
         spec = self.spec
         first = spec.first_values(tf.gather(ids, new), self._seed)
-        if with_slots and self.width > spec.dim:
+        if self.width > spec.dim:
             first = tf.concat([first, spec.rule.first_slots(tf.size(new), spec.dim)], 1)
         return tf.tensor_scatter_nd_update(rows, tf.expand_dims(new, 1), first)
 

@@ -189,5 +189,5 @@ def weighted_sum(
     tensors = column._get_sparse_tensors(builder)  # noqa: SLF001 (TensorFlow's own call)
     variable = _make_variable(of_ids, "weights", units, tf.zeros_initializer(), trainable)
     flat = [None if tensor is None else tf.sparse.reshape(tensor, [tensor.dense_shape[0], -1])
-            for tensor in (tensors.id_tensor, tensors.weight_tensor)]
+            for tensor in variable.without_invalid(tensors.id_tensor, tensors.weight_tensor, sparse_combiner)]
     return variable.lookup_sparse(*flat, sparse_combiner)

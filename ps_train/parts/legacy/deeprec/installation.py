@@ -39,7 +39,7 @@ def install_deeprec(wrap: Callable[..., None]) -> None:
     """Wraps TensorFlow's functions; `wrap(name, wrapper, owners...)` replaces a function of the first owner."""
     wrap("embedding_lookup", _lookup, embedding_ops, tf.nn)
     wrap("embedding_lookup_sparse", _lookup, embedding_ops, tf.nn)
-    wrap("safe_embedding_lookup_sparse", _lookup, embedding_ops, tf.nn)
+    wrap("safe_embedding_lookup_sparse", _safe_lookup, embedding_ops, tf.nn)
     wrap("gradients", training.gradients_with_rows, gradients_impl, gradients_module, tf)
     wrap("_get_processor", training.row_processor, optimizer_module)
     for optimizer in (tf.train.Optimizer, SyncReplicasOptimizer):
@@ -82,22 +82,43 @@ def _modules() -> dict[str, types.ModuleType]:
 
 
 def _lookup(original: Callable, *args: Any, **kwargs: Any) -> tf.Tensor:
-    """`embedding_lookup`, `embedding_lookup_sparse` or `safe_embedding_lookup_sparse`, also of embedding variables."""
-    bound = inspect.signature(original).bind(*args, **kwargs).arguments
+    """`embedding_lookup` or `embedding_lookup_sparse`, also of embedding variables."""
+    variable, ids, bound = _arguments(original, args, kwargs)
+    if variable is None:
+        return original(*args, **kwargs)
+    if isinstance(ids, (tf.SparseTensor, tf.RaggedTensor)):
+        return variable.lookup_sparse(ids, bound.get("sp_weights"), bound.get("combiner"))
+    return variable.lookup(ids)
+
+
+def _safe_lookup(original: Callable, *args: Any, prune: bool = True, **kwargs: Any) -> tf.Tensor:
+    """`safe_embedding_lookup_sparse`, also of embedding variables; `prune` of DeepRec says whether ids are left out."""
+    variable, ids, bound = _arguments(original, args, kwargs)
+    if variable is None:
+        return original(*args, **kwargs)
+    weights, combiner = bound.get("sparse_weights"), bound.get("combiner")
+    if isinstance(ids, tf.RaggedTensor):
+        ids = ids.to_sparse()
+    if prune:
+        ids, weights = variable.without_invalid(ids, weights, combiner)
+    if ids.shape.rank not in (None, 2):
+        return _of_many_ranks(variable, ids, weights, combiner)
+    return variable.lookup_sparse(ids, weights, combiner)
+
+
+def _arguments(original: Callable, args: Any, kwargs: Any) -> tuple[EmbeddingVariable | None, Any, dict[str, Any]]:
+    """Returns the embedding variable of a lookup, None if it is of another one, its ids, and all arguments by name."""
+    bound = dict(inspect.signature(original).bind(*args, **kwargs).arguments)
     params, ids, *_ = bound.values()
     if isinstance(params, (list, tuple)) and len(params) == 1:
         params = params[0]
     if not isinstance(params, EmbeddingVariable):
-        return original(*args, **kwargs)
+        return None, ids, bound
     for argument in ("max_norm", "default_id"):
         if bound.get(argument) is not None:
             raise UserCodeError("bad_embedding_option", f"embedding variable {params.spec.name}: got {argument}="
                                 f"{bound[argument]}; allowed: None")
-    if isinstance(ids, tf.SparseTensor) and ids.shape.rank not in (None, 2) and "sparse_ids" in bound:
-        return _of_many_ranks(params, ids, bound.get("sparse_weights"), bound.get("combiner"))
-    if isinstance(ids, (tf.SparseTensor, tf.RaggedTensor)):
-        return params.lookup_sparse(ids, bound.get("sp_weights", bound.get("sparse_weights")), bound.get("combiner"))
-    return params.lookup(ids)
+    return params, ids, bound
 
 
 def _of_many_ranks(variable: EmbeddingVariable, ids: tf.SparseTensor, weights: Any, combiner: Any) -> tf.Tensor:

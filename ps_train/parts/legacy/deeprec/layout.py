@@ -56,7 +56,8 @@ class SavedRows(NamedTuple):
 
     Attributes:
       ids: int64 [n].
-      versions, freqs: int64 [n]; zeros if the checkpoint has none.
+      versions: int64 [n]; the global step of the checkpoint if it has none, and zeros if it has no step either.
+      freqs: int64 [n]; zeros if the checkpoint has none.
       values: float32 [n, dim].
       slots: float32 [n, m], those of all slots side by side.
       unseen_ids, unseen_freqs: int64 [k], the ids without a row, and how often each was seen.
@@ -125,7 +126,11 @@ def read_rows(path: str, name: str, slots: Sequence[Slot], dim: int) -> SavedRow
         raise CheckpointError("checkpoint_of_another_model", f"checkpoint {path}: embedding variable {name} has "
                               f"dimension {saved} there, and {dim} in the script")
     has_slots = all(f"{part}/{slot.name}-values" in shapes for part in parts for slot in slots)
-    return _joined([_read_part(reader, shapes, part, slots if has_slots else (), dim) for part in parts])
+    rows = _joined([_read_part(reader, shapes, part, slots if has_slots else (), dim) for part in parts])
+    if rows.versions.any() or tf.GraphKeys.GLOBAL_STEP not in shapes:
+        return rows
+    # Rules correct and decay slots by the number of updates, which must not begin again where the slots are old.
+    return rows._replace(versions=np.full_like(rows.versions, reader.get_tensor(tf.GraphKeys.GLOBAL_STEP)))
 
 
 def _read_part(reader: Any, shapes: Any, part: str, slots: Sequence[Slot], dim: int) -> SavedRows:

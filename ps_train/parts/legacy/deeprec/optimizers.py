@@ -180,7 +180,7 @@ def row_rule(optimizer: tf.train.Optimizer) -> RuleOfOptimizer:
     Raises:
       UserCodeError: there is none; the text says which optimizers have one.
     """
-    make = next((make for kind, make in _RULES if isinstance(optimizer, kind)), None)
+    make = next((make for kind, make in _RULES if isinstance(optimizer, kind) and _updates_as(optimizer, kind)), None)
     if make is None:
         kinds = ", ".join(kind.__name__ for kind, _ in _RULES)
         raise UserCodeError("bad_embedding_optimizer", f"embedding variables: got {type(optimizer).__name__}; allowed: "
@@ -196,6 +196,11 @@ def row_rule(optimizer: tf.train.Optimizer) -> RuleOfOptimizer:
     names = [optimizer.get_name() + (f"_{number}" if number else "") for number in range(len(widths))]
     slots = [Slot(name, width, tf.float32 if width is None else tf.int64) for name, width in zip(names, widths)]
     return RuleOfOptimizer(rule, slots, None if is_number else tf.cast(rate, tf.float32))
+
+
+def _updates_as(optimizer: tf.train.Optimizer, kind: type) -> bool:
+    """Returns whether a subclass, such as AdamWOptimizer, changes nothing in how a class updates variables."""
+    return all(getattr(type(optimizer), name, None) is getattr(kind, name, None) for name in _UPDATES)
 
 
 def _adagrad(optimizer: Any, rate: float) -> tuple[RowRule, list]:
@@ -227,8 +232,12 @@ def _momentum(optimizer: Any, rate: float) -> tuple[RowRule, list]:
     return Momentum(rate, float(optimizer._momentum)), [None]  # noqa: SLF001
 
 
+# The methods by which TensorFlow asks an optimizer for an update of one variable.
+_UPDATES = ("_apply_dense", "_resource_apply_dense", "_apply_sparse", "_resource_apply_sparse", "_apply_sparse_shared")
 _RULES: Sequence[tuple[type, Callable[[Any, float], tuple[RowRule, list]]]] = (
     (AdagradDecayOptimizer, _adagrad_decay),
+    (AdamAsyncOptimizer, _adam),
+    (LazyAdamOptimizer, _adam),
     (tf.train.AdamOptimizer, _adam),
     (tf.train.AdagradOptimizer, _adagrad),
     (tf.train.FtrlOptimizer, _ftrl),

@@ -35,7 +35,7 @@ class GlobalStepEvict:
 
 @dataclasses.dataclass
 class L2WeightEvict:
-    """At each save, drops the rows whose Euclidean norm is smaller; -1 keeps all."""
+    """At each save, drops the rows of which half the sum of squares is smaller, as in DeepRec; -1 keeps all."""
 
     l2_weight_threshold: float = -1.0
 
@@ -59,7 +59,10 @@ class CBFFilter:
 
 @dataclasses.dataclass
 class InitializerOption:
-    """First values. A first value is computed from its id, so the size of a pool of them has no effect."""
+    """First values. A first value is computed from its id, so the size of a pool of them has no effect.
+
+    With a filter, ids without a row are read as `default_value_no_permission`.
+    """
 
     initializer: Any = None
     default_value_dim: int = _DEFAULT_VALUES
@@ -127,15 +130,17 @@ def table_spec(
     """
     _refuse_others(name, options)
     init = options.init_option or InitializerOption()
-    filter_freq = getattr(options.filter_option, "filter_freq", 0)
+    min_count = max(1, int(getattr(options.filter_option, "filter_freq", 0)))
     steps_to_live = getattr(options.evict_option, "steps_to_live", None) or steps_to_live
     return TableSpec(name=name, dim=dim, initial=_initial(name, dim, init.initializer or initializer),
-                     min_count=max(1, int(filter_freq)), ttl_steps=steps_to_live or None)
+                     min_count=min_count, ttl_steps=steps_to_live or None,
+                     unseen=float(init.default_value_no_permission) if min_count > 1 else None)
 
 
 def l2_threshold(options: EmbeddingVariableOption) -> float:
     """Returns the norm below which a row is dropped at a save; 0 keeps all."""
-    return max(0.0, float(getattr(options.evict_option, "l2_weight_threshold", 0.0)))
+    # DeepRec compares 0.5 * |row|^2 (tensorflow/core/framework/embedding/l2weight_shrink_policy.h).
+    return math.sqrt(2 * max(0.0, float(getattr(options.evict_option, "l2_weight_threshold", 0.0))))
 
 
 def _refuse_others(name: str, options: EmbeddingVariableOption) -> None:

@@ -20,6 +20,7 @@ from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.deeprec import functions, layout
 from ps_train.parts.tables import index
 from ps_train.parts.tables.index import COUNTS, count_of
+from ps_train.parts.tables.rules import LAST_MARK, MAX_ROWS_PER_PS
 from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import Piece, RowOps
 
@@ -38,12 +39,14 @@ def own_device() -> str:
 
 def reset_rows(ops: RowOps) -> tf.Operation:
     """Returns the operation that empties the rows of a variable on a ps."""
-    return ops.store.call("reset", lambda store: [_reset_op(store)])[0].op
+    return ops.store.call("reset", lambda store: [_reset_op(store, tf.constant(0, tf.int64))])[0].op
 
 
-def _reset_op(store: Store) -> tf.Operation:
+def _reset_op(store: Store, num_coming: tf.Tensor) -> tf.Operation:
+    """Returns the operation that empties a store; it then has room for so many rows, int64 scalar, and half as many."""
     ops = RowOps(store)
-    return ops.reset_op(tf.constant(ops.capacity, tf.int64), tf.constant(0, tf.int64))
+    capacity = tf.minimum(tf.maximum(num_coming + num_coming // 2, ops.capacity), MAX_ROWS_PER_PS)
+    return ops.reset_op(capacity, tf.constant(0, tf.int64))
 
 
 def save_specs(variable: Any) -> list[SaveSpec]:
@@ -111,7 +114,7 @@ def restore_rows(variable: Any, prefix: tf.Tensor) -> tf.Operation:
 
 def _load(ops: RowOps, piece: Piece, unseen: Sequence[tf.Tensor], updates: tf.Tensor) -> tf.Operation:
     def body(store: Store, *inputs: tf.Tensor) -> list[tf.Operation]:
-        with tf.control_dependencies([_reset_op(store)]):
+        with tf.control_dependencies([_reset_op(store, tf.size(inputs[0], out_type=tf.int64))]):
             loaded = RowOps(store).load_piece(
                 Piece(*(tf.identity(part) for part in inputs[:4])), keeps_present=tf.constant(False))
         with tf.control_dependencies([loaded]):
@@ -137,7 +140,7 @@ def _read(prefix: bytes, variable: Any) -> list[np.ndarray]:
     if is_counted:
         freqs = np.minimum(rows.freqs, np.iinfo(np.int32).max).astype(np.int32)
         slots = np.concatenate([slots, freqs[:, np.newaxis].view(np.float32)], 1)
-    marks = np.maximum(rows.versions, 1).astype(np.int32)
+    marks = np.clip(rows.versions, 1, LAST_MARK).astype(np.int32)
     return [rows.ids, marks, rows.values, slots.astype(np.float32, copy=False), rows.unseen_ids,
             np.minimum(rows.unseen_freqs, np.iinfo(np.int32).max).astype(np.int32)]
 

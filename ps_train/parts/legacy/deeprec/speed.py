@@ -73,12 +73,11 @@ def fused_safe_embedding_lookup_sparse(
     default_id: Any = None, name: str | None = None, partition_strategy: str = "div", max_norm: Any = None,
     prune: bool = True, **others: Any,
 ) -> tf.Tensor:
-    """`tf.nn.safe_embedding_lookup_sparse`; `prune` says which ids DeepRec leaves out, as TensorFlow's always does."""
-    del prune
+    """`tf.nn.safe_embedding_lookup_sparse`; `prune` says whether it leaves ids out, as TensorFlow's own always does."""
     _refuse(others, "fused_safe_embedding_lookup_sparse", ("blocknums",))
     return tf.nn.safe_embedding_lookup_sparse(
         embedding_weights, sparse_ids, sparse_weights, combiner or "mean", default_id, name, partition_strategy,
-        max_norm)
+        max_norm, prune=prune)
 
 
 def _refuse(others: dict[str, Any], name: str, without_effect: Sequence[str]) -> None:

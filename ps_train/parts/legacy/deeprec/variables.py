@@ -115,6 +115,23 @@ class EmbeddingVariable(SaveableObject):
         self._take_lookups()
         return rows
 
+    def without_invalid(
+        self, ids: tf.SparseTensor, weights: tf.SparseTensor | None, combiner: Optional[str]
+    ) -> tuple[tf.SparseTensor, tf.SparseTensor | None]:
+        """Returns ids, and their weights, without those that `tf.nn.safe_embedding_lookup_sparse` leaves out.
+
+        These are ids below 0, and but for sums those with a weight that is not above 0.
+        """
+        is_valid = tf.ones_like(ids.values, tf.bool) if ids.values.dtype == tf.string else ids.values >= 0
+        of_ids = None if weights is None else connection.check_weights(
+            ids, weights, self.spec.name, self._registry.feature_of(ids.values))
+        if of_ids is not None and combiner != "sum":
+            is_valid &= of_ids > 0
+        places = tf.squeeze(tf.where(is_valid), 1)
+        indices = tf.gather(ids.indices, places)
+        return tuple(None if values is None else tf.SparseTensor(indices, tf.gather(values, places), ids.dense_shape)
+                     for values in (ids.values, of_ids))
+
     def _take_lookups(self) -> None:
         lookups = self._registry.take_pending().get(self.spec.name, [])
         if self.is_connected:  # after the optimizer: it is only read

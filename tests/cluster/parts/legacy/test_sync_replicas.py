@@ -11,6 +11,7 @@ import pytest
 
 import ps_train
 from ps_train.cluster.spec import Cluster
+from ps_train.graph import transfer
 from ps_train.parts.legacy.classic import membership
 from ps_train.updates.update import SyncSettings
 from tests import clusters
@@ -138,6 +139,21 @@ def test_what_tensorflow_refuses_is_refused(monkeypatch):
         with pytest.raises(ValueError, match=r"Too few tokens to finish the first step: 1 \(given\) vs 2 \(needed\)"):
             optimizer.get_init_tokens_op(1)
         assert optimizer.get_init_tokens_op().type == "NoOp"
+
+
+def test_what_the_chief_runs_takes_no_mini_batch():
+    """Nor what begins a step: only the step runs the update_ops of batch normalisation, say, that it waits for."""
+    with tf.Graph().as_default():
+        step, variable = tf.train.create_global_step(), tf.get_variable("x", initializer=1.0)
+        batch = tf.placeholder(tf.float32, [])
+        update_op = tf.assign(tf.get_variable("average", initializer=0.0, trainable=False), batch)
+        optimizer = ps_train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1, worker=0)
+        with tf.control_dependencies([update_op]):
+            train_op = optimizer.minimize(variable**2, step)
+        assert batch.op in transfer.upstream([train_op])
+        others = [optimizer.chief_init_op, optimizer.local_step_init_op, optimizer.ready_for_local_init_op,
+                  optimizer.operations.update_op, optimizer.operations.flush_op, optimizer.operations.release_op]
+        assert batch.op not in transfer.upstream(others)
 
 
 def test_moving_averages_follow_each_update():

@@ -93,6 +93,42 @@ def test_fused_and_grouped_lookups_are_lookups():
         tf.config.experimental.enable_distributed_strategy(strategy="collective")
 
 
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_a_safe_lookup_leaves_out_what_that_of_a_variable_leaves_out(combiner, has_weights):
+    """Ids below 0, such as those that fill up a batch, and but for a sum weights that are not above 0."""
+    variable = tf.get_embedding_variable("v", DIM)
+    rows = tf.nn.embedding_lookup(variable, tf.range(9, dtype=tf.int64))  # as a plain variable
+    indices = [[0, 0], [0, 1], [0, 2], [1, 0], [2, 0], [3, 0]]
+    ids = tf.SparseTensor(indices, tf.constant([5, -1, 6, -3, 7, 8], tf.int64), [5, 3])
+    weights = tf.SparseTensor(indices, [0.5, 9.0, -2.0, 1.0, 0.0, 3.0], [5, 3]) if has_weights else None
+    expected = tf.nn.safe_embedding_lookup_sparse([rows], ids, weights, combiner)
+    found = tf.nn.safe_embedding_lookup_sparse(variable, ids, weights, combiner)
+    kept = tf.nn.safe_embedding_lookup_sparse(variable, ids, weights, combiner, prune=False)
+    expected, found, kept = run(expected, found, kept)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert not found[1].any() and kept[1].any()  # DeepRec's `prune`
+
+
+def test_a_column_of_integers_trains_no_negative_id():
+    """In a layer and in a linear model, as one of a vocabulary does."""
+    features = {"a": tf.SparseTensor([[0, 0], [0, 1], [1, 0]], tf.constant([1, -1, -1], tf.int64), [2, 2])}
+    net = tf.feature_column.input_layer(features, [tf.feature_column.embedding_column(column("a"), DIM)])
+    logits = tf.feature_column.linear_model(features, [column("a")])
+    loss = tf.reduce_sum(tf.square(net - 1)) + tf.reduce_sum(tf.square(logits - 1))
+    train_op = tf.train.AdagradOptimizer(0.1).minimize(loss)
+    found = [tf.nn.embedding_lookup(variable, tf.constant([1, -1], tf.int64))
+             for variable in tf.get_collection("ps_train/embedding_variables")]
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        first = session.run(found)
+        assert not session.run(net)[1].any()
+        session.run(train_op)
+        second = session.run(found)
+    for before, after in zip(first, second):
+        assert (before[0] != after[0]).all() and np.array_equal(before[1], after[1])
+
+
 def test_arguments_and_fields_about_speed_are_taken():
     """Those of checkpoints, too; the names that are only in other modules; a storage in memory."""
     from tensorflow.core.framework.embedding import config_pb2

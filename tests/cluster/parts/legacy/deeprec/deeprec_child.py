@@ -14,6 +14,7 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 
 import tensorflow.compat.v1 as real
 
+import ps_train
 from ps_train.errors import UserCodeError
 from ps_train.parts.legacy.names import installation
 from tests import plain_graphs
@@ -57,10 +58,13 @@ def train(table, make_optimizer, batches=BATCHES):
     lambda step: tf.train.MomentumOptimizer(0.05, 0.9),
     lambda step: tf.train.AdamOptimizer(0.05),
     lambda step: tf.train.AdamAsyncOptimizer(0.05),
+    lambda step: tf.contrib.opt.LazyAdamOptimizer(0.05),
+    lambda step: type("Own", (tf.train.AdamOptimizer,), {})(0.05),
     lambda step: tf.train.GradientDescentOptimizer(tf.train.exponential_decay(0.1, step, 1, 0.5)),
     lambda step: tf.train.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5),
     lambda step: tf.train.AdagradDecayOptimizerV2(0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5),
-], ids=["adagrad", "ftrl", "momentum", "adam", "adamasync", "tensor rate", "adagraddecay", "adagraddecayv2"])
+], ids=["adagrad", "ftrl", "momentum", "adam", "adamasync", "lazy", "own", "tensor rate", "adagraddecay",
+        "adagraddecayv2"])
 def test_rows_follow_an_optimizer_as_a_variable_does(make_optimizer):
     """The gradients of an id that comes twice are added, and each step counts once."""
     with tf.Graph().as_default():
@@ -179,6 +183,23 @@ def test_the_counts_of_ids_without_a_row_go_on_after_a_restore(tmp_path):
         assert session.run(rows, {ids: [77]}).all()
 
 
+@pytest.mark.parametrize("option, unseen", [({}, 0.0), ({"default_value_no_permission": 0.25}, 0.25)])
+def test_an_id_that_a_filter_has_not_admitted_is_read_as_a_constant(option, unseen):
+    """In training and later; its row begins with the value of the initializer."""
+    variable = tf.get_embedding_variable("v", 2, ev_option=tf.EmbeddingVariableOption(
+        filter_option=tf.CounterFilter(3), init_option=tf.InitializerOption(tf.ones_initializer(), **option)))
+    ids = tf.placeholder(tf.int64, [None])
+    rows, found = tf.nn.embedding_lookup(variable, ids), []
+    train_op = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(rows))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for _ in range(4):
+            found.append(session.run(rows, {ids: [7]}).tolist())
+            session.run(train_op, {ids: [7]})
+        assert session.run(rows, {ids: [8]}).tolist() == [[unseen, unseen]]
+    np.testing.assert_allclose(found, [[[unseen] * 2]] * 3 + [[[0.9] * 2]], rtol=1e-6)
+
+
 def test_an_older_checkpoint_has_four_tensors_only(tmp_path):
     """And no slots, of another optimizer: rows come, slots are new."""
     random = np.random.default_rng(2)
@@ -188,6 +209,32 @@ def test_an_older_checkpoint_has_four_tensors_only(tmp_path):
     with tf.Session() as session:
         saver.restore(session, f"{tmp_path}/old")
         assert session.run(rows, {ids: part[0]}).tobytes() == part[1].tobytes()
+
+
+@pytest.mark.parametrize("make_optimizer", [
+    lambda step: tf.train.AdamOptimizer(0.05),
+    lambda step: tf.train.AdamAsyncOptimizer(0.05),
+    lambda step: tf.train.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5),
+], ids=["adam", "adamasync", "adagraddecay"])
+def test_a_rule_goes_on_after_a_restore(tmp_path, make_optimizer):
+    """What it corrects or decays by the number of updates does not begin again, as there is a global step."""
+    variable = tf.get_embedding_variable("v", DIM, initializer=tf.constant_initializer(0.5))
+    ids = tf.placeholder(tf.int64, [None])
+    rows = tf.nn.embedding_lookup(variable, ids)
+    step = tf.train.get_or_create_global_step()
+    train_op = make_optimizer(step).minimize(tf.reduce_sum(tf.pow(rows, 3)), global_step=step)
+    saver = tf.train.Saver()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for batch in BATCHES:
+            session.run(train_op, {ids: batch})
+        path = saver.save(session, f"{tmp_path}/model")
+        session.run(train_op, {ids: [0, 1, 2]})
+        expected = session.run(rows, {ids: [0, 1, 2]})
+    with tf.Session() as session:
+        saver.restore(session, path)
+        session.run(train_op, {ids: [0, 1, 2]})
+        np.testing.assert_allclose(session.run(rows, {ids: [0, 1, 2]}), expected, rtol=1e-6)
 
 
 def test_a_checkpoint_without_the_variable_is_refused(tmp_path):
@@ -200,10 +247,10 @@ def test_a_checkpoint_without_the_variable_is_refused(tmp_path):
 
 @pytest.mark.parametrize("option, kept", [
     ({"evict_option": "GlobalStepEvict(steps_to_live=3)"}, [3, 4]),
-    ({"evict_option": "L2WeightEvict(l2_weight_threshold=0.9)"}, [1, 3]),
+    ({"evict_option": "L2WeightEvict(l2_weight_threshold=0.45)"}, [1, 3]),  # half the square of 1.0 and 1.1
     ({}, [1, 2, 3, 4])])
 def test_a_save_drops_rows(tmp_path, option, kept):
-    """Those that were not updated for some steps, or those with a small norm."""
+    """Those that were not updated for some steps, or those of which half the sum of squares is small, as in DeepRec."""
     option = {name: eval(f"tf.{value}") for name, value in option.items()}
     variable = tf.get_embedding_variable(
         "v", 1, initializer=tf.zeros_initializer(), ev_option=tf.EmbeddingVariableOption(**option))
@@ -297,6 +344,26 @@ def test_tf_gradients_and_clipping_take_embedding_variables():
         np.testing.assert_allclose(session.run(rows)[:, 0], [1 - 6 / length, 1 - 3 / length], rtol=1e-6)
 
 
+def test_a_sync_replicas_optimizer_updates_rows_once_in_a_step():
+    """What it runs on the chief, to initialise and for each update, takes no mini-batch."""
+    variable = tf.get_embedding_variable("v", 1, initializer=tf.ones_initializer())
+    weight = tf.get_variable("w", [], initializer=tf.ones_initializer())
+    batch = tf.data.make_one_shot_iterator(tf.data.Dataset.range(100)).get_next()
+    rows = tf.nn.embedding_lookup(variable, tf.reshape(batch, [1]))
+    step = tf.train.get_or_create_global_step()
+    optimizer = ps_train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1)
+    train_op = optimizer.minimize(tf.reduce_sum(rows) * weight, global_step=step)
+    known = tf.nn.embedding_lookup(variable, tf.range(100, dtype=tf.int64))
+    hooks = [optimizer.make_session_run_hook(is_chief=True)]
+    with tf.train.MonitoredTrainingSession(tf.train.Server.create_local_server().target, hooks=hooks) as session:
+        for _ in range(3):
+            session.run(train_op)
+        found, weight_now, step_now = session.run([known, weight, step])
+    np.testing.assert_allclose(found[:3, 0], [1 - 0.1, 1 - 0.09, 1 - 0.08], rtol=1e-6)
+    assert (found[3:] == 1).all() and step_now == 3
+    np.testing.assert_allclose(weight_now, 0.7, rtol=1e-6)
+
+
 @pytest.mark.parametrize("build, code", [
     (lambda: tf.get_embedding_variable("v", DIM, regularizer=abs), "bad_embedding_option"),
     (lambda: tf.get_embedding_variable("v", DIM, value_dtype=tf.float64), "bad_embedding_option"),
@@ -307,6 +374,10 @@ def test_tf_gradients_and_clipping_take_embedding_variables():
     (lambda: train(tf.get_embedding_variable("v", DIM), lambda step: tf.train.RMSPropOptimizer(0.1)),
      "bad_embedding_optimizer"),
     (lambda: train(tf.get_embedding_variable("v", DIM), lambda step: tf.train.FtrlOptimizer(tf.constant(0.1))),
+     "bad_embedding_optimizer"),
+    (lambda: train(tf.get_embedding_variable("v", DIM), lambda step: tf.contrib.opt.AdamWOptimizer(0.01)),
+     "bad_embedding_optimizer"),
+    (lambda: train(tf.get_embedding_variable("v", DIM), lambda step: tf.contrib.opt.NadamOptimizer()),
      "bad_embedding_optimizer"),
     (lambda: tf.feature_column.indicator_column(tf.feature_column.categorical_column_with_embedding(
         "c")).variable_shape, "bad_embedding_column"),
