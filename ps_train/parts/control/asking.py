@@ -320,7 +320,7 @@ def _worker_line(worker: Mapping[str, Any]) -> str:
 
 
 def _table_line(table: Mapping[str, Any]) -> str:
-    from ps_train.parts.tables.part import describe_share  # noqa: PLC0415 (the part may be missing)
+    from ps_train.parts.tables.upkeep import describe_share  # noqa: PLC0415 (the part may be missing)
 
     return f"table {table['name']}: {describe_share(table)}"
 

@@ -9,7 +9,8 @@ Start with `tables.py`, which has what a model_fn calls.
     registry     the tables and lookups of a graph, and the names of their ids in messages
     connection   one transfer each way per ps for all lookups of a step; stops it at ids that cannot be in their table
     copies       a worker's copies of rows in a round of local steps
-    part         what the spine sees of the tables of a graph, and what a worker does for them: dropping old rows
+    part         what the spine sees of the tables of a graph, and what a worker does for them
+    upkeep       drops old rows, says how tables are used
 
 The rows of a table on one ps:
 

@@ -1,13 +1,7 @@
 """The part of embedding tables: what the spine sees of the tables of a graph, and what a worker does for them.
 
     TableParameters   the row parameters of a graph (graph/extensions.py)
-    TablesPart        how they are trained, what drops old rows, and how they are used
-
-Rows are dropped by
-
-    ttl_steps   rows that this many updates of the table did not touch
-    ttl_secs    rows that no update touched in this many seconds of training
-    max_rows    of a table that is nearly full, the least recently updated rows
+    TablesPart        how they are trained, and the thread of the chief that drops old rows (upkeep.py)
 """
 
 from __future__ import annotations
@@ -17,31 +11,27 @@ import dataclasses
 import functools
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination import sessions
 from ps_train.errors import ClusterLostError
 from ps_train.graph import extensions
 from ps_train.graph.extensions import Build, RowParameters
 from ps_train.part import Part
-from ps_train.parts.tables import connection, contents, hashing
+from ps_train.parts.tables import connection, contents, hashing, upkeep
 from ps_train.parts.tables.connection import Connected
 from ps_train.parts.tables.copies import TableCopies
 from ps_train.parts.tables.registry import Registry, current_registry, install_registry
-from ps_train.parts.tables.rules import LAST_MARK, RULES, Frozen, RowRule, TableSpec
+from ps_train.parts.tables.rules import RULES, Frozen, RowRule, TableSpec
 from ps_train.parts.tables.store import Store
-from ps_train.parts.tables.store_ops import StoreOps
-from ps_train.parts.tables.table_files import Counts, ReadOnlyTables, TableFiles
-from ps_train.runtime import logs, waits
+from ps_train.parts.tables.table_files import ReadOnlyTables, TableFiles
+from ps_train.runtime import tensorflow_errors, waits
 from ps_train.storage.merging_saver import SavedPart
 
 UPKEEP_SECS = 5.0  # between two checks of the tables
-_FULL, _DROPPED = 0.95, 0.1  # of the capacity: when rows are dropped, and how many
-_SAMPLED = 100_000
 _log = logging.getLogger(__name__)
 
 
@@ -281,24 +271,40 @@ class TablesPart(Part):
         finally:
             stop.set()
         try:
-            waits.bounded(lambda: log_use(session, self._tables.files), self._save_timeout_secs,
+            waits.bounded(lambda: upkeep.log_use(session, self._tables.files), self._save_timeout_secs,
                           "the counts of the tables")
         except (tf.errors.OpError, RuntimeError, ClusterLostError) as error:  # everything important is saved
             _log.warning("cannot log how the tables were used: %s", error)
 
     def _drop_regularly(self, session: tf.Session, files: TableFiles, stop: threading.Event) -> None:
-        try:
-            self._shares = shares_of(files, files.counts(session))
-            while not stop.wait(UPKEEP_SECS):
-                counts = drop_old_rows(session, files)
-                self._shares = shares_of(files, counts)
-                warn_of_age(counts)
-        except (tf.errors.OpError, RuntimeError) as error:  # the session is closed or lost; the next one has a thread
-            _log.debug("no more upkeep of tables in this session: %s", error)
+        """Counts rows at once, then drops old ones regularly, until the session ends."""
+        look, has_warned = (lambda: files.counts(session)), False
+        while True:
+            try:
+                counts = look()
+                self._shares = upkeep.shares_of(files, counts)
+                upkeep.warn_of_age(counts)
+            except (tf.errors.OpError, RuntimeError) as error:
+                if _ends_session(error):  # the next one has a thread
+                    _log.debug("no more upkeep of tables in this session: %s", error)
+                    return
+                if not has_warned:
+                    _log.warning("cannot drop old rows of tables: %s; trying again every %g s, and until then tables "
+                                 "grow", tensorflow_errors.reason(error), UPKEEP_SECS)
+                has_warned = True
+            if stop.wait(UPKEEP_SECS):
+                return
+            look = functools.partial(upkeep.drop_old_rows, session, files)
 
     def status(self) -> Mapping[str, Any]:
-        """Returns the rows of each table on each ps; see `shares_of`."""
+        """Returns the rows of each table on each ps; see `upkeep.shares_of`."""
         return {"tables": self._shares}
+
+
+def _ends_session(error: Exception) -> bool:
+    """Returns whether an error means that the session is closed or lost."""
+    return (sessions.is_lost(error) or isinstance(error, tf.errors.CancelledError)
+            if isinstance(error, tf.errors.OpError) else "closed Session" in str(error))
 
 
 def table_rule(config: Any) -> RowRule:
@@ -310,91 +316,3 @@ def table_rule(config: Any) -> RowRule:
         rule = dataclasses.replace(
             rule, **{option: value for option, value in config.optimizer_options.items() if option in known})
     return rule.with_defaults(config.embedding_learning_rate or config.learning_rate)
-
-
-def drop_old_rows(session: tf.Session, files: TableFiles) -> Counts:
-    """Drops the rows of dynamic tables that are too old, or the oldest ones of a table that is nearly full.
-
-    Returns:
-      The counts of all tables after that.
-    """
-    counts = files.counts(session)
-    now_secs = time.monotonic()
-    for name, stores in files.stores.items():
-        clock, updates = files.clocks.get(name), min(of_store["updates"] for of_store in counts[name])
-        expired = clock.oldest(updates, now_secs) if clock else 0
-        for store, of_store in zip(stores, counts[name]):
-            oldest = max(expired, _oldest(session, store, of_store)) if store.store.spec.is_dynamic else 0
-            if oldest > 0:
-                store.drop(session, oldest, of_store["used"])
-    counts_after = files.counts(session)
-    for name, of_table in counts_after.items():
-        num_dropped = sum(of_store["evicted"] for of_store in of_table) - sum(
-            of_store["evicted"] for of_store in counts[name])
-        if num_dropped:
-            _log.info("table %s: dropped %d rows that had not been used for a long time; %s", name, num_dropped,
-                      _describe_use(files.stores[name], of_table))
-    return counts_after
-
-
-def warn_of_age(counts: Counts) -> None:
-    """Warns, once in this process, of each table with more updates than a row can note."""
-    for name, of_table in counts.items():
-        if max(of_store["updates"] for of_store in of_table) > LAST_MARK:
-            _warn_once(f"table {name} has had more than {LAST_MARK:,} updates: rows that were touched since then count "
-                       "as just used, and neither ttl_steps, ttl_secs nor max_rows drops one; a new training that "
-                       "begins with --init_checkpoint counts from 0 again")
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    _log.warning("%s", message)
-
-
-def _oldest(session: tf.Session, store: StoreOps, counts: Mapping[str, int]) -> int:
-    """Returns the update since which a row must have been touched to stay; 0 if all stay."""
-    ttl_steps = store.store.spec.ttl_steps
-    oldest = counts["updates"] - ttl_steps if ttl_steps else 0
-    if counts["used"] - counts["free"] < _FULL * counts["capacity"]:
-        return oldest
-    marks = store.sample_marks(session, _SAMPLED)
-    if not len(marks):
-        return oldest
-    # Never the rows of the last update, which may be most of the table.
-    return max(oldest, min(int(np.quantile(marks, _DROPPED)) + 1, counts["updates"]))
-
-
-def log_use(session: tf.Session, files: TableFiles) -> None:
-    """Logs a line about each table."""
-    for name, counts in files.counts(session).items():
-        _log.info("table %s: %s", name, _describe_use(files.stores[name], counts))
-
-
-def _describe_use(stores: Sequence[StoreOps], counts: Sequence[Mapping[str, int]]) -> str:
-    """Returns how a table is used, such as `40 rows: 40 on ps:0 (5.6 kB); 98.1% of ids found; 42 rows made, ...`."""
-    total = {name: sum(of_store[name] for of_store in counts) for name in counts[0]}
-    num_lookups = total["hits"] + total["misses"]
-    hit_rate = f"{total['hits'] / num_lookups:.1%} of ids found" if num_lookups else "no ids yet"
-    return (f"{describe_share(_share(stores, counts))}; {hit_rate}; {total['admitted']:,} rows made, "
-            f"{total['evicted']:,} dropped, {total['refused']:,} refused: no room")
-
-
-def shares_of(files: TableFiles, counts: Counts) -> list[dict[str, Any]]:
-    """Returns the rows of each table on each ps, for JSON: {"name", "rows", "ps": [{"name", "rows", "bytes"}]}.
-
-    The bytes are those of the rows with slots, id and mark, without the index by which a dynamic table finds them.
-    """
-    return [{"name": name, **_share(stores, counts[name])} for name, stores in files.stores.items()]
-
-
-def _share(stores: Sequence[StoreOps], counts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-    rows = [of_store["used"] - of_store["free"] for of_store in counts]
-    return {"rows": sum(rows), "ps": [{"name": f"ps:{store.store.ps}", "rows": count, "bytes": count * store.row_bytes}
-                                      for store, count in zip(stores, rows)]}
-
-
-def describe_share(share: Mapping[str, Any]) -> str:
-    """Returns an element of `shares_of` as text, such as `40 rows: 19 on ps:0 (2.66 kB), 21 on ps:1 (2.94 kB)`."""
-    by_ps = ", ".join(f"{of_ps['rows']:,} on {of_ps['name']} ({logs.readable_bytes(of_ps['bytes'])})"
-                      for of_ps in share["ps"])
-    return f"{share['rows']:,} rows: {by_ps}"

@@ -49,7 +49,14 @@ class Origin(NamedTuple):
             return f"table {spec.name}: dim {spec.dim} here, {dim} there"
         if not spec.is_dynamic and (num_rows is None or self.parts or num_rows > spec.num_rows):
             return f"table {spec.name}: num_rows {spec.num_rows} here, {num_rows or 'any ids'} there"
+        if spec.num_hashes and num_rows != spec.num_rows:
+            return (f"table {spec.name}: num_rows {spec.num_rows} here, {num_rows} there, and with num_hashes they say "
+                    "which rows an id has")
         return None
+
+    def num_rows(self, path: str) -> int:
+        """Returns how many rows there are, or a few more."""
+        return self.shape[0] if self.saved is None else contents.most_rows(path)[self.name]
 
     def tensor_names(self) -> list[str]:
         """Returns the names of all tensors that are read."""
@@ -61,17 +68,28 @@ class Origin(NamedTuple):
                 for part in ("ids", "values")]
 
     def pieces(self, path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Returns an iterator over (ids int64 [n], values float32 [n, dim]); of a variable, which is read whole."""
+        """Returns an iterator over (ids int64 [n], values float32 [n, dim]), some MB each.
+
+        A variable, or a part of one of DeepRec, is read whole.
+        """
         if self.saved is not None:
             return contents.read_table(path, self.name)
-        if self.parts:
-            reader = tf.train.load_checkpoint(path)
-            return ((np.asarray(reader.get_tensor(f"{part}-keys"), np.int64), reader.get_tensor(f"{part}-values"))
-                    for part in self.parts)
-        values = np.asarray(tf.train.load_checkpoint(path).get_tensor(self.name), np.float32)
-        size = max(1, _PIECE_BYTES // (4 * max(1, values.shape[1])))
-        return ((np.arange(begin, begin + len(values[begin:begin + size])), values[begin:begin + size])
-                for begin in range(0, len(values), size))
+        return (piece for whole in self._wholes(tf.train.load_checkpoint(path)) for piece in _cut(*whole))
+
+    def _wholes(self, reader: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the ids and values of a variable, or of one part of it at a time."""
+        for part in self.parts:
+            yield np.asarray(reader.get_tensor(f"{part}-keys"), np.int64), reader.get_tensor(f"{part}-values")
+        if not self.parts:
+            values = np.asarray(reader.get_tensor(self.name), np.float32)
+            yield np.arange(len(values)), values
+
+
+def _cut(ids: np.ndarray, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields pieces of rows: a message to a ps may have no more than 2 GB."""
+    size = max(1, _PIECE_BYTES // (4 * max(1, values.shape[1])))
+    for begin in range(0, len(ids), size):
+        yield ids[begin:begin + size], values[begin:begin + size]
 
 
 def deeprec_variables(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
@@ -114,6 +132,7 @@ class PretrainedRows:
     def load(self, session: Any, path: str, origins: Mapping[str, Origin]) -> None:
         """Sets the rows of these tables, which must be empty; warns of those for which there is no room."""
         for name, origin in origins.items():
+            self._files.make_room(session, name, origin.num_rows(path))
             ids, values, ops = self._ops[name]
             for own_ids, own_values in origin.pieces(path):
                 session.run(ops, {ids: own_ids, values: own_values})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -13,7 +14,7 @@ from ps_train.parts.tables.contents import PARTS
 from ps_train.parts.tables.hashing import owner_of
 from ps_train.parts.tables.id_map import FIRST_BUCKETS
 from ps_train.parts.tables.index import COUNTS
-from ps_train.parts.tables.rules import LAST_MARK
+from ps_train.parts.tables.rules import LAST_MARK, MAX_ROWS_PER_PS
 from ps_train.parts.tables.store import Store
 
 _PIECE_BYTES = 16_000_000
@@ -21,6 +22,7 @@ _BYTES_PER_ROW = 12  # of its id and its mark, which come with its floats
 _COUNTED_ROWS = 2**20  # rows whose marks are read together
 _REMOVED_PART = 0.125  # of the ids, after which an index is rebuilt
 _VIRTUAL_BYTES = 4_000_000_000  # of a dynamic table without max_rows, on each ps
+_MORE_ROOM = 1.5  # times the rows of a checkpoint, if they need more than that
 Call = tuple[Any, dict[Any, Any]]  # the arguments of `session.run`: an operation and its feed
 
 
@@ -55,12 +57,15 @@ class RowOps:
     Attributes:
       store: the store.
       num_saved: of a dynamic table that is only read, the rows of its checkpoint, for which there has to be room.
+      num_coming: of a dynamic table without max_rows, its rows in a checkpoint, on all ps: there has to be room for
+        them, also if there were more ps.
     """
 
     def __init__(self, store: Store) -> None:
         """Adds nothing to the graph."""
         self.store = store
         self.num_saved: int | None = None
+        self.num_coming = 0
 
     @property
     def row_bytes(self) -> int:
@@ -73,7 +78,10 @@ class RowOps:
         if self.num_saved is not None and self.store.spec.is_dynamic:
             return max(1, self.num_saved)  # on as many ps as it was trained on, each had the room of a ps
         rows = self.store.spec.rows_on_each(self.store.num_ps)
-        return _VIRTUAL_BYTES // self.row_bytes if rows is None else rows
+        if rows is not None:
+            return rows
+        share = math.ceil(_MORE_ROOM * self.num_coming / self.store.num_ps)
+        return min(max(_VIRTUAL_BYTES // self.row_bytes, share), MAX_ROWS_PER_PS)
 
     def reset_op(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
         """Returns the operation that empties the store.

@@ -141,6 +141,8 @@ class TableFiles:
         Raises:
           CheckpointError: the checkpoint cannot be read.
         """
+        if self.specs:
+            self._note_coming([contents.most_rows(one) for one in (path, delta) if one])
         self.reset(session)
         if not self.specs:
             return
@@ -159,6 +161,19 @@ class TableFiles:
         if not delta:  # else the next save comes at once, as there is no checkpoint of the delta's step
             self.base = path
             self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
+
+    def _note_coming(self, num_rows: Sequence[Mapping[str, int]]) -> None:
+        """Lets the next `reset` make room for the rows of all these files, by the name of their table."""
+        for name, stores in self.stores.items():
+            for store in stores:
+                store.num_coming = sum(of_file[name] for of_file in num_rows)
+
+    def make_room(self, session: tf.Session, name: str, num_rows: int) -> None:
+        """Makes room for so many rows in a table, which must be empty, unless it has max_rows or a fixed number."""
+        for store in self.stores[name]:
+            room, store.num_coming = store.capacity, num_rows
+            if store.capacity > room:
+                store.reset(session)
 
     def _clocks_at(self, saved: Mapping[str, SavedTable]) -> dict[str, TableClock]:
         """Returns the clocks of all tables with `ttl_secs`, as they were in a checkpoint."""

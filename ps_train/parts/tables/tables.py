@@ -24,7 +24,7 @@ from ps_train.errors import UserCodeError
 from ps_train.parts.tables import connection, part
 from ps_train.parts.tables.hashing import CONSTANT, TRUNCATED_NORMAL, UNIFORM, Initial
 from ps_train.parts.tables.registry import Registry
-from ps_train.parts.tables.rules import BFLOAT16, FLOAT32, RULES, RowRule, TableSpec
+from ps_train.parts.tables.rules import BFLOAT16, FLOAT32, RULES, Adagrad, RowRule, TableSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-/]*")
 _COMBINERS = ("sum", "mean", "sqrtn")
@@ -99,7 +99,8 @@ class Table:
         if combiner != "sum":
             total = tf.math.unsorted_segment_sum(
                 weights if combiner == "mean" else tf.square(weights), examples, count)
-            total = total if combiner == "mean" else tf.sqrt(total)
+            if combiner == "sqrtn":  # where all weights are 0, the sum of rows is, too, and a root has no gradient
+                total = tf.sqrt(tf.where(total > 0, total, tf.ones_like(total)))
             combined = tf.math.divide_no_nan(combined, total[:, tf.newaxis])
         batch_size = tf.get_static_value(count)
         combined.set_shape([None if batch_size is None else int(batch_size), self.spec.dim])
@@ -258,6 +259,8 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
         return "the name must consist of letters, digits and _.-/"
     if rule is not None and not isinstance(rule, RowRule):
         return f"got optimizer={rule!r}; allowed: {', '.join(RULES)}, or a rule of ps_train.parts.tables.rules"
+    if rule is not None and (problem := _problem_of_rule(rule)):
+        return problem
     if counts["num_rows"] is None and counts["num_hashes"]:
         return "num_hashes is for tables with num_rows; a dynamic table needs no hashing"
     defaults = {"min_count": 1, "ttl_steps": None, "ttl_secs": None, "max_rows": None, "expected_rows": None}
@@ -267,6 +270,23 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
     return None
 
 
+def _problem_of_rule(rule: RowRule) -> str | None:
+    """Returns which constant of a rule is wrong, or None."""
+    for name, (is_allowed, allowed) in _CONSTANTS.items():
+        value = getattr(rule, name, None)
+        if value is not None and not (isinstance(value, numbers.Real) and is_allowed(value)):
+            return f"got {type(rule).__name__} with {name}={value!r}; allowed: {allowed}"
+    if isinstance(rule, Adagrad) and not rule.initial_accumulator:
+        return f"got {type(rule).__name__} with initial_accumulator=0; allowed: numbers above 0"  # it would divide by 0
+    return None
+
+
+_ABOVE = (lambda value: 0 < value < math.inf, "numbers above 0")
+_FROM = (lambda value: 0 <= value < math.inf, "numbers from 0")
+_BELOW_1 = (lambda value: 0 <= value < 1, "numbers from 0 and below 1")
+# Of the rules in rules.py: a constant -> whether a number is allowed, and which are.
+_CONSTANTS = {"learning_rate": _ABOVE, "momentum": _FROM, "initial_accumulator": _FROM, "l1": _FROM, "l2": _FROM,
+              "beta1": _BELOW_1, "beta2": _BELOW_1, "epsilon": _ABOVE}
 _INITIALIZERS = ("tf.random_uniform_initializer(a, b), tf.zeros_initializer(), tf.ones_initializer(), "
                  "tf.constant_initializer(a) and tf.truncated_normal_initializer(mean, stddev)")
 _OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "l2", "ttl_secs", "expected_rows",
@@ -286,7 +306,8 @@ _ALLOWED = {
     "min_count": ((None,), "None; it is called filter_freq here"),
     "regularizer": ((None,), "None; give l2, or add a term of the rows that are looked up to the loss"),
     "steps_to_live_l2reg": ((None, 0), "None; give steps_to_live or capacity"),
-    "trainable": ((None, True), "True; for rows that are not learned, use tf.stop_gradient(table.lookup(ids))"),
+    "trainable": ((None, True), "True; for rows that are not learned, use tf.stop_gradient(table.lookup(ids)), "
+                  "without ftrl and l2, which change rows at a gradient of 0, too"),
     "ttl_steps": ((None,), "None; it is called steps_to_live here"),
 }
 

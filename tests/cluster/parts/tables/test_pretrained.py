@@ -74,6 +74,32 @@ def test_each_row_has_its_value_and_new_slots(saved, num_ps):
         assert all(one["updates"] == 0 for one in counts)
 
 
+def test_a_table_without_max_rows_has_room_for_all_rows(saved, monkeypatch, caplog):
+    """Also if the rows of several ps begin on one, which has room for four of them by itself."""
+    path, values = saved
+    monkeypatch.setattr(store_ops, "_VIRTUAL_BYTES", 4 * (4 * 4 + 12))
+    items = Items(1)
+    with items, caplog.at_level(logging.WARNING):
+        items.pretrained.load(items.session, path, {"items": Origin("items", contents.read_tables(path)["items"])})
+        np.testing.assert_array_equal(items.session.run(items.values, {items.ids: _IDS}), values)
+    assert not caplog.text
+
+
+def test_the_parts_of_a_variable_of_deeprec_come_in_pieces(tmp_path, monkeypatch):
+    """Not in one message, which may have no more than 2 GB."""
+    monkeypatch.setattr(pretrained, "_PIECE_BYTES", 3 * 2 * 4)  # three rows
+    ids, values = np.arange(10) * 2**40, np.arange(20, dtype=np.float32).reshape(10, 2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = [tf.Variable(array[part::2], name=f"emb/part_{part}-{suffix}")
+                for part in range(2) for suffix, array in (("keys", ids), ("values", values))]
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver(made).save(session, str(tmp_path / "model.ckpt"))
+    pieces = list(Origin("emb", shape=[10, 2], parts=["emb/part_0", "emb/part_1"]).pieces(path))
+    assert [len(own) for own, _ in pieces] == [3, 2, 3, 2]
+    found = {int(own): row.tolist() for group in pieces for own, row in zip(*group)}
+    assert found == dict(zip(ids.tolist(), values.tolist()))
+
+
 def test_rows_for_which_there_is_no_room_are_counted(saved, caplog):
     """A line of the log says how many."""
     path, _ = saved
@@ -89,9 +115,11 @@ def test_what_does_not_fit_is_said():
     assert Origin("old", saved).problem(TableSpec("items", 2)) is None
     assert Origin("old", saved).problem(TableSpec("items", 2, num_rows=50)) is None
     assert Origin("old", shape=[30, 2]).problem(TableSpec("items", 2, num_rows=50)) is None
+    assert Origin("old", saved).problem(TableSpec("items", 2, num_rows=50, num_hashes=2)) is None
     for origin, spec in ((Origin("old", saved), TableSpec("items", 3)),
                          (Origin("old", saved), TableSpec("items", 2, num_rows=49)),
                          (Origin("old", dataclasses.replace(saved, num_rows=None)), TableSpec("items", 2, num_rows=9)),
+                         (Origin("old", saved), TableSpec("items", 2, num_rows=60, num_hashes=2)),
                          (Origin("old", shape=[51, 2]), TableSpec("items", 2, num_rows=50)),
                          (Origin("old", shape=[2]), TableSpec("items", 2))):
         assert origin.problem(spec).startswith("table items")

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.parts.tables import part, rules
+from ps_train.parts.tables import rules, upkeep
 from tests.cluster.parts.tables.sharded import ShardedTable
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -174,7 +174,7 @@ def test_rows_live_on_when_the_number_of_updates_is_no_int32_any_more(kind):
 def test_a_table_whose_rows_no_longer_age_is_named_once(caplog):
     """The chief looks every few seconds."""
     for updates in (2**31 - 1, 2**31, 2**31 + 5):
-        part.warn_of_age({"items": [{"updates": 7}, {"updates": updates}], "others": [{"updates": 3}]})
+        upkeep.warn_of_age({"items": [{"updates": 7}, {"updates": updates}], "others": [{"updates": 3}]})
     [message] = caplog.messages
     assert message.startswith("table items has had more than 2,147,483,647 updates")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import threading
 import types
 import unittest.mock
 
@@ -23,6 +24,7 @@ from ps_train.parts.tables import (
     rules,
     store_ops,
     table_files,
+    upkeep,
 )
 from ps_train.parts.tables.rules import Adagrad, Frozen, TableSpec
 from ps_train.plugins import contracts
@@ -435,7 +437,7 @@ def test_a_row_that_was_dropped_during_a_save_leaves_its_room(tmp_path, small_pi
 
         def cut():
             for new in (5, 6, 7):
-                part.drop_old_rows(tables.session, tables.tables)
+                upkeep.drop_old_rows(tables.session, tables.tables)
                 tables.train(np.array([new]))
             return checkpoints.path_of(str(tmp_path), 1)
 
@@ -549,7 +551,7 @@ def test_rows_that_were_dropped_leave_the_room_to_those_of_the_delta(tmp_path, c
             tables.train(np.array([one]))
         path = tables.save(tmp_path)
         for new in (5, 6, 7):
-            part.drop_old_rows(tables.session, tables.tables)
+            upkeep.drop_old_rows(tables.session, tables.tables)
             tables.train(np.array([new]))
         kept = np.array([5, 6, 7])
         expected, delta = tables.values_and_slots(kept), tables.save_delta()
@@ -615,16 +617,74 @@ def test_rows_without_room_are_logged(tmp_path, caplog):
     assert f"table items: no room for 5 rows of {path}; " in caplog.text
 
 
+@pytest.mark.parametrize("with_delta", [False, True])
+def test_a_restore_on_fewer_ps_has_room_for_all_rows(tmp_path, monkeypatch, caplog, with_delta):
+    """Of a table without max_rows, of which each of the three ps had room for four rows."""
+    saving, restored = _tables(num_ps=3, kinds={"items": {}}), _tables(num_ps=1, kinds={"items": {}})
+    monkeypatch.setattr(store_ops, "_VIRTUAL_BYTES", 4 * saving.tables.stores["items"][0].row_bytes)
+    everywhere = np.arange(100)
+    owners = owners_of(everywhere, 3, is_dynamic=True)
+    ids = np.concatenate([everywhere[owners == ps][:4] for ps in range(3)])
+    with saving:
+        saving.train(ids[1:] if with_delta else ids)
+        path, delta = saving.save(tmp_path), None
+        if with_delta:
+            saving.train(ids[:2])
+            delta = saving.save_delta()
+        expected = saving.values_and_slots(ids)
+    with restored:
+        restored.tables.restore(restored.session, path, delta)
+        _assert_same(restored.values_and_slots(ids), expected)
+        (counts,) = restored.tables.counts(restored.session)["items"]
+        assert counts["used"] == 12 and counts["refused"] == 0 and counts["capacity"] >= 18
+    assert "no room" not in caplog.text
+
+
+def test_a_table_without_max_rows_says_that_it_drops_rows(monkeypatch, caplog):
+    """Nobody has asked it for that: it has no more room."""
+    full = _tables(kinds={"items": {}})
+    monkeypatch.setattr(store_ops, "_VIRTUAL_BYTES", 11 * full.tables.stores["items"][0].row_bytes)
+    monkeypatch.setattr(full.tables.stores["items"][0], "num_coming", 0)
+    with full:
+        for first in range(0, 11, 5):
+            full.train(np.arange(first, 11))
+            upkeep.drop_old_rows(full.session, full.tables)
+        assert full.tables.counts(full.session)["items"][0]["evicted"] == 5
+    [warning] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "ps:0 has nearly as many rows as a table without max_rows has room for, 11; " in warning
+
+
+def test_an_error_that_does_not_end_the_session_does_not_end_the_upkeep(monkeypatch, caplog):
+    """As a ps without memory for a moment: old rows are dropped at a later look, and one line says so."""
+    calls = []
+
+    def counts(session):
+        calls.append(session)
+        if len(calls) in (2, 3):
+            raise tf.errors.ResourceExhaustedError(None, None, "no memory")
+        if len(calls) == 6:
+            raise tf.errors.CancelledError(None, None, "the session is closed")
+        return {}
+
+    monkeypatch.setattr(part, "UPKEEP_SECS", 0.0)
+    part.TablesPart._drop_regularly(
+        types.SimpleNamespace(), "session", types.SimpleNamespace(counts=counts, stores={}, clocks={}),
+        threading.Event())
+    assert len(calls) == 6  # a look that succeeds counts twice
+    [warning] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith("cannot drop old rows of tables: no memory; trying again")
+
+
 def test_a_full_table_drops_the_rows_that_were_not_touched_for_the_longest_time():
     """Enough for new ids, and never those of the last update, even where all rows are as old as each other."""
     full = _tables(kinds={"items": {"max_rows": 10}})
     with full:
         full.train(np.arange(10))
-        part.drop_old_rows(full.session, full.tables)
+        upkeep.drop_old_rows(full.session, full.tables)
         assert full.tables.counts(full.session)["items"][0]["evicted"] == 0
         for first in (2, 4, 6):
             full.train(np.arange(first, 10))
-        part.drop_old_rows(full.session, full.tables)
+        upkeep.drop_old_rows(full.session, full.tables)
         kept = full.tables.counts(full.session)["items"][0]
         assert (kept["evicted"], kept["used"] - kept["free"]) == (2, 8)
 
@@ -635,7 +695,7 @@ def test_rows_that_no_update_has_touched_for_long_are_dropped():
     with aging:
         for ids in ([1], [2], [2], [3]):
             aging.train(np.array(ids))
-        part.drop_old_rows(aging.session, aging.tables)
+        upkeep.drop_old_rows(aging.session, aging.tables)
         (counts,) = aging.tables.counts(aging.session)["items"]
         assert (counts["evicted"], counts["used"] - counts["free"]) == (1, 2)
 
@@ -643,13 +703,13 @@ def test_rows_that_no_update_has_touched_for_long_are_dropped():
 def test_rows_that_no_update_has_touched_for_some_time_are_dropped(tmp_path, monkeypatch):
     """ttl_secs=100: seconds with updates count, those of a pause do not; the count goes on from a checkpoint."""
     aging, now_secs = _tables(kinds={"items": {"ttl_secs": 100.0}}), [0.0]
-    monkeypatch.setattr(part, "time", types.SimpleNamespace(monotonic=lambda: now_secs[0]))
+    monkeypatch.setattr(upkeep, "time", types.SimpleNamespace(monotonic=lambda: now_secs[0]))
 
     def rows_after(secs, ids):
         now_secs[0] += secs
         if ids:
             aging.train(np.array(ids))
-        part.drop_old_rows(aging.session, aging.tables)
+        upkeep.drop_old_rows(aging.session, aging.tables)
         (counts,) = aging.tables.counts(aging.session)["items"]
         return counts["used"] - counts["free"]
 
@@ -685,8 +745,8 @@ def test_the_rows_of_each_ps_are_counted(caplog):
     tables = _tables(num_ps=2, kinds={"items": {}})
     with tables, caplog.at_level("INFO"):
         tables.train()
-        found = part.shares_of(tables.tables, tables.tables.counts(tables.session))
-        part.log_use(tables.session, tables.tables)
+        found = upkeep.shares_of(tables.tables, tables.tables.counts(tables.session))
+        upkeep.log_use(tables.session, tables.tables)
     rows = [int(count) for count in np.bincount(owners_of(_IDS, 2, is_dynamic=True))]
     assert found == [{"name": "items", "rows": 9, "ps": [
         {"name": f"ps:{ps}", "rows": own, "bytes": own * (4 * 4 + 8 + 4)} for ps, own in enumerate(rows)]}]

@@ -158,6 +158,22 @@ def test_what_a_table_cannot_do_of_other_frameworks_is_one_line(found, arguments
     assert found.specs == {}
 
 
+@pytest.mark.parametrize("rule, message", [
+    (rules.Adagrad(initial_accumulator=0.0), "Adagrad with initial_accumulator=0; allowed: numbers above 0"),
+    (rules.RowwiseAdagrad(initial_accumulator=-1), "RowwiseAdagrad with initial_accumulator=-1; allowed: numbers from"),
+    (rules.Ftrl(l1=-0.5), "Ftrl with l1=-0.5; allowed: numbers from 0"),
+    (rules.Adam(beta2=1.0), "Adam with beta2=1.0; allowed: numbers from 0 and below 1"),
+    (rules.Adam(epsilon=0), "Adam with epsilon=0; allowed: numbers above 0"),
+    (rules.Momentum(learning_rate=float("nan")), "Momentum with learning_rate=nan; allowed: numbers above 0"),
+], ids=str)
+def test_a_constant_with_which_a_rule_would_make_nan_is_one_line(found, rule, message):
+    """Adagrad without a first sum divides 0 by 0 where a gradient is 0."""
+    with raises("bad_table_argument") as caught:
+        ps_train.embedding_table("items", 2, optimizer=rule)
+    assert f"embedding_table 'items': got {message}" in str(caught.value)
+    ps_train.embedding_table("items", 2, optimizer=rules.Ftrl(initial_accumulator=0.0))  # has a rule for that
+
+
 def _sparse(values, indices=((0, 0), (1, 0))):
     return tf.SparseTensor(np.array(indices, np.int64)[:len(values)], values, [2, 1])
 
