@@ -135,11 +135,13 @@ class Following:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
         for _ in range(_TRIES):
             self._publisher.take_version()
-            state = trained.newest_state(self._config.train_dir)
-            if state is None:
-                return True
             try:
-                if not self._is_new(state):
+                state = trained.newest_state(self._config.train_dir)
+            except (OSError, CheckpointError) as error:  # the folder cannot be listed now
+                self._problem = f"cannot look for a new state: {reason(error)}"
+                return False
+            try:
+                if state is None or not self._is_new(state):
                     return True
                 self._publisher.publish(state)
                 break

@@ -17,7 +17,7 @@ from ps_train.coordination import variables
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.sessions import Connection
 from ps_train.coordination.state import State
-from ps_train.errors import BlackboardError, ConfigError, StoppedError, UserCodeError
+from ps_train.errors import BlackboardError, CheckpointError, ConfigError, StoppedError, UserCodeError
 from ps_train.parts.selection.selector import EvalTimer, Selector
 from ps_train.runtime import threads
 from ps_train.runtime.reports import Evaluation, evaluation_fields
@@ -202,6 +202,9 @@ class ChiefRole(Role):
             self._end_if_due(signals)
         except (BlackboardError, StoppedError) as error:  # a later check may succeed; or the task ends anyway
             _log.debug("%s", error)
+        except CheckpointError as error:
+            if error.code != "folder_unreadable":  # that may be over at a later check, and saving warns of it
+                self._fail(error)
         except Exception as error:  # noqa: BLE001 (of the user's code, for example: it must not end this thread unseen)
             self._fail(error)
 

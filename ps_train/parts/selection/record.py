@@ -66,6 +66,9 @@ class SelectionRecord:
 
         Args:
           targets: name of a flag -> the metric that should improve.
+
+        Raises:
+          OSError: it is there, and cannot be read now.
         """
         self._path = os.path.join(train_dir, SELECTION_RECORD)
         content = self._read()
@@ -90,22 +93,26 @@ class SelectionRecord:
                 content = json.load(file)
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             _log.warning("cannot read %s: %s; starting a new record", self._path, error)
             return {}
         return content if isinstance(content, dict) else {}
 
-    def write(self) -> None:
-        """Writes the record; only warns if that fails."""
+    def write(self) -> bool:
+        """Writes the record, and returns whether it could; only warns if that fails."""
         content = {"last_step": self.last_step,
                    **{name: dataclasses.asdict(standing) for name, standing in self._standings.items()}}
         temporary_path = f"{self._path}.tmp"
         try:
             with open(temporary_path, "w", encoding="utf-8") as file:
                 file.write(json.dumps(content, indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # otherwise it could be empty after a loss of power
             os.replace(temporary_path, self._path)
         except OSError as error:
             _log.warning("cannot write %s: %s; a restart would not remember the best value", self._path, error.strerror)
+            return False
+        return True
 
 
 def _parsed(content: Any) -> MetricStanding | None:

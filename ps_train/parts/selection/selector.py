@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import logging
 import os
 import shlex
@@ -114,6 +116,7 @@ class Selector:
     def __init__(self, settings: SelectionSettings, train_dir: str, plugins: LoadedPlugins) -> None:
         """Prepares it; reads and writes nothing yet."""
         self.settings, self._train_dir, self._plugins = settings, train_dir, plugins
+        self._unwritten: SelectionRecord | None = None  # the last record, if it could not be written
 
     def check(self, metrics: Collection[str]) -> None:
         """Checks the flags against the model.
@@ -141,13 +144,15 @@ class Selector:
         """Returns the global step of the last evaluation that was considered, -1 before the first."""
         if checkpoints.newest_sound(self._train_dir) is None:  # the chief will start from step 0, and remove the record
             return -1
-        return self._record().last_step
+        record = self._record()
+        return record.last_step if record else -1
 
     def should_stop(self) -> str:
         """Returns why training is to end, "" if it is not."""
-        if self.settings.stopping is None:
+        record = self._record() if self.settings.stopping else None
+        if record is None:
             return ""
-        standing = self._record()["early_stopping"]
+        standing = record["early_stopping"]
         if standing.num_worse < self.settings.patience:
             return ""
         best = "never had a value" if standing.value is None else f"was best with {standing.value:.6g} at step " \
@@ -157,11 +162,11 @@ class Selector:
 
     def describe_earlier_stop(self) -> str:
         """Returns why a continued training would end at once, and how to continue it; "" if it would not."""
-        reason = self.should_stop()
-        if not reason:
+        reason, record = self.should_stop(), self._record()
+        if not reason or record is None:
             return ""
         target, patience = self.settings.stopping, self.settings.patience
-        enough = self._record()["early_stopping"].num_worse + patience
+        enough = record["early_stopping"].num_worse + patience
         return (f"this training was stopped early, and with a patience of {patience} it stops again at once; {reason}. "
                 "To continue, give a larger patience, such as "
                 f"--early_stopping={target.metric}:{'max' if target.is_max else 'min'}:{enough}, or leave the flag out")
@@ -169,9 +174,10 @@ class Selector:
     def describe_best(self) -> str:
         """Returns which checkpoint is the best, where it is and how to use it; "" if none was evaluated for that."""
         target = self.settings.kept
-        if target is None:
+        record = self._record() if target else None
+        if record is None:
             return ""
-        standing = self._record()["keep_best" if self.settings.keep_best else "early_stopping"]
+        standing = record["keep_best" if self.settings.keep_best else "early_stopping"]
         if standing.value is None:
             return ""
         best = f"best {target.metric}: {standing.value:.6g} at step {standing.step}"
@@ -186,7 +192,7 @@ class Selector:
         if not self.settings.targets and not self.settings.exports_each_evaluation:
             return
         record = self._record()
-        if evaluation.global_step == record.last_step:
+        if record is None or evaluation.global_step == record.last_step:
             return
         for best in record.count({LOSS: evaluation.loss_mean, **evaluation.metrics}, evaluation.global_step):
             if (best.metric, best.is_max) != self.settings.kept:
@@ -196,7 +202,7 @@ class Selector:
                 return  # a later evaluation with that value counts as better
         for exporter in sorted(OF_EACH_EVALUATION):
             self.export(exporter, path)
-        record.write()
+        self._unwritten = None if record.write() else record
 
     def export(self, exporter: str, path: str) -> None:
         """Exports a checkpoint to DIR/EXPORTER/STEP, as Estimator does, if the flags name that exporter.
@@ -231,8 +237,14 @@ class Selector:
         write = _live().write_live if exporter == "live" else serving.export_model
         write(path, output_dir, model, params, serving.serving_input_maker(*self._plugins), replaces=True)
 
-    def _record(self) -> SelectionRecord:
-        return SelectionRecord(self._train_dir, self.settings.targets)
+    def _record(self) -> SelectionRecord | None:
+        """Returns the record; None if it cannot be read now: a new one would take any checkpoint for the best."""
+        try:
+            # A copy: what it counts must not stay if the best checkpoint cannot be kept.
+            return copy.deepcopy(self._unwritten) or SelectionRecord(self._train_dir, self.settings.targets)
+        except OSError as error:
+            _warn(f"cannot read {error.filename}: {error.strerror}; evaluations do not count meanwhile")
+            return None
 
     def _keep(self, path: str, metric: str, value: float) -> str:
         """Copies the best checkpoint to its folder, replacing the previous one.
@@ -253,6 +265,11 @@ class Selector:
         _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
         self.export("best", kept)
         return os.path.join(checkpoints.BEST, os.path.basename(kept))
+
+
+@functools.cache  # whether training is to end is asked every second
+def _warn(message: str) -> None:
+    _log.warning("%s", message)
 
 
 def _serving() -> Any:

@@ -9,9 +9,9 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.errors import StoppedError
+from ps_train.errors import CheckpointError, StoppedError
 from ps_train.parts.control import history
-from ps_train.parts.publish import following
+from ps_train.parts.publish import following, trained
 from ps_train.parts.publish.flags import PublishConfig
 from ps_train.parts.tables import contents
 from ps_train.storage import checkpoints
@@ -202,6 +202,25 @@ def test_publishing_once_ends_when_it_fails_again_and_again(training, tmp_path, 
     monkeypatch.setattr(following.Publisher, "publish", fail)
     with raises("publish_failed"):
         _publish(training, tmp_path / "out", once=True)
+
+
+def test_a_train_dir_that_cannot_be_listed_for_a_moment_is_tried_again(training, tmp_path, monkeypatch, caplog):
+    """As a mount that is away: a warning, and the next try publishes."""
+    newest_state, num_calls = trained.newest_state, []
+
+    def failing_first(train_dir):
+        num_calls.append(train_dir)
+        if len(num_calls) == 1:
+            raise CheckpointError("folder_unreadable", f"cannot list {train_dir!r}: Stale file handle")
+        if len(num_calls) == 2:
+            raise PermissionError(13, "Permission denied")
+        return newest_state(train_dir)
+
+    monkeypatch.setattr(trained, "newest_state", failing_first)
+    monkeypatch.setattr(following, "_PAUSE_SECS", 0.01)
+    _publish(training, tmp_path / "out", once=True)
+    assert_read(PushReader(tmp_path / "out"), training)
+    assert "cannot look for a new state: cannot list" in caplog.text and "Permission denied; the next" in caplog.text
 
 
 def test_a_train_dir_that_cannot_be_written_is_warned_of_once(training, tmp_path, caplog):

@@ -13,9 +13,13 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
-from ps_train.parts.selection.evaluations import EvaluationSignals
+from ps_train.errors import CheckpointError
+from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals
 from ps_train.parts.selection.part import SelectionPart
+from ps_train.parts.selection.selector import SelectionSettings, Selector
 from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints
+from ps_train.storage.journal import Journal
 from ps_train.tasks import setup
 from tests.clusters import save_linear
 from tests.errors import raises
@@ -70,6 +74,28 @@ def test_early_stopping_ends_the_training_with_its_reason(start_servers):
         signals.end_training("early stopping: x")
         assert (board.state(), board.end_reason()) == (State.STOPPING, "early stopping: x")
         board.announce(State.IDLE)
+
+
+def test_a_folder_that_cannot_be_listed_for_a_moment_does_not_end_the_evaluations(tmp_path, monkeypatch, stop):
+    """As a mount that is away; a checkpoint of another model does."""
+    answers = [CheckpointError("folder_unreadable", "cannot list"), [],
+               CheckpointError("checkpoint_of_another_model", "of another model"), []]
+
+    def paths(folder):
+        answer = answers.pop(0)
+        if isinstance(answer, CheckpointError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(checkpoints, "paths", paths)
+    selector = Selector(SelectionSettings(eval_steps=5), str(tmp_path), None)
+    role = ChiefRole(selector, None, CHIEF, str(tmp_path), Config().timeouts, stop, Journal(""))
+    board = types.SimpleNamespace(state=lambda: State.RUNNING)
+    failed = []
+    for _ in range(4):
+        role._check(board, types.SimpleNamespace(has_evaluator=lambda: False))
+        failed.append(role._has_failed)
+    assert failed == [False, False, True, True]
 
 
 def test_the_record_of_removed_checkpoints_is_forgotten_by_the_chief_alone(tmp_path):

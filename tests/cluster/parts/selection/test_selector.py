@@ -164,6 +164,37 @@ def test_early_stopping_keeps_the_best_and_says_where_and_how_to_go_on(tmp_path)
     assert record["keep_best"] == record["early_stopping"] and record["keep_best"]["num_worse"] == 3
 
 
+def test_a_record_that_cannot_be_read_for_a_moment_does_not_begin_anew(tmp_path, caplog):
+    """The best stays where it is, and an evaluation of that time does not count."""
+    settings = SelectionSettings(keep_best=_LOSS, stopping=_LOSS, patience=1)
+    selector, record = Selector(settings, str(tmp_path), _plugins()), tmp_path / "selection.json"
+    selector.consider(_evaluation(5, 1.0), save_linear(tmp_path, 5))
+    record.rename(tmp_path / "away")
+    record.mkdir()  # opens with an error, for root, too
+    selector.consider(_evaluation(10, 2.0), save_linear(tmp_path, 10))
+    assert selector.should_stop() == selector.describe_best() == selector.describe_earlier_stop() == ""
+    assert [message for message in caplog.messages if "evaluations do not count" in message] == [
+        f"cannot read {record}: Is a directory; evaluations do not count meanwhile"]
+    record.rmdir()
+    (tmp_path / "away").rename(record)
+    assert checkpoints.paths(str(tmp_path / "best")) == [str(tmp_path / "best/model.ckpt-5")]
+    selector.consider(_evaluation(15, 2.0), save_linear(tmp_path, 15))
+    assert selector.describe_best().startswith("best loss: 1 at step 5") and "1 at step 5" in selector.should_stop()
+
+
+def test_a_record_that_cannot_be_written_is_remembered(tmp_path):
+    """By this process: otherwise a worse checkpoint would replace the best."""
+    selector = Selector(SelectionSettings(keep_best=_LOSS), str(tmp_path), _plugins())
+    (tmp_path / "selection.json.tmp").mkdir()
+    for step, loss in ((5, 3.0), (10, 1.0), (15, 2.0)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    assert checkpoints.paths(str(tmp_path / "best")) == [str(tmp_path / "best/model.ckpt-10")]
+    (tmp_path / "selection.json.tmp").rmdir()
+    selector.consider(_evaluation(20, 2.0), save_linear(tmp_path, 20))
+    assert json.loads((tmp_path / "selection.json").read_text())["keep_best"] == dataclasses.asdict(
+        MetricStanding("loss", False, 1.0, 10, 2, "best/model.ckpt-10"))
+
+
 def test_the_best_of_another_metric_is_kept_where_both_flags_are_given(tmp_path):
     """That of --keep_best; each metric has its own count."""
     settings = SelectionSettings(keep_best=Target("error", True), stopping=_LOSS, patience=2)

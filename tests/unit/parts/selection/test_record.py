@@ -55,6 +55,13 @@ def test_a_damaged_record_is_replaced(tmp_path, caplog, text):
     assert (len(caplog.records) == 1) == (text == "{")
 
 
+def test_a_record_that_cannot_be_read_now_is_not_a_new_one(tmp_path):
+    """A mount may come back, and the best value with it."""
+    (tmp_path / "selection.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        SelectionRecord(str(tmp_path), _ACCURACY)
+
+
 def test_a_record_is_forgotten_in_one_line(tmp_path, caplog):
     """Without a record nothing is logged."""
     SelectionRecord(str(tmp_path), _ACCURACY).write()
