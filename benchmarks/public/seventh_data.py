@@ -200,7 +200,7 @@ def _wires(root: pathlib.Path, rng: np.random.Generator) -> None:
         "Model": {"arch": "mnist", "base_channel": 32, "weight_decay": 5e-5, "dropout": 0.5},
         "Train": {"epoch": 2, "optimizer": "sgd", "lr_policy": "cos_lr",
                   "step_lr": {"time": [10000], "value": [1e-3, 1e-4]},
-                  "cos_lr": {"init": 1e-2, "step": 500000, "warmup": 3000},
+                  "cos_lr": {"init": 1e-2, "step": 500000, "warmup": 5},
                   "exp_lr": {"init": 1e-2, "decay_rate": 0.1, "decay_step": 10000}, "label_smooth": 0.1},
         "Monitor": {"log_step": 5, "ckpt_save_epoch": 1, "max_eval_step": 1000}}))
 
