@@ -10,7 +10,8 @@ Start with `task.py`. Tests: tests/*/parts/keras. Documentation: docs/migrate.md
     task          one process from start to end
     strategies    creates the tf.distribute strategy; how its processes meet, get a time limit, and end
     inputs        the batches of the dataset, as each strategy takes them
-    fitting       training by Model.fit, its callbacks, and which epochs are left
+    fitting       training by Model.fit, and which epochs are left
+    callbacks     the callbacks of Model.fit, and one training in several calls of it
     custom_loops  training by the plug-in's `train_step` or `train`
     checkpoints   writes, finds, checks and loads `.keras` checkpoints and the backups
     conversion    a graph checkpoint to a Keras one, and back

@@ -15,14 +15,8 @@ import tf_keras
 
 from ps_train.errors import DataError
 from ps_train.parts.keras import inputs
-from ps_train.parts.keras.fitting import (
-    ModelTraining,
-    ScheduledSteps,
-    StepCounter,
-    ValidationCallback,
-    is_due,
-    single_values,
-)
+from ps_train.parts.keras.callbacks import single_values
+from ps_train.parts.keras.fitting import ModelTraining, ScheduledSteps, StepCounter, ValidationCallback, is_due
 
 _MAX_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are logged
 _log = logging.getLogger(__name__)

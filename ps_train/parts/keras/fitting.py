@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -19,13 +20,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import StoppedError, UserCodeError
-from ps_train.parts.keras import checkpoints, inputs, strategies
+from ps_train.parts.keras import callbacks, checkpoints, inputs, strategies
 from ps_train.parts.keras.flags import KerasConfig
 from ps_train.parts.keras.plugins import KerasPlugins
 from ps_train.parts.keras.strategies import Pulse
@@ -130,6 +130,7 @@ class StepCounter:
         self._context, strategy, self._model, *_ = training
         self.train_steps, self._log_period, self._save_period = train_steps, log_period, save_period
         self._counts, self._step = counts, global_step(self._model)
+        self._updates = self._step  # at the last `check_updates`
         # The name of a checkpoint has the step at which a later run begins: that of the model, but in a custom loop.
         self._is_custom_loop = self._context.plugins.model.has_own_loop
         self._examples_per_step = strategies.global_batch_size(strategy, self._context.config)
@@ -168,6 +169,19 @@ class StepCounter:
         progress = reports.Progress(step, self.train_steps, float(loss), rate, rate * self._examples_per_step)
         reports.send(progress, [progress.format()])
         _log.info(progress.format(), extra={"fields": progress._asdict()})
+
+    def check_updates(self) -> None:
+        """Raises UserCodeError unless the optimizer of the model has made an update since the last call.
+
+        Otherwise all checkpoints would be of one step, so that only the first one would be saved.
+        """
+        previous, self._updates = self._updates, global_step(self._model)
+        # One that scales the loss leaves out steps whose gradients are not finite, perhaps all of a short epoch.
+        if self._updates == previous and not hasattr(self._model.optimizer, "inner_optimizer"):
+            raise UserCodeError("model_optimizer_unused", f"{self._context.plugins.model.name}.build_model: train_step "
+                                "of the model made no update by model.optimizer in an epoch, and the global step is "
+                                "its number of updates; apply the gradients by self.optimizer, or let the module have "
+                                "a loop of its own, train")
 
     def save(self) -> None:
         """Saves a checkpoint of this step; each of several workers calls it."""
@@ -209,26 +223,41 @@ def fit(training: ModelTraining) -> None:
     progress = StepCounter(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
                            save_period=config.save_model_steps, counts=not is_asynchronous)
     scheduled = ScheduledSteps.of(training)
-    own_callbacks = _plugin_callbacks(context.plugins)
-    callbacks = [StepCallback(progress, scheduled, feed.validation_steps), *_tensorboard(context), *own_callbacks]
-    validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
-                  "validation_freq": config.validation_epochs} if config.validation_epochs else {}
+    plugin_callbacks = _plugin_callbacks(context.plugins)
+    own_callbacks = [StepCallback(progress, scheduled, feed.validation_steps), *_tensorboard(context)]
     try:
-        # Not in one call: an epoch that a checkpoint has divided has fewer steps than the others.
-        for initial_epoch, epochs, steps_per_epoch in plan.stretches(first_step):
-            model.fit(feed.training, steps_per_epoch=steps_per_epoch, epochs=epochs, initial_epoch=initial_epoch,
-                      callbacks=callbacks, verbose=(1 if on_terminal else 2) if is_chief else 0, **validation)
-            if model.stop_training:  # by a callback of the plug-in
-                break
+        _fit_stretches(training, own_callbacks, plugin_callbacks, (1 if on_terminal else 2) if is_chief else 0)
     except tf.errors.OpError as error:
         if not inputs.is_end(error):
             raise
         if context.cluster is None and progress.step > first_step:
             context.saver.save(model, progress.step)
         raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
-    if own_callbacks or _averages_weights(model):
+    if plugin_callbacks or _averages_weights(model):
         # The end of fit may have set other weights: EarlyStopping the best ones, an optimizer with use_ema the means.
         context.saver.save(model, global_step(model), again=True)
+
+
+def _fit_stretches(
+    training: ModelTraining, own: list[tf_keras.callbacks.Callback], plugin: list[tf_keras.callbacks.Callback],
+    verbose: int,
+) -> None:
+    """Calls Model.fit: not once, as an epoch that a checkpoint has divided has fewer steps than the others."""
+    context, strategy, model, plan, feed = training
+    config = context.config
+    validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
+                  "validation_freq": config.validation_epochs} if config.validation_epochs else {}
+    for first_epoch, epochs, num_steps in plan.stretches(global_step(model)):
+        is_last = epochs == plan.epochs
+        with strategy.scope():
+            every = callbacks.StretchCallbacks(
+                own, plugin, is_first=first_epoch == plan.first_epoch, is_last=is_last, model=model, verbose=verbose,
+                epochs=epochs, steps=num_steps)
+        with contextlib.nullcontext() if is_last else callbacks.keeping_weights(model):
+            model.fit(feed.training, steps_per_epoch=num_steps, epochs=epochs, initial_epoch=first_epoch,
+                      callbacks=every, verbose=verbose, **validation)
+        if model.stop_training:  # by a callback of the plug-in
+            break
 
 
 def _averages_weights(model: tf_keras.Model) -> bool:
@@ -238,14 +267,14 @@ def _averages_weights(model: tf_keras.Model) -> bool:
 
 def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
     model = plugins.model
-    callbacks = model.make_callbacks(params=plugins.model_params) if model.make_callbacks else []
-    wrong = [callbacks] if not isinstance(callbacks, (list, tuple)) else [
-        callback for callback in callbacks if not isinstance(callback, tf_keras.callbacks.Callback)]
+    made = model.make_callbacks(params=plugins.model_params) if model.make_callbacks else []
+    wrong = [made] if not isinstance(made, (list, tuple)) else [
+        callback for callback in made if not isinstance(callback, tf_keras.callbacks.Callback)]
     if wrong:
         raise UserCodeError("plugin_returned_wrong_type",
                             f"{model.name}.make_callbacks returned {wrong[0]!r}; it must return a list of "
                             "tf_keras.callbacks.Callback (of tf_keras, not of Keras 3)")
-    return list(callbacks)
+    return list(made)
 
 
 def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
@@ -258,36 +287,7 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
         return []
     # parameter_server allows no work after each batch.
     frequency = "epoch" if config.strategy == "parameter_server" else config.save_summaries_steps
-    return [ScalarBoard(config.train_dir, update_freq=frequency, write_graph=False)]
-
-
-def single_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the metrics as single numbers: `f1_0` and `f1_1` of a metric `f1` with a value for each class."""
-    singles = {}
-    for name, value in values.items():
-        if np.shape(value):
-            singles.update({f"{name}_{index}": part for index, part in enumerate(np.ravel(value).tolist())})
-        else:
-            singles[name] = value
-    return singles
-
-
-class ScalarBoard(tf_keras.callbacks.TensorBoard):
-    """TensorBoard for metrics of several values, too, which Keras' own refuses, and for trainings that continue."""
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        # Keras counts from 0 in each call of fit: the curves by step would be drawn over those of the first run.
-        self.model._train_counter.assign(global_step(self.model))  # noqa: SLF001
-        super().on_train_begin(logs)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        super().on_train_batch_end(batch, single_values(logs) if isinstance(logs, dict) else logs)
-
-    def on_test_end(self, logs: Any = None) -> None:
-        super().on_test_end(single_values(logs))
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(epoch, single_values(logs))
+    return [callbacks.ScalarBoard(config.train_dir, update_freq=frequency, write_graph=False)]
 
 
 class ScheduledSteps:
@@ -363,6 +363,7 @@ class StepCallback(ValidationCallback):
         self._progress.check_stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._progress.check_updates()
         if self._scheduled is not None:
             self._progress.log(self._progress.loss_of(logs, "train_step"))
         self._progress.save()

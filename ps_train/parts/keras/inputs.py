@@ -10,6 +10,7 @@ parameter_server it would say that all other tasks are lost.
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 import time
 from collections.abc import Mapping
@@ -57,9 +58,11 @@ class KerasInputs:
         finish = _failing_at_end if fails_at_end else lambda batches: batches
         if self.config.strategy == "parameter_server":
             creator = tf_keras.utils.experimental.DatasetCreator
-            # With one seed, all workers would read the data in the same order.
-            return Feed(creator(lambda context: finish(self.batches(TRAIN, seed=None))),
-                        creator(lambda context: self.batches(mode, seed=None).repeat()), self.validation_steps())
+            # With one seed, all workers would read the data in the same order. They read files in a folder of their
+            # own (`strategies.serve_coordinator`).
+            changes = {"seed": None, "data_dir": _absolute(self.params.get("data_dir"))}
+            return Feed(creator(lambda context: finish(self.batches(TRAIN, **changes))),
+                        creator(lambda context: self.batches(mode, **changes).repeat()), self.validation_steps())
         changes = {"batch_size": strategies.global_batch_size(strategy, self.config)}
         if self.config.strategy == "multi_worker_mirrored" and self.params["seed"] is None:
             # Each worker takes its share of the same order, so all workers need one seed.
@@ -155,6 +158,11 @@ class KerasInputs:
         if not num_batches:
             raise self._empty(mode)
         return num_batches
+
+
+def _absolute(path: str | None) -> str | None:
+    """Returns the absolute path of a folder; a URL, "" and None as they are."""
+    return os.path.abspath(path) if path and "://" not in path else path
 
 
 def sum_over_replicas(strategy: tf.distribute.Strategy, number: int) -> int:

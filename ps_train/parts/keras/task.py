@@ -26,7 +26,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
 from ps_train.parts import table
-from ps_train.parts.keras import checkpoints, custom_loops, fitting, strategies
+from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, strategies
 from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
 from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
@@ -207,5 +207,5 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
     loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
     num_examples = int(num_examples)
     loss_sum = num_examples * fitting.loss_of(values, plugins.model.name, "test_step")
-    metrics = fitting.single_values({name: value for name, value in values.items() if name != "loss"})
+    metrics = callbacks.single_values({name: value for name, value in values.items() if name != "loss"})
     return Evaluation(step, num_examples, loss_name.replace("_", " "), loss_sum, metrics)

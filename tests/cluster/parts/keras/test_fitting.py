@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +15,12 @@ pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
 import tf_keras
 
-from ps_train.parts.keras import checkpoints, fitting
+from ps_train.parts.keras import callbacks, checkpoints, fitting
 from ps_train.parts.keras.plugins import KerasModel
 from tests.errors import raises
+from tests.processes import REPO
+
+DEADLINE_SECS = 300
 
 
 class Scheduled:
@@ -62,7 +68,7 @@ def test_a_short_epoch_is_awaited_too():
 
 def test_a_metric_of_several_values_is_one_number_each():
     """As that of F1Score, which has a value for each class."""
-    assert fitting.single_values({"loss": 0.5, "f1": np.array([0.25, 1.0], np.float32)}) == {
+    assert callbacks.single_values({"loss": 0.5, "f1": np.array([0.25, 1.0], np.float32)}) == {
         "loss": 0.5, "f1_0": 0.25, "f1_1": 1.0}
 
 
@@ -93,3 +99,12 @@ def test_a_checkpoint_of_the_same_step_is_replaced_if_asked(tmp_path, monkeypatc
     assert path.read_text() == "last"
     saver.save("best", 7, again=True)
     assert path.read_text() == "best"
+
+
+def test_one_training_in_two_calls_of_fit():
+    """In a process of TensorFlow 2, as that of `ps_train keras`: in this one, Keras is that of TensorFlow 1."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider",
+         "tests/cluster/parts/keras/fitting_child.py"], cwd=REPO, capture_output=True, text=True,
+        timeout=DEADLINE_SECS, env={**os.environ, "PYTHONPATH": str(REPO)})
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -128,3 +128,22 @@ def test_a_validation_set_of_its_own_is_asked_for():
     assert inputs_of(plugin, validation_size=3).validation_steps() == 1
     assert inputs_of(plugin, validation_size=0).validation_steps() == 2
     assert num_evaluated(inputs_of(plugin, validation_size=3)) == 6
+
+
+@pytest.mark.parametrize(("data_dir", "seen"), [("data", "{folder}/data"), ("/data", "/data"), ("s3://b/d", "s3://b/d"),
+                                                ("", "")])
+def test_the_workers_of_a_coordinator_get_an_absolute_folder(tmp_path, monkeypatch, data_dir, seen):
+    """Issue: they read the data's relative path in the folder in which they serve, where it does not exist."""
+    monkeypatch.chdir(tmp_path)
+    folders = []
+
+    def make(mode, params, shard):
+        folders.append(params["data_dir"])
+        return slices()
+
+    feed = inputs_of(Dataset("mine", make, lambda params: None, {}), "--strategy=parameter_server",
+                     data_dir=data_dir, seed=1).feed(None, fails_at_end=False)
+    del folders[:]
+    for creator in (feed.training, feed.validation):
+        creator.dataset_fn(None)
+    assert folders == [seen.format(folder=tmp_path)] * 2

@@ -1,0 +1,97 @@
+"""The callbacks of Model.fit that do not depend on a StepCounter, and one training in several calls of Model.fit.
+
+    an epoch that a checkpoint has divided    what is left of it, in a call of its own
+    the epochs after it                       another call
+
+Keras calls `on_train_begin` and `on_train_end` in each, and at the end of each sets the means of an optimizer with
+`use_ema` as weights. What the plug-in's callbacks see, and the weights, are those of one training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tf_keras
+
+
+class StretchCallbacks(tf_keras.callbacks.CallbackList):
+    """The callbacks of one of several calls of Model.fit."""
+
+    def __init__(
+        self, own: Sequence[tf_keras.callbacks.Callback], plugin: Sequence[tf_keras.callbacks.Callback], *,
+        is_first: bool, is_last: bool, model: tf_keras.Model, **params: Any,
+    ) -> None:
+        """Takes the callbacks; call it in the strategy's scope.
+
+        Args:
+          own: those that each call begins and ends.
+          plugin: those that the first call begins, and the last one ends, or an earlier one that a callback has ended.
+          params: the arguments `verbose`, `epochs` and `steps` of CallbackList.
+        """
+        self._plugin, self._is_first, self._is_last = plugin, is_first, is_last
+        super().__init__([*own, *plugin], add_history=True, add_progbar=params["verbose"] != 0, model=model, **params)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        with self._leaving_out(() if self._is_first else self._plugin):
+            super().on_train_begin(logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        with self._leaving_out(() if self._is_last or self.model.stop_training else self._plugin):
+            super().on_train_end(logs)
+
+    @contextlib.contextmanager
+    def _leaving_out(self, callbacks: Collection[tf_keras.callbacks.Callback]) -> Iterator[None]:
+        every, self.callbacks = self.callbacks, [one for one in self.callbacks if one not in callbacks]
+        try:
+            yield
+        finally:
+            self.callbacks = every
+
+
+@contextlib.contextmanager
+def keeping_weights(model: tf_keras.Model) -> Iterator[None]:
+    """Lets a call of Model.fit in its body leave the weights as they are, unless a callback has ended training."""
+    optimizer = model.optimizer
+    finalize = optimizer.finalize_variable_values
+
+    def finalize_at_end(variables: Any) -> None:
+        if model.stop_training:
+            finalize(variables)
+
+    optimizer.finalize_variable_values = finalize_at_end
+    try:
+        yield
+    finally:
+        del optimizer.finalize_variable_values
+
+
+def single_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metrics as single numbers: `f1_0` and `f1_1` of a metric `f1` with a value for each class."""
+    singles = {}
+    for name, value in values.items():
+        if np.shape(value):
+            singles.update({f"{name}_{index}": part for index, part in enumerate(np.ravel(value).tolist())})
+        else:
+            singles[name] = value
+    return singles
+
+
+class ScalarBoard(tf_keras.callbacks.TensorBoard):
+    """TensorBoard for metrics of several values, too, which Keras' own refuses, and for trainings that continue."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        # Keras counts from 0 in each call of fit: the curves by step would be drawn over those of the first run.
+        self.model._train_counter.assign(int(self.model.optimizer.iterations.numpy()))  # noqa: SLF001
+        super().on_train_begin(logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(batch, single_values(logs) if isinstance(logs, dict) else logs)
+
+    def on_test_end(self, logs: Any = None) -> None:
+        super().on_test_end(single_values(logs))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        super().on_epoch_end(epoch, single_values(logs))

@@ -1,0 +1,104 @@
+"""One training in two calls of Model.fit: test_fitting.py runs these tests in a process of TensorFlow 2."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from ps_train.errors import UserCodeError
+from ps_train.parts.keras import checkpoints, fitting, inputs
+from tests.errors import raises
+
+
+class Ends(tf_keras.callbacks.Callback):
+    """Notes the begin and the end of a training, and may end it."""
+
+    def __init__(self, last_epoch=None):
+        super().__init__()
+        self.calls, self.last_epoch = [], last_epoch
+
+    def on_train_begin(self, logs=None):
+        self.calls.append("begin")
+
+    def on_train_end(self, logs=None):
+        self.calls.append("end")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append(epoch)
+        self.model.stop_training = epoch == self.last_epoch
+
+
+def averaging_model(*, scales_loss=False):
+    """Returns a model whose weights are replaced by their means at the end of a fit."""
+    model = tf_keras.Sequential([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1, kernel_initializer="ones")])
+    optimizer = tf_keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9)
+    model.compile(tf_keras.mixed_precision.LossScaleOptimizer(optimizer) if scales_loss else optimizer, "mse")
+    return model
+
+
+def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_callbacks=()):
+    """Trains a model to a step in epochs of two steps, after it has taken some already; returns its kernel."""
+    monkeypatch.setattr(fitting, "_plugin_callbacks", lambda plugins: list(plugin_callbacks))
+    config = SimpleNamespace(
+        train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5, strategy="default", batch_size=4,
+        log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=0)
+    plugins = SimpleNamespace(model=SimpleNamespace(name="mine", has_own_loop=False), dataset=None)
+    saver = checkpoints.ModelSaver(config, plugins, True, SimpleNamespace(check=lambda: None))
+    context = fitting.TrainingContext(config, None, plugins, saver, threading.Event())
+    batch = np.ones([4, 1], np.float32), np.zeros([4, 1], np.float32)
+    model.optimizer.build(model.trainable_variables)
+    for _ in range(from_step):
+        model.train_on_batch(*batch)
+    feed = inputs.Feed(tf.data.Dataset.from_tensors(batch).repeat(), None, 1)
+    plan = fitting.plan_epochs(train_steps, 2, from_step)
+    fitting.fit(fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, feed))
+    return model.layers[0].kernel.numpy()
+
+
+@pytest.mark.parametrize("scales_loss", [False, True])
+def test_a_training_that_continues_within_an_epoch_ends_as_one_that_was_not_interrupted(
+        tmp_path, monkeypatch, scales_loss):
+    """Issue: the rest of the epoch ended with the means as weights, and the epochs after it trained on these."""
+    whole = trained(averaging_model(scales_loss=scales_loss), tmp_path, monkeypatch)
+    model = averaging_model(scales_loss=scales_loss)
+    assert trained(model, tmp_path, monkeypatch, from_step=1) == pytest.approx(whole)
+    saved = checkpoints.load_model_file(checkpoints.checkpoint_path(str(tmp_path), 4), {})
+    assert saved.layers[0].kernel.numpy() == pytest.approx(whole)
+    assert "finalize_variable_values" not in vars(model.optimizer)
+
+
+@pytest.mark.parametrize(("last_epoch", "calls"), [(None, ["begin", 0, 1, "end"]), (0, ["begin", 0, "end"])])
+def test_callbacks_of_the_plugin_see_one_training(tmp_path, monkeypatch, last_epoch, calls):
+    """Issue: those that set other weights at the end, or open a file at the begin, did so twice within a training."""
+    callback, model = Ends(last_epoch), averaging_model()
+    kernel = trained(model, tmp_path, monkeypatch, from_step=1, plugin_callbacks=[callback])
+    assert callback.calls == calls
+    [mean, _] = model.optimizer._model_variables_moving_average
+    assert kernel == pytest.approx(mean.numpy())  # also if the callback has ended training
+
+
+class Own(tf_keras.Sequential):
+    """A model with an optimizer of its own."""
+
+    def train_step(self, data):
+        features, labels = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(features) - labels))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        for variable, gradient in zip(self.trainable_variables, gradients):
+            variable.assign_sub(0.1 * gradient)
+        return {"loss": loss}
+
+
+def test_a_train_step_that_does_not_use_the_models_optimizer_is_an_error(tmp_path, monkeypatch):
+    """Issue: its checkpoints were all of step 0, of which the first one stayed; the rest of training was lost."""
+    model = Own([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with raises("model_optimizer_unused", kind=UserCodeError):
+        trained(model, tmp_path, monkeypatch)
+    assert not list(tmp_path.iterdir())
