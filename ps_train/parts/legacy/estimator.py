@@ -15,16 +15,16 @@ training on parameter servers uses none of that.
 The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
 ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
 training for up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past
-`max_steps`. Here an `Observer` notices the end of training.
+`max_steps`. Here an `Observer` (observer.py) notices the end of training.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import logging
-import os
 import sys
 import time
 import types
@@ -34,20 +34,15 @@ import tensorflow as tf
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.util import tf_export
 
-from ps_train.cluster import reachability, resolve
-from ps_train.cluster.spec import Cluster
-from ps_train.coordination import blackboard
-from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.state import State
-from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.runtime.waits import Timeouts
+from ps_train.errors import ChiefFailedError, ClusterLostError, ConfigError
+from ps_train.runtime import threads
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
 _HOLDERS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 _COORDINATOR = "tensorflow.python.distribute.estimator_training"
 _TPU_MODULES = ("session_support", "tpu_embedding", "tpu_embedding_gradient")
 _POLL_SECS = 1.0
-_ASK_PERIOD_SECS = 1.0
+_LOOK_SECS = 5.0  # for an answer that is under way when an evaluation ends
 _log = logging.getLogger(__name__)
 
 
@@ -204,7 +199,8 @@ def replace(
       find_end: called when an evaluator starts; returns a function that returns whether training is over, after
         which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator calls the
         function before each look at the folder, and about once a second while it waits, and says whether it has
-        evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered.
+        evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered, and
+        ChiefFailedError if the chief's script has failed.
       has_server: returns whether this process has a server. If not, `Estimator.train` starts one in a cluster.
 
     Raises:
@@ -274,6 +270,7 @@ class _Evaluation:
             self._estimator, self._spec, executor._train_spec.max_steps)  # noqa: SLF001
         self._should_end = should_end
         self._is_over = False
+        self._failure: ChiefFailedError | None = None
         self._last_result: Any = None
 
     def run(self) -> None:
@@ -281,6 +278,7 @@ class _Evaluation:
 
         Raises:
           ClusterLostError: the cluster never answered, and the folder has no checkpoint.
+          ChiefFailedError: the chief's script has failed; no final export is made.
         """
         self._wait(self._spec.start_delay_secs)
         is_over = False
@@ -298,9 +296,14 @@ class _Evaluation:
 
     def _is_training_over(self) -> bool:
         """Returns whether training is over: a cluster that never answers has ended if it left a checkpoint."""
+        if self._failure is not None:
+            raise self._failure
         if not self._is_over:
             try:
                 self._is_over = self._should_end(self._evaluator.is_final_export_triggered)
+            except ChiefFailedError as error:  # the training is not complete, and may be run again
+                self._failure = error
+                raise
             except ClusterLostError as error:
                 if self._estimator.latest_checkpoint() is None:
                     raise
@@ -312,7 +315,8 @@ class _Evaluation:
         """Returns the result for the newest checkpoint; one without metrics if it was evaluated before or removed."""
         path = self._estimator.latest_checkpoint()
         try:
-            result, _ = self._evaluator.evaluate_and_export()
+            with threads.repeating(self._look, period_secs=_POLL_SECS, name="end of training", join_secs=_LOOK_SECS):
+                result, _ = self._evaluator.evaluate_and_export()
         except (tf1.errors.OpError, ValueError):
             if path is None or tf1.train.checkpoint_exists(path):
                 raise
@@ -321,6 +325,11 @@ class _Evaluation:
         if result.status == self._evaluated:
             self._last_result = result
         return result
+
+    def _look(self) -> None:
+        """Notes during an evaluation that training is over: the cluster ends a few seconds after that."""
+        with contextlib.suppress(ClusterLostError):  # it is raised after the evaluation
+            self._is_training_over()
 
     def _finish(self) -> None:
         """Makes the final export if the last checkpoint is of another step than `max_steps`."""
@@ -340,65 +349,3 @@ class _Evaluation:
         end_secs = time.monotonic() + secs
         while (remaining_secs := end_secs - time.monotonic()) > 0 and not self._is_training_over():
             time.sleep(min(remaining_secs, _POLL_SECS))
-
-
-class Observer:
-    """Asks ps 0 about the chief: once its script has ended, no further checkpoint is to come."""
-
-    def __init__(self, cluster: Cluster, timeouts: Timeouts) -> None:
-        self._cluster, self._timeouts = cluster, timeouts
-        self._board: Blackboard | None = None
-        self._begun_secs = self._asked_secs = time.monotonic()
-        self._answered_secs: float | None = None
-        self._is_over = False
-
-    def is_over(self, has_max_steps: bool) -> bool:
-        """Returns whether training is over; asks at most once a second.
-
-        Args:
-          has_max_steps: whether there is a checkpoint of `max_steps`; a ps that does not answer then has ended.
-
-        Raises:
-          ClusterLostError: ps 0 did not answer within the start time-out.
-        """
-        now_secs = time.monotonic()
-        if not self._is_over and now_secs - self._asked_secs >= _ASK_PERIOD_SECS:
-            self._asked_secs = now_secs
-            self._is_over = self._ask(now_secs, has_max_steps)
-            if self._is_over and self._board is not None:
-                # TensorFlow would close the session when it is deleted, and wait for a ps that has ended.
-                self._board.close()
-        return self._is_over
-
-    def _ask(self, now_secs: float, has_max_steps: bool) -> bool:
-        first = self._cluster.ps[0]
-        try:
-            if not reachability.accepts(first.address):
-                raise BlackboardError("ps_unreachable", f"{first} does not answer")
-            if self._board is None:
-                self._board = blackboard.for_client(self._cluster, self._timeouts.heartbeat_secs)
-            snapshot = self._board.snapshot()
-        except BlackboardError as error:
-            return self._has_ended(now_secs, has_max_steps, error)
-        self._answered_secs = now_secs
-        return snapshot.state == State.FAILED or bool(snapshot.finished[self._cluster.number_of(self._cluster.chief)])
-
-    def _has_ended(self, now_secs: float, has_max_steps: bool, error: BlackboardError) -> bool:
-        """Returns whether ps 0 has ended; one that was killed may come back within the heartbeat time-out."""
-        if has_max_steps:  # the original evaluator ends then in any case
-            return True
-        if self._answered_secs is not None:
-            return now_secs - self._answered_secs > self._timeouts.heartbeat_secs
-        if now_secs - self._begun_secs > self._timeouts.start_secs:
-            raise ClusterLostError(
-                "timed_out", f"waited {self._timeouts.start_secs:g} s for {self._cluster.ps[0]}: {error}")
-        return False
-
-
-def observer_from_environment(timeouts: Timeouts) -> Observer | None:
-    """Returns the observer of the cluster in TF_CONFIG if this task is its evaluator and the cluster has a ps."""
-    tf_config = os.environ.get("TF_CONFIG", "").strip()
-    if '"evaluator"' not in tf_config or '"ps"' not in tf_config:
-        return None
-    cluster = resolve.find_cluster(tf_config=tf_config)
-    return Observer(cluster, timeouts) if cluster.job == "evaluator" else None

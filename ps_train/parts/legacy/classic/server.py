@@ -198,7 +198,7 @@ class PsLife:
         """Prepares it; `stop` makes it end as soon as no worker needs it."""
         self._cluster, self._target, self._timeouts, self._stop = cluster, target, timeouts, stop
         self._begun_secs = self._needed_secs = time.monotonic()
-        self._had_first = False
+        self._last: Snapshot | None = None  # of ps 0
         self._awaited = "a worker"
         self._reminder = self._new_reminder()
 
@@ -237,7 +237,7 @@ class PsLife:
             snapshot = self._snapshot(find_first)
         except BlackboardError as error:
             _log.debug("%s", error)
-            self._check_needed(has_workers=False)
+            self._check_needed(has_workers=False, reason=f" ({error})")
             return False
         if snapshot is None:
             return True
@@ -251,22 +251,30 @@ class PsLife:
         """Returns the snapshot of ps 0, or None if ps 0 has ended, which it does only after the workers."""
         first = find_first()
         if not reachability.accepts(first.first_ps.address):
-            # Training continues if ps 0 was killed and comes back.
-            if not self._had_first or time.monotonic() - self._needed_secs <= self._timeouts.heartbeat_secs:
+            # Training continues if ps 0 was killed and comes back: the workers wait for it for the start time-out.
+            is_recent = time.monotonic() - self._needed_secs <= self._timeouts.heartbeat_secs
+            if self._last is None or is_recent or self._do_workers_run(self._last):
+                self._awaited = str(first.first_ps)
                 raise BlackboardError("ps_unreachable", f"{first.first_ps} does not answer")
             _log.info("ps:0 has ended, so this ps ends too")
             return None
-        self._had_first = True
-        return first.snapshot()
+        self._last = first.snapshot()
+        return self._last
 
-    def _check_needed(self, *, has_workers: bool) -> None:
+    def _do_workers_run(self, last: Snapshot) -> bool:
+        """Returns whether a worker still answers whose script had not ended by the last snapshot of ps 0."""
+        numbers = {self._cluster.number_of(task): task for task in self._cluster.workers}
+        return any(reachability.accepts(task.address) for number, task in numbers.items()
+                   if not last.finished[number] and last.local_steps[number] != SERVES_ONLY)
+
+    def _check_needed(self, *, has_workers: bool, reason: str = "") -> None:
         now_secs = time.monotonic()
         if has_workers:
             self._needed_secs = now_secs
             self._reminder = self._new_reminder()
         elif now_secs - self._needed_secs > self._timeouts.idle_secs:
-            raise ClusterLostError("no_workers", f"no worker was there for {self._timeouts.idle_secs:g} s; were they "
-                                   "ended, or never started?")
+            raise ClusterLostError("no_workers", f"no worker was there for {self._timeouts.idle_secs:g} s{reason}; "
+                                   "were they ended, or never started?")
         else:
             self._reminder.remind()
 

@@ -201,6 +201,7 @@ class SessionManager(_TensorFlowManager):
         names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
         training = ScriptTraining(self._graph, arguments.get("checkpoint_dir"), names)
         if member.find_parameters(training):
+            _recover_checkpoints(arguments.get("saver"), arguments.get("checkpoint_dir"))
             return self._bounded(member, functools.partial(
                 super().wait_for_session, arguments["master"], config=arguments["config"],
                 max_wait_secs=member.timeouts.start_secs))
@@ -262,6 +263,13 @@ class SessionManager(_TensorFlowManager):
                                 f"a session with {', '.join(map(str, member.cluster.ps))}", member.stop)
         session.__class__ = Session  # for its `close`; it has no other state
         return session
+
+
+def _recover_checkpoints(saver: tf.train.Saver | None, checkpoint_dir: str | None) -> None:
+    """Lets a saver know the checkpoints in a folder, as a restore does: it removes all but `max_to_keep` of them."""
+    state = tf.train.get_checkpoint_state(checkpoint_dir) if saver and checkpoint_dir else None
+    if state is not None:
+        saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
 
 
 class Supervisor(tf.train.Supervisor):

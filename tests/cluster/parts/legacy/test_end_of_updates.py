@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import Snapshot, State
+from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.parts.legacy.classic import server
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY
 from ps_train.parts.legacy.classic.server import PsLife
 from ps_train.parts.legacy.classic.updates import MemberRunner
@@ -19,6 +22,7 @@ from ps_train.runtime.waits import Timeouts
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
 from ps_train.updates.sync.runner import Quorum
 from ps_train.updates.update import SyncSettings
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 CLUSTER = Cluster("ps", 0, {"ps": {0: "localhost:1"}, "worker": {0: "localhost:2", 1: "localhost:3"}})
@@ -53,6 +57,34 @@ def test_workers_that_join_after_training_and_their_ps_do_not_wait_for_each_othe
     """Issue: all tasks of a script whose last line is `server.join()` stood for ever. Servers of a client stay."""
     life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
     assert life._have_all_ended(snapshot_of(here=[0, 1], finished=finished, serving=[0, 1])) is is_over
+
+
+@pytest.mark.parametrize(("answering", "is_over"), [
+    ([2], False), ([], True), ([3, 4], True),
+], ids=["the chief", "nobody", "one that has finished and one that only serves"])
+def test_a_ps_waits_for_ps_0_as_long_as_a_worker_does(monkeypatch, answering, is_over):
+    """Issue: it ended with 0 after --beat_timeout_secs, so a ps 0 that Kubernetes started again found no other ps."""
+    cluster = Cluster("ps", 1, {"ps": {0: "localhost:1", 1: "localhost:9"},
+                                "worker": {number: f"localhost:{number + 2}" for number in range(3)}})
+    known = {"localhost:1"}
+    monkeypatch.setattr(server.reachability, "accepts", lambda address: address in known)
+    life = PsLife(cluster, "", Timeouts(), threading.Event())
+    first = types.SimpleNamespace(first_ps=cluster.ps[0], snapshot=lambda: snapshot_of(
+        here=[0, 1, 2], finished=[1], serving=[2]))
+    assert life._snapshot(lambda: first).alive() == [0, 1, 2]
+    known = {f"localhost:{port}" for port in answering}
+    with raises("ps_unreachable", kind=BlackboardError):
+        life._snapshot(lambda: first)
+    life._needed_secs -= 2 * Timeouts.heartbeat_secs
+    if is_over:
+        assert life._snapshot(lambda: first) is None
+        return
+    assert not life._is_over(types.SimpleNamespace(mismatch=lambda: ""), lambda: first)
+    assert life._awaited == "ps:0 localhost:1"
+    life._needed_secs -= Timeouts.idle_secs
+    with raises("no_workers", kind=ClusterLostError) as caught:
+        life._is_over(types.SimpleNamespace(mismatch=lambda: ""), lambda: first)
+    assert "ps:0 localhost:1 does not answer" in str(caught.value)
 
 
 @pytest.mark.parametrize(("here", "finished", "text"), [([], [0], "worker:1"), ([], [], "a worker")])

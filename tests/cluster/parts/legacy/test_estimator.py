@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import threading
 import types
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError
+from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
+from ps_train.parts.legacy import observer as observing
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from tests import clusters, processes
@@ -293,10 +295,10 @@ def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_
 def test_an_evaluator_ends_with_the_ps_once_it_has_evaluated_max_steps(api, run_config, monkeypatch, restored):
     """It waited for the heartbeat time-out, as if the ps had been killed and came back."""
     api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
-    monkeypatch.setattr(bridge, "_ASK_PERIOD_SECS", 0.0)
+    monkeypatch.setattr(observing, "_ASK_PERIOD_SECS", 0.0)
     ps = f"localhost:{processes.free_ports(1)[0]}"
     cluster = Cluster("evaluator", 0, {"ps": {0: ps}, "chief": {0: "localhost:1"}})
-    observer = bridge.Observer(cluster, Timeouts(start_secs=600, heartbeat_secs=600))
+    observer = observing.Observer(cluster, Timeouts(start_secs=600, heartbeat_secs=600))
     bridge.replace(find_end=lambda: observer.is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 4), api.EvalSpec(
@@ -309,12 +311,74 @@ def test_an_observer_closes_its_session_once_training_is_over(monkeypatch):
     closed = []
     snapshots = iter([types.SimpleNamespace(state=State.RUNNING, finished=[is_over]) for is_over in (False, True)])
     board = types.SimpleNamespace(snapshot=lambda: next(snapshots), close=lambda: closed.append(True))
-    monkeypatch.setattr(bridge, "_ASK_PERIOD_SECS", 0.0)
-    monkeypatch.setattr(bridge.reachability, "accepts", lambda address: True)
-    monkeypatch.setattr(bridge.blackboard, "for_client", lambda cluster, secs: board)
-    observer = bridge.Observer(Cluster("evaluator", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}}), Timeouts())
+    monkeypatch.setattr(observing, "_ASK_PERIOD_SECS", 0.0)
+    monkeypatch.setattr(observing.reachability, "accepts", lambda address: True)
+    monkeypatch.setattr(observing.blackboard, "for_client", lambda cluster, secs: board)
+    observer = observing.Observer(Cluster("evaluator", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}}), Timeouts())
     answers = [(observer.is_over(has_max_steps=False), len(closed)) for _ in range(3)]
     assert answers == [(False, 0), (True, 1), (True, 1)]
+
+
+def test_an_evaluator_waits_for_a_lost_ps_as_long_as_the_chief_does(monkeypatch):
+    """Issue: it made the final export in the midst of training, and ended with 0, --beat_timeout_secs after a kill."""
+    answering, secs = {"ps:1", "chief:1"}, [0.0]
+    board = types.SimpleNamespace(
+        snapshot=lambda: types.SimpleNamespace(state=State.RUNNING, finished=[False]), close=lambda: None)
+    monkeypatch.setattr(observing.reachability, "accepts", lambda address: address in answering)
+    monkeypatch.setattr(observing.blackboard, "for_client", lambda cluster, secs: board)
+    monkeypatch.setattr(observing, "time", types.SimpleNamespace(monotonic=lambda: secs[0]))
+    timeouts = Timeouts()
+    observer = observing.Observer(Cluster("evaluator", 0, {"ps": {0: "ps:1"}, "chief": {0: "chief:1"}}), timeouts)
+    answers = []
+    for lost in ((), ("ps:1",), ("ps:1",), ("ps:1", "chief:1")):
+        secs[0] += 2 * timeouts.heartbeat_secs
+        answering -= set(lost)
+        answers.append(observer.is_over(has_max_steps=False))
+    assert answers == [False, False, False, True]
+
+
+def test_an_evaluator_ends_without_an_export_if_the_chief_has_failed(api, run_config, monkeypatch, tmp_path, restored):
+    """As the ps and the workers do, with 138: the training is not complete."""
+    api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
+    closed = []
+    board = types.SimpleNamespace(snapshot=lambda: types.SimpleNamespace(state=State.FAILED, finished=[False]),
+                                  close=lambda: closed.append(True))
+    monkeypatch.setattr(observing.reachability, "accepts", lambda address: True)
+    monkeypatch.setattr(observing.blackboard, "for_client", lambda cluster, secs: board)
+    monkeypatch.setattr(observing, "_ASK_PERIOD_SECS", 0.0)
+    observer = observing.Observer(Cluster("evaluator", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}}), Timeouts())
+    bridge.replace(find_end=lambda: observer.is_over)
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    with raises("chief_failed", kind=ChiefFailedError):
+        api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
+            lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), throttle_secs=600))
+    assert closed and not (tmp_path / "model/export").exists()
+
+
+def test_a_failure_of_the_chief_is_noticed_during_an_evaluation(api, run_config, tmp_path, restored):
+    """The ps end a few seconds after it: later, the evaluator would take their silence for the end of training."""
+    api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
+    evaluates, has_failed = threading.Event(), threading.Event()
+
+    def is_over(has_max_steps):
+        if has_failed.is_set():
+            raise ClusterLostError("timed_out", "ps:0 has ended")
+        if evaluates.is_set():
+            has_failed.set()
+            raise ChiefFailedError
+        return False
+
+    def held_out():
+        evaluates.set()
+        assert has_failed.wait(30.0)
+        return batches(1)
+
+    bridge.replace(find_end=lambda: is_over)
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    with raises("chief_failed", kind=ChiefFailedError):
+        api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
+            held_out, exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=0, throttle_secs=0))
+    assert not (tmp_path / "model/export").exists()
 
 
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):

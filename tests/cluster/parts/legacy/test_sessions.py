@@ -178,6 +178,20 @@ def test_a_new_graph_with_the_same_checkpoints_goes_on_with_the_parameters_in_us
     assert train_one_step(worker, folder) == 3.0
 
 
+def test_a_chief_that_finds_the_parameters_in_use_knows_the_checkpoints_in_the_folder(worker, tmp_path):
+    """Issue: it left those that the process before had saved, beside the `max_to_keep` of its own."""
+    for _ in range(3):
+        with tf.Graph().as_default():
+            ops = [counter(), tf.assign_add(tf.train.get_or_create_global_step(), 1)]
+            scaffold = tf.train.Scaffold(saver=tf.train.Saver(max_to_keep=2))
+            with tf.train.MonitoredTrainingSession(
+                    worker.target, is_chief=True, checkpoint_dir=str(tmp_path), scaffold=scaffold) as session:
+                session.run(ops)
+    assert sorted(path.stem for path in tmp_path.glob("*.index")) == ["model.ckpt-2", "model.ckpt-3"]
+    assert tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths == [
+        str(tmp_path / f"model.ckpt-{step}") for step in (2, 3)]
+
+
 def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(worker, tmp_path):
     """Another process has prepared the parameters, so they are in use."""
     worker.join().start_run()

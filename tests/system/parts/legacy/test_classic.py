@@ -78,6 +78,21 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process,
     assert _checkpoint(tmp_path / "train")["global_step"] >= 100
 
 
+def test_the_other_ps_wait_for_a_lost_ps_0_as_long_as_the_workers_do(start_process, tmp_path):
+    """Issue: they ended with 0 after --beat_timeout_secs, so what Kubernetes started again found nobody."""
+    cluster = ScriptCluster(start_process, "monitored.py", [
+        f"--model_dir={tmp_path}/train", f"--gate={tmp_path}/gate", "--train_steps=100"], num_ps=2)
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "is at gate 20")
+    start_process.kill("ps-0")
+    start_process.wait_for_line("ps-1", "waiting for ps:0 ")  # ten seconds later
+    cluster.start("ps", 0, name="ps-0-again")
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
+    cluster.assert_ends_well(killed=("ps-0",))
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 100
+
+
 def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_path):
     """A Supervisor makes one session, so the process ends, in one line; started again, all train to the end, in sync.
 
