@@ -62,7 +62,7 @@ class StoreEvaluations:
 
     def _fetch_newest(self) -> None:
         names = self._store.names()
-        fetcher = fetching.Fetcher(self._store, self._folder)
+        fetcher = fetching.Fetcher(self._store, self._folder, is_keras=False)
         fetcher.fetch_newest(fetcher.units(names))
         here = manifests.files_by_unit(os.listdir(self._folder))
         steps = sorted({unit.step for unit in here})

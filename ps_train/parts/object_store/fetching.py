@@ -2,6 +2,7 @@
 
     the store counts        checkpoints here that do not follow from the newest undamaged one there are removed
     except its successors   what this machine saved after its last upload is newer, and stays
+    an emptied store        may be another one by mistake: refused, and what is here stays
     damage                  a file with another size or checksum: warn, and take the checkpoint before
 
 `.store.json` in the folder says what this machine knows of the store: {"newest": unit, "manifest": SHA-256, "damaged":
@@ -15,11 +16,12 @@ import hashlib
 import json
 import logging
 import os
+import re
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable
 
-from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
+from ps_train.errors import CheckpointError, ClusterLostError, ConfigError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
 from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of, noticing_full_disk
@@ -30,6 +32,7 @@ KNOWN, _DAMAGED = ".store.json", "damaged"
 _OTHER_CHECKSUM = "has another checksum than in its manifest"
 _EVENTS = "events.out.tfevents."
 _MOST_LISTINGS, _PAUSE_SECS = 5, 1.0
+_UNFINISHED_FOLDER = re.compile(r".*_temp|temp-(old-)?\d+")  # of a checkpoint; of an export, which is then renamed
 _NEVER = (folder_lock.LOCK_NAME, manifests.UPLOADING, manifests.RECORD)
 _log = logging.getLogger(__name__)
 
@@ -98,14 +101,18 @@ def listing_again(fetch: Callable[[], Any], place: str, stop: threading.Event) -
 class Fetcher:
     """Fetches from one store to one folder."""
 
-    def __init__(self, store: ObjectStore, folder: str, damaged: dict[str, str] | None = None, place: str = "") -> None:
+    def __init__(
+        self, store: ObjectStore, folder: str, damaged: dict[str, str] | None = None, place: str = "",
+        is_keras: bool | None = None,
+    ) -> None:
         """Sends nothing yet.
 
         Args:
           damaged: place + name -> stamp of the files that were found damaged; it grows.
           place: "", or where the folder is in the train_dir, with a slash at its end.
+          is_keras: whether the checkpoints of Keras count, or those of graph training; None for both.
         """
-        self._store, self._folder, self._place = store, folder, place
+        self._store, self._folder, self._place, self._is_keras = store, folder, place, is_keras
         self._damaged = {} if damaged is None else damaged
         self._warned: set[str] = set()  # of these files
 
@@ -116,17 +123,19 @@ class Fetcher:
           CheckpointError: the store has checkpoints, and all of them are damaged.
           RemovedError: what was listed has been replaced.
           StoreError: the store does not answer.
-          ConfigError: the disk here is full.
+          ConfigError: the disk here is full, or the store has lost all checkpoints that are here.
           OSError: the folder cannot be written.
         """
         names = self._store.names(is_deep=True)
         units, known = self.units(names), Known(self._folder)
         before = known.read()
         self._damaged = dict(before.pop(_DAMAGED, {}))
+        if not self._counts(unit_of(f"{before.get('newest')}{manifests.SUFFIX}")):  # the folder was of the other kind
+            before = {}
         newest, _ = self._newest_sound(units, names)
         if not self._follows(before, [unit for unit in units if newest is None or unit >= newest]):
-            self._remove([name for name in local_files(self._folder) if name != run_record.LAUNCH_NAME])
-        here = local_files(self._folder)
+            self._remove_stale(before, units)
+        here = {name for name in local_files(self._folder) if self._counts(unit_of(name))}
         self.fetch_files([name for name in names if is_small(name) and name not in here])
         is_here = any(newest <= unit for unit in manifests.files_by_unit(here)) if newest else not units
         if not is_here and self.fetch_newest(units) is None:
@@ -137,6 +146,26 @@ class Fetcher:
         with noticing_full_disk(self._folder):
             known.write({**describe_newest(*self._newest_sound(units, names)),
                          **({_DAMAGED: self._damaged} if self._damaged else {})})
+
+    def _counts(self, unit: Unit | None) -> bool:
+        """Returns whether a file may be one of this training, by its unit; None for files that belong to none."""
+        return unit is None or self._is_keras in (None, unit.is_keras)
+
+    def _remove_stale(self, before: Mapping[str, Any], units: Collection[Unit]) -> None:
+        """Removes what is here; raises ConfigError if the store has no checkpoint, and this machine has some."""
+        kept = {run_record.LAUNCH_NAME, *([manifests.RECORD] if self._is_keras else [])}
+        names = [name for name in local_files(self._folder)
+                 if self._counts(unit_of(os.path.basename(name))) and name not in kept]
+        here = [unit.name for unit, files in manifests.files_by_unit(names).items() if unit.head in files]
+        if here and not units:
+            raise ConfigError("store_emptied", f"--train_dir: {self._store.url} has no checkpoint, though this machine "
+                              f"has uploaded {before['newest']} there; let the URL, or the address in the environment, "
+                              "be that of the store which has it; to go on from the checkpoints on this machine, "
+                              f"remove {os.path.join(self._folder, KNOWN)}; to begin anew, remove {self._folder}")
+        if here:
+            _log.warning("what is on this machine does not follow from %s, and is removed: %s", self._store.url,
+                         ", ".join(here))
+        self._remove(names)
 
     def _newest_sound(self, units: Sequence[Unit], names: Mapping[str, int]) -> tuple[Unit | None, Manifest | None]:
         """Returns the newest unit of which no damage is known, nor of its checkpoint, and its manifest."""
@@ -177,7 +206,7 @@ class Fetcher:
     def below(self, folder: str) -> Fetcher:
         """Returns what fetches a folder in this one."""
         return Fetcher(self._store.below(folder), os.path.join(self._folder, folder), self._damaged,
-                       f"{self._place}{folder}/")
+                       f"{self._place}{folder}/", self._is_keras)
 
     def fetch_files(self, names: Iterable[str]) -> None:
         """Fetches files by their names; raises as `fetch_newest` does."""
@@ -195,7 +224,8 @@ class Fetcher:
           StoreError: the store does not answer.
         """
         uploading, _ = manifests.read_uploading(self._store)
-        return manifests.whole_units([name for name in names if "/" not in name], uploading)
+        units = manifests.whole_units([name for name in names if "/" not in name], uploading)
+        return [unit for unit in units if self._counts(unit)]
 
     def fetch_newest(self, units: Collection[Unit]) -> Unit | None:
         """Fetches the newest of these units that is undamaged, and its newest delta; returns the checkpoint, or None.
@@ -302,8 +332,8 @@ def local_files(folder: str, is_wanted: Callable[[str], bool] = lambda name: Tru
     found = {}
     for place, folders, names in os.walk(folder):
         inside = os.path.relpath(place, folder)
-        folders[:] = [name for name in folders
-                      if not name.startswith(".") and not name.endswith("_temp") and (inside, name) != (".", "logs")]
+        folders[:] = [name for name in folders if not (
+            name.startswith(".") or _UNFINISHED_FOLDER.fullmatch(name) or (inside, name) == (".", "logs"))]
         for name in names:
             relative = name if inside == "." else f"{inside}/{name}"
             if not _is_unfinished(name) and is_wanted(relative):

@@ -140,18 +140,22 @@ def read_uploading(store: ObjectStore) -> tuple[str, list[str]]:
         return "", []
 
 
-def recorded_unit(folder: str) -> Unit | None:
+def recorded_unit(folder: str, is_keras: bool | None = None) -> Unit | None:
     """Returns the newest checkpoint in a folder of this machine, or None.
 
-    It is that of TensorFlow's record; without a record, as Keras writes none, the newest file of Keras.
+    Args:
+      is_keras: which kind counts: that of TensorFlow's record, or the newest file of Keras, which writes no record.
+        None: that of the record; without a record that of Keras.
     """
     try:
         with open(os.path.join(folder, RECORD), encoding="utf-8") as file:
             match = _RECORDED.search(file.read())
-    except FileNotFoundError:
+    except OSError as error:
+        match, has_record = None, not isinstance(error, FileNotFoundError)
+    else:
+        has_record = True
+    if is_keras or (is_keras is None and not has_record):
         return max((unit for unit in files_by_unit(names_in(folder)) if unit.is_keras), default=None)
-    except OSError:
-        return None
     return unit_of(f"{os.path.basename(match[1])}.index") if match else None
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
 from ps_train.config.groups import local_folder
+from ps_train.config.task import Config
 from ps_train.errors import CheckpointError, ConfigError, SaveError, StoppedError
 from ps_train.part import Part
 from ps_train.parts.object_store.evaluator import evaluating_config
@@ -107,6 +108,7 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
     """Fetches what the store has; uploads while its body runs, and after it."""
     url, folder = config.train_url, config.train_dir
     start_secs = config.start_timeout_secs
+    is_keras = not isinstance(config, Config)  # both kinds may have trained there
     # A training with the same URL in a store at another address has the same folder here.
     with contextlib.suppress(OSError), _naming_url(config):  # OSError: the chief warns when it takes the lock
         folder_lock.make_free(folder, config.beat_timeout_secs, stop.wait)
@@ -119,9 +121,10 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
             _log.warning("%s has no conditional writes: a second training that starts in the same second would not be "
                          "noticed at once", url)
         _sweep(store)
-        listing_again(Fetcher(PatientStore(store, start_secs, stop), folder).fetch_for_training, place, stop)
+        fetcher = Fetcher(PatientStore(store, start_secs, stop), folder, is_keras=is_keras)
+        listing_again(fetcher.fetch_for_training, place, stop)
         _log.info("checkpoints are uploaded to %s; on this machine they are in %s", url, folder)
-        uploader = Uploader(store, folder, config.keep_checkpoint_max, lock.check)
+        uploader = Uploader(store, folder, config.keep_checkpoint_max, lock.check, is_keras)
         uploader.start()
         with _finishing(config, uploader, lock, _remaining(config, stop), stop) as flush:
             yield Uploads(flush, uploader.progress)

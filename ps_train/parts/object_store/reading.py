@@ -150,7 +150,10 @@ def _fetch_checkpoint(fetcher: Fetcher, units: Sequence[manifests.Unit], checkpo
     if checkpoint == BEST:
         fetcher.below(BEST).fetch_newest_of_all()
         return True  # or the verb says that there is none
-    return fetcher.fetch_newest([unit for unit in units if checkpoint in ("", str(unit.step))]) is not None
+    wanted = [unit for unit in units if checkpoint in ("", str(unit.step))]
+    # Of each kind, where both trainings have used the folder: the verb knows which one it reads.
+    found = [fetcher.fetch_newest([unit for unit in wanted if unit.is_keras == is_keras]) for is_keras in (False, True)]
+    return any(found)
 
 
 def _value(words: Sequence[str], name: str) -> str:

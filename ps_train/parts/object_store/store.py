@@ -39,7 +39,8 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)
 _MIN_SECRET = 8  # characters: a shorter value, such as "none", may be a word of the message
 _DENIED = re.compile(
-    r"Credentials?Error|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|Unauthorized|\b40[13]\b|"
+    r"Credentials?Error|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|Forbidden|Unauthorized|"
+    r"(?<![\w./:-])40[13](?![\w/-]|\.\w)|"  # not of model.ckpt-403.index, run-401/ or host:403
     r"AuthorizationHeaderMalformed|PermanentRedirect")  # of another region
 
 

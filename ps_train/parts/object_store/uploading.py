@@ -45,6 +45,7 @@ class CheckpointMirror:
     def __init__(
         self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None],
         note_uploaded: Callable[[Unit, Manifest, bool], None] = lambda *_: None, *, has_one: bool = False,
+        is_keras: bool | None = None,
     ) -> None:
         """Sends nothing yet.
 
@@ -55,8 +56,9 @@ class CheckpointMirror:
           check_lock: called before a checkpoint becomes visible or is removed.
           note_uploaded: takes each unit that is visible there, its manifest, and whether it was sent.
           has_one: whether the store has no other checkpoint than the last one, even one of a later step.
+          is_keras: as in `manifests.recorded_unit`.
         """
-        self._has_one = has_one
+        self._has_one, self._is_keras = has_one, is_keras
         self._store, self._folder = store, folder
         self._keep_max, self._check_lock, self._note_uploaded = keep_max, check_lock, note_uploaded
         self._links = os.path.join(folder, _LINKS)
@@ -66,7 +68,7 @@ class CheckpointMirror:
 
     def waiting(self) -> list[Unit]:
         """Returns the newest checkpoint and its newest delta, each if it is not in the store."""
-        newest = manifests.recorded_unit(self._folder)
+        newest = manifests.recorded_unit(self._folder, self._is_keras)
         units = manifests.files_by_unit(manifests.names_in(self._folder))
         if newest not in units:  # none, or it was removed just now
             return []
@@ -142,7 +144,7 @@ class CheckpointMirror:
         self._store.write(unit.manifest, manifest.text().encode())
 
     def _behind(self, unit: Unit) -> str:
-        newest = manifests.recorded_unit(self._folder)
+        newest = manifests.recorded_unit(self._folder, self._is_keras)
         return f"; {newest.step - unit.step} steps behind the newest checkpoint" if (
             newest and newest.step > unit.step) else ""
 
@@ -188,11 +190,14 @@ class CheckpointMirror:
 class Uploader:
     """The thread that uploads the checkpoints and files of one training."""
 
-    def __init__(self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None]) -> None:
+    def __init__(
+        self, store: ObjectStore, folder: str, keep_max: int, check_lock: Callable[[], None],
+        is_keras: bool | None = None,
+    ) -> None:
         """Starts nothing yet; see `CheckpointMirror`."""
-        self._store, self._folder, self._known = store, folder, fetching.Known(folder)
+        self._store, self._folder, self._known, self._is_keras = store, folder, fetching.Known(folder), is_keras
         self._mirrors = [
-            CheckpointMirror(store, folder, keep_max, check_lock, self._note_uploaded),
+            CheckpointMirror(store, folder, keep_max, check_lock, self._note_uploaded, is_keras=is_keras),
             CheckpointMirror(store.below(BEST), os.path.join(folder, BEST), 1, check_lock,
                              has_one=True)]
         self._uploaded_files: dict[str, tuple[int, int]] = {}
@@ -225,7 +230,7 @@ class Uploader:
 
         `secs` is the time since the last upload of this process; values are None without one.
         """
-        newest = manifests.recorded_unit(self._folder)
+        newest = manifests.recorded_unit(self._folder, self._is_keras)
         steps = [unit.step for unit in list(self._mirrors[0].uploaded)]
         step = max(steps, default=self._fetched_step)
         behind = newest.step - (step or 0) if newest else 0

@@ -103,6 +103,26 @@ def test_uploads_of_keras_remove_no_checkpoints_of_graph_training(tmp_path):
     assert _visible(store) == ["ckpt-00000009", "model.ckpt-12"]
 
 
+@pytest.mark.parametrize(("graph_step", "keras_step"), [(12, 5), (5, 12)])
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_each_kind_of_training_goes_on_from_its_own_checkpoints(tmp_path, graph_step, keras_step, has_folder):
+    """Issue: beside a record of TensorFlow, Keras' were never uploaded; a later step of the other kind was fetched."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    here.mkdir()
+    steps = {False: graph_step, True: keras_step}
+    for is_keras, step in steps.items():
+        fetching.Fetcher(store, str(here), is_keras=is_keras).fetch_for_training()
+        _save(here, step) if is_keras else stores.save(here, step)
+        uploading.Uploader(store, str(here), 5, lambda: None, is_keras)._upload(is_last=True)
+    assert sorted(_visible(store)) == sorted([f"model.ckpt-{graph_step}", f"ckpt-{keras_step:08d}"])
+    for is_keras, step in steps.items():
+        there = here if has_folder else tmp_path / f"there-{is_keras}"
+        there.mkdir(exist_ok=True)
+        fetching.Fetcher(store, str(there), is_keras=is_keras).fetch_for_training()
+        newest = manifests.recorded_unit(str(there), is_keras)
+        assert newest == manifests.Unit(step, is_keras=is_keras) and (there / newest.head).exists()
+
+
 def test_how_far_the_uploads_of_keras_are_behind_is_known_after_a_restart(tmp_path):
     """From what this machine knows of the store."""
     store, here = new_store("memory", tmp_path), tmp_path / "here"

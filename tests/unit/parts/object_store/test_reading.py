@@ -89,6 +89,17 @@ def test_a_verb_that_is_stopped_leaves_nothing(store, monkeypatch, place):
     assert not folders() and signal.getsignal(signal.SIGTERM) == handler
 
 
+@pytest.mark.parametrize("step", [3, 7])
+def test_a_verb_finds_the_newest_checkpoint_of_the_kind_that_it_reads(store, tmp_path, step):
+    """Issue: with a later checkpoint of the other kind in the folder there was none."""
+    (tmp_path / "keras").mkdir()
+    (tmp_path / f"keras/ckpt-{step:08d}.keras").touch()
+    mirror(store, tmp_path / "keras").upload()
+    with reading.fetched_words([f"--train_dir={store.url}"], "checkpoint") as words:
+        names = set(os.listdir(words[0].removeprefix("--train_dir=")))
+    assert {f"ckpt-{step:08d}.keras", "model.ckpt-5.index", "checkpoint"} <= names
+
+
 def test_the_lock_and_the_manifest_of_a_keras_checkpoint_are_fetched_for_status(store, tmp_path):
     """Not the checkpoint itself, which may be large."""
     (tmp_path / "keras").mkdir()

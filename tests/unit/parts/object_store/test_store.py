@@ -25,6 +25,10 @@ def _of_s3fs(error, reason):
     (OSError(16, "SlowDown"), ""),
     (OSError("An error occurred (XMinioStorageFull) when calling the PutObject operation"), ""),
     (TimeoutError(), ""),
+    (OSError("An error occurred (403) when calling the HeadObject operation"), "denied"),
+    (OSError("401, message='Invalid credentials'"), "denied"),
+    (OSError("connection reset: http://store:403/b/run-401/model.ckpt-403.index, model.ckpt-401.data-00403-of-00404"),
+     ""),
 ])
 def test_an_error_that_may_pass_is_told_from_one_that_will_not(error, kind):
     """The first is tried again; the second is reported at once."""

@@ -30,16 +30,21 @@ def test_a_checkpoint_and_the_other_files_come_back_on_another_machine(tmp_path,
     (here / "training.lock").write_text("local")
     (here / "logs").mkdir()
     (here / "logs" / "ps-0.log").write_text("log")
+    for folder in ("temp-1700000000", "temp-old-7", "8", "temp-files"):
+        (here / "export" / folder).mkdir(parents=True)
+        (here / "export" / folder / "saved_model.pb").write_text("a model, or half of one")
     uploader = uploading.Uploader(store, str(here), 5, lambda: None)
     uploader.start()
     assert uploader.finish(lambda: 60.0) == ""
     assert "events.out.tfevents.1.host" in store.names()
+    assert sorted(store.below("export").names(is_deep=True)) == ["8/saved_model.pb", "temp-files/saved_model.pb"]
     assert not {"training.lock", "logs/ps-0.log", manifests.UPLOADING} & set(store.names(is_deep=True))
     there = tmp_path / "there"
     assert fetched(store, there) == ["5"]
     assert (there / "model.ckpt-5.index").read_bytes() == (here / "model.ckpt-5.index").read_bytes()
     assert {str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()} == {
         ".store.json", "checkpoint", "journal.jsonl", "best/checkpoint", "best/training.json",
+        "export/8/saved_model.pb", "export/temp-files/saved_model.pb",
         *(f"{folder}model.ckpt-{step}.{suffix}" for folder, step in (("", 5), ("best/", 3))
           for suffix in ("data-00000-of-00001", "index", "meta"))}
 
@@ -453,22 +458,36 @@ def test_unfinished_uploads_of_this_training_only_are_removed(tmp_path):
     assert [call.kwargs["Key"] for call in files.call_s3.call_args_list] == keys[:2]
 
 
-@pytest.mark.parametrize("change", ["another machine has trained", "the store was emptied"])
-def test_the_store_counts_where_it_has_changed(tmp_path, change):
-    """Else a training would go on from what somebody has replaced or removed."""
+def test_the_store_counts_where_another_machine_has_trained(tmp_path, caplog):
+    """Else a training would go on from what somebody has replaced. The log names what is removed."""
     store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
     fetched(store, here)
     save(here, 5)
     uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=False)
     save(here, 9)
-    if change == "the store was emptied":
-        store.remove(store.names())
-        assert fetched(store, here) == []
-    else:
-        fetched(store, there)
-        save(there, 7)
-        uploading.Uploader(store, str(there), 5, lambda: None)._upload(is_last=False)
-        assert fetched(store, here) == ["7"]
+    fetched(store, there)
+    save(there, 7)
+    uploading.Uploader(store, str(there), 5, lambda: None)._upload(is_last=False)
+    assert fetched(store, here) == ["7"]
+    [line] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert line.endswith("is removed: model.ckpt-5, model.ckpt-9")
+
+
+@pytest.mark.parametrize("removed", [".store.json", "*"])
+def test_a_store_that_was_emptied_does_not_take_the_checkpoints_on_this_machine_with_it(tmp_path, removed):
+    """Issue: AWS_ENDPOINT_URL named another store, and the last checkpoints were gone. The message says what to do."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=False)
+    save(here, 9)
+    store.remove(store.names())
+    with raises("store_emptied") as caught:
+        fetched(store, here)
+    assert f"remove {here}/.store.json;" in str(caught.value) and "model.ckpt-5" in str(caught.value)
+    assert len(list(here.glob("*.index"))) == 2
+    for path in here.glob(removed):
+        path.unlink()
+    assert fetched(store, here) == (["5", "9"] if removed == ".store.json" else [])
 
 
 def test_old_checkpoints_and_deltas_are_removed_there(tmp_path):
