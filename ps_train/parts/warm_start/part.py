@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
@@ -147,7 +148,9 @@ class WarmStart:
         self._deeprec = deeprec_variables(self._shapes)
         self._shapes.update({name: [sum(self._shapes[f"{part}-keys"][0] for part in parts),
                                     *self._shapes[f"{parts[0]}-values"][1:]] for name, parts in self._deeprec.items()})
-        self._variables = {variable.op.name: variable for variable in variables}
+        self._variables: dict[str, list[tf.Variable]] = {}  # the parts of each, or the whole one
+        for variable in variables:
+            self._variables.setdefault(_name_of(variable), []).append(variable)
         self._tables = dict(tables or {})
         found = dict(self._mapped(pairs) if pairs else self._same_names())
         self._saved_names = {name: saved for name, saved in found.items() if name not in self._tables}
@@ -156,8 +159,9 @@ class WarmStart:
 
     def _check(self, *, has_map: bool) -> None:
         """Raises ConfigError unless the values exist, fit, and can be read."""
-        wrong = [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there" for name, saved
-                 in self._saved_names.items() if self._variables[name].shape.as_list() != self._shapes[saved]]
+        here = {name: _shape_of(self._variables[name][0]) for name in self._saved_names}
+        wrong = [f"{name} {here[name]} here, {self._shapes[saved]} there"
+                 for name, saved in self._saved_names.items() if here[name] != self._shapes[saved]]
         wrong += [problem for name, origin in self._origins.items()
                   if (problem := origin.problem(self._tables[name]))]
         if wrong:
@@ -184,7 +188,9 @@ class WarmStart:
     def load(self, session: Any) -> None:
         """Sets the variables, which must have been initialised."""
         for name, saved in self._saved_names.items():
-            self._variables[name].load(self._reader.get_tensor(saved), session)
+            value = self._reader.get_tensor(saved)
+            for variable in self._variables[name]:
+                variable.load(_part_of(value, variable), session)
 
     def load_rows(self, session: Any, rows: PretrainedRows) -> None:
         """Sets the rows of the tables, which must be empty."""
@@ -198,7 +204,7 @@ class WarmStart:
 
     def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""
-        trained = {variable.op.name for variable in self._variables.values() if variable.trainable}
+        trained = {name for name, (variable, *_) in self._variables.items() if variable.trainable}
         slots = {name for name in self._variables.keys() - trained if name == "global_step"
                  or _POWER_OF_BETA.search(name) or any(name.startswith(f"{variable}/") for variable in trained)}
         return [name for name in self._variables if name not in slots]
@@ -224,6 +230,30 @@ class WarmStart:
                                       f"{name}; it has {_listed([*self._saved_tables, *there])}")
                 pairs_of_names.append((name, saved))
         return pairs_of_names
+
+
+def _slice_of(variable: tf.Variable) -> Any:
+    """Returns the SaveSliceInfo of a part of a partitioned variable; None for another variable."""
+    return variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; no public name)
+
+
+def _name_of(variable: tf.Variable) -> str:
+    """Returns the name in a checkpoint, which has the whole of a partitioned variable."""
+    part = _slice_of(variable)
+    return part.full_name if part else variable.op.name
+
+
+def _shape_of(variable: tf.Variable) -> list[int]:
+    part = _slice_of(variable)
+    return list(part.full_shape) if part else variable.shape.as_list()
+
+
+def _part_of(value: np.ndarray, variable: tf.Variable) -> np.ndarray:
+    """Returns what a variable takes of the value of the whole."""
+    part = _slice_of(variable)
+    if part is None:
+        return value
+    return value[tuple(slice(begin, begin + size) for begin, size in zip(part.var_offset, part.var_shape))]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -59,6 +59,39 @@ def test_variables_take_the_values_of_the_names(saved, caplog, pairs, expected):
     assert (f"; new: {', '.join(missing)}" in caplog.text) == bool(missing)
 
 
+def test_parts_of_a_variable_take_their_rows_of_the_whole(tmp_path):
+    """Issue: with --partition_bytes, the largest variables began at their initial values. A part fills a whole, too."""
+    value = np.arange(15, dtype=np.float32).reshape(5, 3)
+
+    def made(num_parts):
+        start = tf.fixed_size_partitioner(num_parts) if num_parts > 1 else None
+        whole = tf.get_variable("emb", [5, 3], initializer=tf.zeros_initializer(), partitioner=start)
+        parts = list(whole) if num_parts > 1 else [whole]
+        slots = [tf.train.AdagradOptimizer(1.0)._get_or_make_slot(part, tf.zeros_like(part), "Adagrad", "Adagrad")
+                 for part in parts]
+        return parts, slots
+
+    path = None
+    for num_parts in (1, 3, 2, 1):
+        with tf.Graph().as_default(), tf.Session() as session:
+            parts, slots = made(num_parts)
+            session.run(tf.global_variables_initializer())
+            if path is None:
+                parts[0].load(value, session)
+            else:
+                start = WarmStart(path, (), tf.global_variables())
+                assert start._model_names() == ["emb"]
+                start.load(session)
+            assert np.array_equal(np.concatenate(session.run(parts)), value)
+            assert not np.concatenate(session.run(slots)).any()
+            path = tf.train.Saver().save(session, str(tmp_path / str(num_parts) / "model.ckpt"), 1)
+    with tf.Graph().as_default():
+        tf.get_variable("emb", [6, 3], partitioner=tf.fixed_size_partitioner(2))
+        with raises("checkpoint_of_another_model") as refused:
+            WarmStart(path, (), tf.global_variables())
+        assert "emb [6, 3] here, [5, 3] there" in str(refused.value)
+
+
 def test_slots_are_known_by_more_than_the_beginning_of_a_name(saved):
     """A trained variable in a scope that is called as another one is none; Adam's powers may be in a scope."""
     with tf.Graph().as_default():
