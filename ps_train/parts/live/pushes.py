@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from google.protobuf.message import DecodeError
 
 from ps_train.errors import DataError
 
@@ -245,3 +246,6 @@ def _examples(path: str) -> Iterator[dict[str, Any]]:
     except tf.errors.OpError as error:
         raise PushError("push_damaged", f"{path} cannot be read: {error.message}; a publisher that is started again "
                         "replaces it by a new version of the model") from None
+    except (DecodeError, IndexError):  # a TFRecord file of something else: of other Examples, for instance
+        raise PushError("push_damaged", f"{path} is no push; allowed: a file that `ps_train publish` has written"
+                        ) from None

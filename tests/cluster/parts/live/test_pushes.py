@@ -10,6 +10,7 @@ import pytest
 from ps_train.parts.live import pushes
 from ps_train.parts.live.pushes import Begin, Current
 from tests.errors import raises
+from tests.tensorflow_mode import tf
 
 _BEGIN = Begin(8, 7, "training", 90, 1e9 + 0.125, 1e9 - 5.5)
 _NO_IDS = np.zeros([0], np.int64)
@@ -45,6 +46,20 @@ def test_a_damaged_push_is_refused_as_a_whole(tmp_path, at):
             file.write(damaged)
         with raises("push_damaged"):
             pushes.read_push(path)
+
+
+@pytest.mark.parametrize("record", [
+    b"text", tf.train.Example(features=tf.train.Features(feature={"loss": tf.train.Feature(
+        float_list=tf.train.FloatList(value=[1.0]))})).SerializeToString(),
+    tf.train.Example(features=tf.train.Features(feature={"kind": tf.train.Feature(
+        int64_list=tf.train.Int64List(value=[1]))})).SerializeToString()], ids=["text", "floats", "another kind"])
+def test_a_file_of_other_records_is_no_push(tmp_path, record):
+    """Issue: it ended the thread of `LiveModel.follow`, which then served the old rows without a word."""
+    path = str(tmp_path / "push-0000000001.tfrecord")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(record)
+    with raises("push_damaged"):
+        pushes.read_push(path)
 
 
 def test_a_push_that_fails_leaves_no_file(tmp_path):
