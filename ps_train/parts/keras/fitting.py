@@ -180,8 +180,8 @@ class StepCounter:
         if self._updates == previous and not hasattr(self._model.optimizer, "inner_optimizer"):
             raise UserCodeError("model_optimizer_unused", f"{self._context.plugins.model.name}.build_model: train_step "
                                 "of the model made no update by model.optimizer in an epoch, and the global step is "
-                                "its number of updates; apply the gradients by self.optimizer, or let the module have "
-                                "a loop of its own, train")
+                                "its number of updates; apply the gradients by self.optimizer, or write the whole loop "
+                                "as the module's function train")
 
     def save(self) -> None:
         """Saves a checkpoint of this step; each of several workers calls it."""

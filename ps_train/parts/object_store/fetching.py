@@ -161,7 +161,8 @@ class Fetcher:
             raise ConfigError("store_emptied", f"--train_dir: {self._store.url} has no checkpoint, though this machine "
                               f"has uploaded {before['newest']} there; let the URL, or the address in the environment, "
                               "be that of the store which has it; to go on from the checkpoints on this machine, "
-                              f"remove {os.path.join(self._folder, KNOWN)}; to begin anew, remove {self._folder}")
+                              f"remove {os.path.join(self._folder, KNOWN)}; to start from new parameters, remove "
+                              f"{self._folder}")
         if here:
             _log.warning("what is on this machine does not follow from %s, and is removed: %s", self._store.url,
                          ", ".join(here))
