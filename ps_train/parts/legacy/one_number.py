@@ -1,6 +1,6 @@
 """Arrays of one number where Python wants the number, as all of them were before numpy 2.4.
 
-    int(np.random.choice(9, 1))   float(loss)   "%d of %.2f" % (step, loss)
+    int(np.random.choice(9, 1))   float(loss)   math.exp(loss)   "%d of %.2f" % (step, loss)   rewards[step] = reward
 
 Only arrays with an axis and one element change; "%s" shows an array as such.
 """
@@ -19,13 +19,16 @@ from ps_train.parts.legacy.python2_calls import call_node
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _NUMBER = "__ps_train_number__"
 _CONVERSIONS = ("int", "float")
+_VALUE = "__ps_train_value__"
+_ASSIGNED = re.compile(r"\]\s*=[^=]")
 _FORMAT = re.compile(r"%(?P<key>\([^)]*\))?[-+ #0]*(?P<width>\*|\d*)(\.(\*|\d*))?[hlL]?(?P<kind>[a-zA-Z%])")
 _NUMERIC = "diouxXeEfFgG"
 
 
 def may_be_in(text: str) -> bool:
     """Returns whether a text may have something that `change_numbers` changes: if numpy refuses such arrays."""
-    return IS_REFUSED and ("int(" in text or "float(" in text or "%" in text)
+    return IS_REFUSED and ("int(" in text or "float(" in text or "math." in text or "%" in text
+                           or bool(_ASSIGNED.search(text)))
 
 
 def _is_refused() -> bool:
@@ -41,9 +44,11 @@ IS_REFUSED = _is_refused()
 
 def change_numbers(tree: ast.Module) -> bool:
     """Changes the expressions of a module; returns whether there were any."""
-    is_changed = False
+    items = _Items()
+    items.visit(tree)
+    is_changed = items.is_changed
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONVERSIONS:
+        if isinstance(node, ast.Call) and _takes_number(node.func):
             is_plain = len(node.args) == 1 and not node.keywords
             if is_plain and not isinstance(node.args[0], (ast.Constant, ast.Starred)):
                 node.args = [call_node(_NUMBER, node.args[0], node.args[0])]
@@ -51,6 +56,45 @@ def change_numbers(tree: ast.Module) -> bool:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _text_of(node.left) is not None:
             is_changed |= _change_format(node, _FORMAT.finditer(node.left.value))  # type: ignore[attr-defined]
     return is_changed
+
+
+def _takes_number(function: ast.expr) -> bool:
+    if isinstance(function, ast.Attribute):
+        return isinstance(function.value, ast.Name) and function.value.id == "math"
+    return isinstance(function, ast.Name) and function.id in _CONVERSIONS
+
+
+class _Items(ast.NodeTransformer):
+    """Lets `array[place] = value` set the number of an array of one number, where that of the array is refused.
+
+        value_ = VALUE
+        try: ARRAY[PLACE] = value_
+        except (TypeError, ValueError): ARRAY[PLACE] = number_of(value_)
+    """
+
+    def __init__(self) -> None:
+        self.is_changed = False
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        targets = [target for target in node.targets if isinstance(target, ast.Subscript)]
+        # What would be called a second time stays as it is, and so does a value that is no array.
+        if not targets or isinstance(node.value, (ast.Constant, ast.List, ast.Dict, ast.Tuple, ast.JoinedStr)) or any(
+                isinstance(inner, (ast.Call, ast.NamedExpr, ast.Await, ast.Yield)) for target in targets
+                for inner in ast.walk(target)):
+            return node
+        self.is_changed = True
+        statements: list[ast.stmt] = [ast.Assign([ast.Name(_VALUE, ast.Store())], node.value)]
+        for target in node.targets:
+            plain = ast.Assign([target], ast.Name(_VALUE, ast.Load()))
+            statements.append(_with_number(plain, target) if target in targets else plain)
+        return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
+
+
+def _with_number(plain: ast.Assign, target: ast.expr) -> ast.Try:
+    number = ast.Call(ast.Name(_NUMBER, ast.Load()), [ast.Name(_VALUE, ast.Load())], [])
+    errors = ast.Tuple([ast.Name("TypeError", ast.Load()), ast.Name("ValueError", ast.Load())], ast.Load())
+    handler = ast.ExceptHandler(errors, None, [ast.Assign([target], number)])
+    return ast.Try([plain], [handler], [], [])
 
 
 def _text_of(node: ast.expr) -> str | None:
