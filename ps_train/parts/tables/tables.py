@@ -99,8 +99,7 @@ class Table:
         if combiner != "sum":
             total = tf.math.unsorted_segment_sum(
                 weights if combiner == "mean" else tf.square(weights), examples, count)
-            if combiner == "sqrtn":  # where all weights are 0, the sum of rows is, too, and a root has no gradient
-                total = tf.sqrt(tf.where(total > 0, total, tf.ones_like(total)))
+            total = total if combiner == "mean" else tf.sqrt(total)
             combined = tf.math.divide_no_nan(combined, total[:, tf.newaxis])
         batch_size = tf.get_static_value(count)
         combined.set_shape([None if batch_size is None else int(batch_size), self.spec.dim])

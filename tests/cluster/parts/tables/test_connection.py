@@ -101,25 +101,6 @@ def test_lookup_sparse_gives_the_numbers_of_embedding_lookup_sparse(combiner, is
                                    rtol=1e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_weights_of_zero_have_a_finite_gradient(combiner):
-    """As those that a ReLU layer computes; an example whose weights are all 0 has zeros."""
-    found = []
-
-    def build():
-        weights = tf.placeholder(tf.float32, [3])
-        sparse = [tf.SparseTensor([[0, 0], [0, 1], [1, 0]], values, [2, 2])
-                  for values in (tf.constant([5, 1, 2]), weights)]
-        combined = ps_train.embedding_table("items", 3, num_rows=6).lookup_sparse(*sparse, combiner)
-        loss = tf.reduce_sum(tf.square(combined - 1))
-        found.extend([weights, combined, *tf.gradients(loss, weights)])
-        return loss
-
-    with Model(build) as session:
-        combined, gradient = session.run(found[1:], {found[0]: [0.0, 0.0, 1.0]})
-    assert not combined[0].any() and combined[1].any() and np.isfinite(gradient).all()
-
-
 def _dense(slices):
     """Returns IndexedSlices values of 6 rows as an array."""
     found = np.zeros([6, 3])
