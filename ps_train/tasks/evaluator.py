@@ -96,7 +96,7 @@ def _evaluate_one(
 ) -> Evaluation | None:
     try:
         evaluation = evaluate_bounded(timeout_secs, evaluator, path, stop)
-    except (tf.errors.OpError, ValueError):  # the Saver raises ValueError if it finds no files
+    except (tf.errors.OpError, ValueError, CheckpointError):  # the Saver raises ValueError if it finds no files
         if checkpoints.exists(path):
             raise
         _log.info("%s was removed before it was evaluated: there are newer ones", path)

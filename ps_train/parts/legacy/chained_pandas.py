@@ -22,7 +22,7 @@ _CHANGED, _SET = "__ps_train_column_changed__", "__ps_train_column_set__"
 _METHODS = ("fillna", "replace", "clip", "where", "mask", "interpolate", "ffill", "bfill")
 
 
-def may_be_in(text: str) -> bool:
+def may_have_chains(text: str) -> bool:
     """Returns whether a text may have something that `change_chains` changes."""
     return "pandas" in text
 
@@ -34,7 +34,7 @@ def change_chains(tree: ast.Module) -> bool:
     return changes.is_changed
 
 
-def install_changes() -> None:
+def install_chains() -> None:
     """Makes what the changed code uses available."""
     setattr(builtins, _CHANGED, change_column)
     setattr(builtins, _SET, set_in_column)

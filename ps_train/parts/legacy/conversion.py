@@ -92,8 +92,8 @@ class Conversion:
             leftovers.change_leftovers(tree))
         if is_converted or self.finds_python2:
             is_changed |= leaked_names.change_leaked_names(tree)
-            is_changed |= chained_pandas.may_be_in(text) and chained_pandas.change_chains(tree)
-            is_changed |= one_number.may_be_in(text) and one_number.change_numbers(tree)
+            is_changed |= chained_pandas.may_have_chains(text) and chained_pandas.change_chains(tree)
+            is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
@@ -125,8 +125,8 @@ class Conversion:
     def install(self) -> None:
         """Changes each local module that is imported from now on."""
         leftovers.install_changes()
-        chained_pandas.install_changes()
-        one_number.install_changes()
+        chained_pandas.install_chains()
+        one_number.install_number()
         division.install_division()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()

@@ -25,7 +25,7 @@ _FORMAT = re.compile(r"%(?P<key>\([^)]*\))?[-+ #0]*(?P<width>\*|\d*)(\.(\*|\d*))
 _NUMERIC = "diouxXeEfFgG"
 
 
-def may_be_in(text: str) -> bool:
+def may_take_number(text: str) -> bool:
     """Returns whether a text may have something that `change_numbers` changes: if numpy refuses such arrays."""
     return IS_REFUSED and ("int(" in text or "float(" in text or "math." in text or "%" in text
                            or bool(_ASSIGNED.search(text)))
@@ -119,7 +119,7 @@ def _change_format(node: ast.BinOp, found: Any) -> bool:
     return any(new is not old for new, old in zip(changed, values))
 
 
-def install_changes() -> None:
+def install_number() -> None:
     """Makes what the changed code uses available."""
     setattr(builtins, _NUMBER, number_of)
 

@@ -23,7 +23,7 @@ _PER_AXIS = ("strides", "dilations", "ksize")
 _FORMATS = {"NCHW": "NHWC", "NCDHW": "NDHWC"}
 
 
-def install() -> None:
+def take_channels_first() -> None:
     """Replaces the operations, unless this process has a GPU, whose kernels know both orders."""
     if tf2.config.list_physical_devices("GPU"):
         return

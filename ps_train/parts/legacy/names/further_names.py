@@ -13,8 +13,8 @@ def same(module: str, target: str, names: str) -> dict[str, str]:
 
 FURTHER_NAMES = {
     # data, distribute, estimator
-    **same("tf.contrib.data", _FUNCTIONS, "sliding_window_batch assert_element_shape sloppy_interleave "
-           "read_batch_features"),
+    **same("tf.contrib.data", _FUNCTIONS, "sliding_window_batch assert_element_shape sloppy_interleave"),
+    "tf.contrib.data.read_batch_features": _FUNCTIONS + "contrib_data_read_batch_features",
     "tf.contrib.distribute.AllReduceCrossTowerOps": "tf.contrib.distribute.AllReduceCrossDeviceOps",
     "tf.contrib.distribute.get_tower_context": "tf.distribute.get_replica_context",
     "tf.uniform_unit_scaling_initializer": _FUNCTIONS + "uniform_unit_scaling_initializer",  # `full_shape` until 1.0
@@ -47,7 +47,8 @@ FURTHER_NAMES = {
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
     **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
-    **same("tf.contrib.saved_model", _OURS + "keras_exports:", "save_keras_model load_keras_model"),
+    "tf.contrib.saved_model.save_keras_model": _OURS + "keras_exports:save_keras_model",
+    "tf.contrib.saved_model.load_keras_model": _OURS + "keras_exports:load_exported_keras_model",
     # rnn
     **same("tf.contrib.rnn", _OURS + "gated_cells:", "UGRNNCell IntersectionRNNCell SRUCell IndRNNCell IndyGRUCell "
            "MinimalRNNCell CFNCell"),

@@ -216,7 +216,7 @@ def _repair() -> None:
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     command_line.repair_flags()
     repair_reference_code()
-    channels_first.install()
+    channels_first.take_channels_first()
     _repair_functions()
     install_deeprec(wrap)
 

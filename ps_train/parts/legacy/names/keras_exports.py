@@ -55,7 +55,7 @@ def _new_folder(above: pathlib.Path) -> pathlib.Path:
     return above / str(seconds)
 
 
-def load_keras_model(saved_model_path: Any, custom_objects: Any = None) -> Any:
+def load_exported_keras_model(saved_model_path: Any, custom_objects: Any = None) -> Any:
     """Returns the model that `save_keras_model` has written into a folder."""
     folder = pathlib.Path(_text(saved_model_path))
     text = (folder / _LAYERS).read_text(encoding="utf-8")

@@ -171,9 +171,10 @@ def sloppy_interleave(map_func: Callable, cycle_length: int,
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, sloppy=True)
 
 
-def read_batch_features(file_pattern: str, batch_size: int, features: Mapping[str, Any], reader: Any = None,
-                        reader_args: Any = None, randomize_input: bool = True, num_epochs: int | None = None,
-                        capacity: int = 10000) -> Any:
+def contrib_data_read_batch_features(
+    file_pattern: str, batch_size: int, features: Mapping[str, Any], reader: Any = None, reader_args: Any = None,
+    randomize_input: bool = True, num_epochs: int | None = None, capacity: int = 10000,
+) -> Any:
     """Returns the tensors of the next batch of `tf.data.experimental.make_batched_features_dataset`."""
     dataset = tf.data.experimental.make_batched_features_dataset(
         file_pattern, batch_size, features, reader=reader or tf.data.TFRecordDataset, reader_args=reader_args,

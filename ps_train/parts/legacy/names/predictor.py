@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 _SERVING = "serving_default"
 
 
-class Predictor:
+class ContribPredictor:
     """A session with a model.
 
     Attributes:
@@ -47,7 +47,7 @@ class Predictor:
 
 def from_saved_model(export_dir: str, signature_def_key: str | None = None, signature_def: Any = None,
                      input_names: Mapping[str, str] | None = None, output_names: Mapping[str, str] | None = None,
-                     tags: str | None = None, graph: tf.Graph | None = None, config: Any = None) -> Predictor:
+                     tags: str | None = None, graph: tf.Graph | None = None, config: Any = None) -> ContribPredictor:
     """Loads a SavedModel.
 
     Args:
@@ -75,7 +75,7 @@ def from_saved_model(export_dir: str, signature_def_key: str | None = None, sign
     with (graph or tf.Graph()).as_default() as loaded:
         session = tf.Session(graph=loaded, config=config)
         tf.saved_model.loader.load(session, wanted, export_dir)
-    return Predictor(session, input_names, output_names or {})
+    return ContribPredictor(session, input_names, output_names or {})
 
 
 def _names_of(signature: Any) -> tuple[dict[str, str], dict[str, str]]:
@@ -100,7 +100,7 @@ def _signature(export_dir: str, tags: Sequence[str], key: str) -> Any:
 
 
 def from_estimator(estimator: Any, serving_input_receiver_fn: Any, output_key: str | None = None,
-                   graph: tf.Graph | None = None, config: Any = None) -> Predictor:
+                   graph: tf.Graph | None = None, config: Any = None) -> ContribPredictor:
     """Loads the last checkpoint of an Estimator, whose inputs are those of `serving_input_receiver_fn()`.
 
     Raises:
@@ -115,4 +115,4 @@ def from_estimator(estimator: Any, serving_input_receiver_fn: Any, output_key: s
         signature = output.as_signature_def(receiver.receiver_tensors)
         session = tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
             config=config, checkpoint_dir=estimator.model_dir))
-        return Predictor(session, *_names_of(signature))
+        return ContribPredictor(session, *_names_of(signature))

@@ -14,7 +14,7 @@ pandas = pytest.importorskip("pandas")
 
 def run(text, **names):
     """Runs a changed text, and returns its names."""
-    chained_pandas.install_changes()
+    chained_pandas.install_chains()
     tree = ast.parse(text)
     assert chained_pandas.change_chains(tree)
     scope = {"pd": pandas, **names}

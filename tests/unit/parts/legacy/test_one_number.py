@@ -13,7 +13,7 @@ from ps_train.parts.legacy import one_number
 
 def value_of(expression):
     """Returns what an expression is when it is changed."""
-    one_number.install_changes()
+    one_number.install_number()
     tree = ast.parse(f"value = {expression}\n")
     one_number.change_numbers(tree)
     scope = {"np": np, "math": math, "one": np.array([7.5]), "row": np.array([[3]]), "two": np.ones(2),
@@ -36,7 +36,7 @@ def test_an_array_of_one_number_is_the_number(expression, expected):
 @pytest.mark.skipif(not one_number.IS_REFUSED, reason="this numpy takes arrays of one number")
 def test_an_array_of_one_number_is_set_at_a_place():
     """The value is computed once, in whatever kind of scope, and what cannot be set is still an error."""
-    one_number.install_changes()
+    one_number.install_number()
     text = ("calls = []\ndef value():\n    calls.append(1)\n    return one\n"
             "def fill():\n    found = np.zeros(3)\n    found[0] = last = value()\n    found[1], rows['a'] = 5, one\n"
             "    found[int(2)] = 4\n    return found.tolist(), last\n"
@@ -65,4 +65,4 @@ def test_what_is_no_number_is_still_an_error(expression):
 def test_code_changes_only_if_numpy_refuses_such_arrays():
     """Which it does since 2.4."""
     assert one_number.IS_REFUSED is (tuple(map(int, np.__version__.split(".")[:2])) >= (2, 4))
-    assert one_number.may_be_in("x = int(y)") is one_number.IS_REFUSED and not one_number.may_be_in("x = y")
+    assert one_number.may_take_number("x = int(y)") is one_number.IS_REFUSED and not one_number.may_take_number("x = y")

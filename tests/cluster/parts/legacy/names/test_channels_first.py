@@ -22,7 +22,7 @@ def installed(monkeypatch):
         monkeypatch.setattr(gen_nn_ops, name, getattr(gen_nn_ops, name))
     for place in (tf.test, tf2.test):
         monkeypatch.setattr(place, "is_built_with_cuda", place.is_built_with_cuda)
-    channels_first.install()
+    channels_first.take_channels_first()
 
 
 def axes(last, *numbers):

@@ -30,7 +30,7 @@ assert folders[0] != folders[1] and folders[0].startswith(sys.argv[1])
 served = predictor.from_saved_model(folders[0])
 np.testing.assert_allclose(served({name: x for name in served.feed_tensors})["score"], expected, rtol=1e-5)
 tf.keras.backend.clear_session()
-loaded = keras_exports.load_keras_model(folders[1])
+loaded = keras_exports.load_exported_keras_model(folders[1])
 np.testing.assert_allclose(loaded.predict(x), expected, rtol=1e-5)
 print("all fit")
 """

@@ -152,7 +152,7 @@ def test_examples_are_read_in_batches(tmp_path):
             writer.write(tf.train.Example(features=tf.train.Features(feature={
                 "x": tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))})).SerializeToString())
     with tf.Graph().as_default(), tf.Session() as session:
-        batch = more_functions.read_batch_features(
+        batch = more_functions.contrib_data_read_batch_features(
             path, 2, {"x": tf.FixedLenFeature([], tf.int64)}, randomize_input=False, num_epochs=1)
         assert [session.run(batch)["x"].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
 
