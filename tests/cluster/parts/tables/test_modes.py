@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from ps_train.errors import UserCodeError
 from ps_train.parts.tables import contents, index, rules
 from ps_train.parts.tables.hashing import UNIFORM, Initial, initial_values
 from ps_train.storage import checkpoints
+from ps_train.tasks import evaluator
+from ps_train.training.reporting import Report
 from ps_train.updates import staleness
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
@@ -273,3 +276,22 @@ def test_a_model_may_look_up_in_its_evaluation_only(tmp_path, start_servers):
     np.testing.assert_allclose(evaluate(path).loss_mean, _first("items", 2, _data()[0][:1, 0]).sum() - 1, rtol=1e-5)
     with raises("checkpoint_of_another_model"):
         clusters.evaluation.Evaluator(model_of("users"), params, _dataset(), params).evaluate(path)
+
+
+def test_an_evaluator_passes_over_a_checkpoint_with_tables_that_was_removed(
+    start_servers, tmp_path, monkeypatch, caplog
+):
+    """Between the variables and the rows: reading rows then fails by an error of ps_train, not of TensorFlow."""
+    clusters.train_together(start_servers(2, 1), tmp_path, 1, 1, **_options())
+    path, params = checkpoints.newest_sound(str(tmp_path)), {"batch_size": 48, "seed": 7}
+    read = contents.read_tables
+
+    def late(path):
+        checkpoints.remove(path)
+        return read(path)
+
+    monkeypatch.setattr(contents, "read_tables", late)
+    own = clusters.evaluation.Evaluator(clusters.contracts.Model("sums", model_fn, {}), params, _dataset(), params)
+    with caplog.at_level("INFO"):
+        assert evaluator._evaluate_one(own, path, str(tmp_path), 60, threading.Event(), Report()) is None
+    assert f"{path} was removed before it was evaluated" in caplog.text
