@@ -38,13 +38,35 @@ from ps_train.parts.legacy.names.namespace import script_line
 Average, Sum, Adasum, Min, Max, Product = optimizer.AVERAGE, optimizer.SUM, optimizer.ADASUM, "Min", "Max", "Product"
 _NAME = "horovod.tensorflow"
 _SUBMODULES = tuple(f"{_NAME}.{leaf}" for leaf in ("mpi_ops", "functions", "compression"))  # whose names are here, too
+_VERSION = "0.28.1"  # the newest one, whose names these are; scripts ask whether it is a later one than some other
 _log = logging.getLogger(__name__)
 
 
-class Compression:
+class NoneCompressor:
     """How Horovod would compress gradients. Here they travel in the dtype that they have."""
 
-    none, fp16 = "none", "fp16"
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, None]:
+        """Returns the tensor, and what `decompress` needs: nothing."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: Any, ctx: Any) -> Any:
+        """Returns the tensor."""
+        return tensor
+
+
+class FP16Compressor(NoneCompressor):
+    """The same."""
+
+
+Compressor = NoneCompressor
+
+
+class Compression:
+    """The two that scripts name."""
+
+    none, fp16 = NoneCompressor, FP16Compressor
 
 
 class _State:
@@ -256,6 +278,16 @@ def allreduce(
     return result
 
 
+def grouped_allreduce(tensors: Sequence[Any], *args: Any, name: str | None = None, **kwargs: Any) -> list:
+    """Returns `allreduce` of each tensor of a list."""
+    return [allreduce(tensor, *args, name=name and f"{name}/{place}", **kwargs) for place, tensor in enumerate(tensors)]
+
+
+def _allreduce(tensor: Any, name: str | None = None, **kwargs: Any) -> Any:
+    """Returns the sum, as the function of `horovod.tensorflow.mpi_ops` that scripts take in its place."""
+    return allreduce(tensor, **{"op": Sum, "name": name, **kwargs})
+
+
 def allgather(tensor: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
     """Returns the tensors of all workers, by rank, one after the other along the first axis."""
     tensor = tf.convert_to_tensor(tensor)
@@ -346,6 +378,8 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, **k
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if f"{_NAME}.{name}" in _SUBMODULES:
+        return sys.modules[__name__]
     raise MissingNameError("horovod_name_missing", f"hvd.{name} ({script_line()}): ps_train has no stand-in for this "
                            "name of Horovod; docs/migrate_horovod.md lists those that it has")
 
@@ -368,7 +402,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Puts this module in place of `horovod.tensorflow`."""
-        if module.__name__ != "horovod":
+        if module.__name__ == "horovod":
+            module.__version__ = _VERSION
+        else:
             ours = sys.modules[module.__name__] = sys.modules[__name__]
             ours.__path__ = []  # so that its submodules can be imported
 

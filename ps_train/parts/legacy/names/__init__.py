@@ -9,7 +9,8 @@
 
 Each table is a dictionary of strings that can be read, and docs/compatibility.md shows them all.
 
-    moved         names inside TensorFlow and packages that have other places today; keras_copies: its copy of Keras
+    moved         names inside TensorFlow and packages that have other places today
+    script_modules  modules inside TensorFlow with the objects of `tf` for scripts; keras_copies: its copy of Keras
     namespace     looks names up, and says what is missing
     installation  puts the stand-in in place, for `import` statements, too, and changes TensorFlow, numpy, pandas and
                   absl themselves where a stand-in would not be reached

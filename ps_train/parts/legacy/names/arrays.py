@@ -99,6 +99,13 @@ def histogram(original: Callable, a: Any, bins: Any = 10, *args: Any, **kwargs: 
     return original(a, bins, *args, **kwargs)
 
 
+def percentile(original: Callable, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.percentile` and the like, whose argument `method` was called `interpolation`; numpy 2.4 refuses that."""
+    if "interpolation" in kwargs:
+        kwargs["method"] = kwargs.pop("interpolation")
+    return original(a, q, *args, **kwargs)
+
+
 def print_all(original: Callable, *args: Any, **kwargs: Any) -> Any:
     """Takes threshold=np.nan for an array of any size, as numpy did before 1.14."""
     if _is_nan(kwargs.get("threshold")):
@@ -173,6 +180,7 @@ sctypes = {
 WRAPPERS = {
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), fromstring: ("fromstring",), histogram: ("histogram",),
+    percentile: ("percentile", "quantile", "nanpercentile", "nanquantile"),
     load: ("load",), stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
 }
 

@@ -128,6 +128,16 @@ def sum_score(query: tf.Tensor, keys: tf.Tensor, num_units: int, is_normed: bool
     return tf.reduce_sum(normed * tf.tanh(keys + query + b), 2)
 
 
+def _bahdanau_score(processed_query: tf.Tensor, keys: tf.Tensor, normalize: bool) -> tf.Tensor:
+    """The name of 1.2 to 1.13, of which scripts import the module's private names."""
+    return sum_score(processed_query, keys, keys.shape[-1], normalize)
+
+
+def _luong_score(query: tf.Tensor, keys: tf.Tensor, scale: bool) -> tf.Tensor:
+    """As above."""
+    return product_score(query, keys, keys.shape[-1], scale)
+
+
 class LuongAttention(AttentionMechanism):
     """The score is the product of query and key, times a variable if `scale`: https://arxiv.org/abs/1508.04025."""
 
@@ -171,8 +181,11 @@ def _compute_attention(attention_mechanism: Any, cell_output: tf.Tensor, attenti
 
 
 class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", (
-        "cell_state", "attention", "time", "alignments", "alignment_history", "attention_state"))):
-    """The state of an AttentionWrapper; alignments, history and attention_state are tuples for several mechanisms."""
+        "cell_state", "attention", "time", "alignments", "alignment_history", "attention_state"), defaults=[()])):
+    """The state of an AttentionWrapper; alignments, history and attention_state are tuples for several mechanisms.
+
+    Before 1.5 it had no attention_state.
+    """
 
     def clone(self, **kwargs: Any) -> AttentionWrapperState:
         """Returns a copy with other values in some places, such as `cell_state=` the encoder's last state."""

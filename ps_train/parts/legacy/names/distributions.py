@@ -118,3 +118,39 @@ def softplus_inverse(x: Any, name: str | None = None) -> tf.Tensor:
     with tf.name_scope(name, "softplus_inverse"):
         x = tf.convert_to_tensor(x)
         return x + tf.log(-tf.math.expm1(-x))
+
+
+def percentile(x: Any, q: Any, axis: Any = None, interpolation: str | None = None, keep_dims: bool = False,
+               validate_args: bool = False, preserve_gradients: bool = True, name: str | None = None) -> tf.Tensor:
+    """Returns the q-th percentile of x along axes, by default of all numbers.
+
+    Args:
+      x: numbers, [...].
+      q: from 0 to 100, one number.
+      axis: an axis or several.
+      interpolation: which number is taken where q lies between two: "nearest", the default, "lower" or "higher".
+      keep_dims: whether the axes stay, with the size 1.
+      validate_args: does nothing: a q outside of the range takes the first or the last number.
+      preserve_gradients: does nothing: they reach the number that was taken.
+      name: of the operations.
+
+    Raises:
+      ValueError: another interpolation.
+    """
+    rounding = {None: tf.round, "nearest": tf.round, "lower": tf.floor, "higher": tf.ceil}.get(interpolation)
+    if rounding is None:
+        raise ValueError(f"percentile: got interpolation={interpolation!r}; allowed: nearest, lower, higher")
+    with tf.name_scope(name, "percentile"):
+        x = tf.convert_to_tensor(x)
+        rank = x.shape.rank
+        axes = range(rank) if axis is None else [axis] if isinstance(axis, int) else axis
+        axes = sorted(one % rank for one in axes)
+        others = [one for one in range(rank) if one not in axes]
+        rows = tf.transpose(x, [*others, *axes])
+        rows = tf.sort(tf.reshape(rows, tf.concat([tf.shape(rows)[:len(others)], [-1]], 0)), -1)
+        last = tf.shape(rows)[-1] - 1
+        place = tf.cast(rounding(tf.cast(q, tf.float64) / 100 * tf.cast(last, tf.float64)), tf.int32)
+        found = tf.gather(rows, tf.clip_by_value(place, 0, last), axis=-1)
+        for one in axes if keep_dims else ():
+            found = tf.expand_dims(found, one)
+        return found

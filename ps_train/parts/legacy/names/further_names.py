@@ -19,10 +19,11 @@ FURTHER_NAMES = {
     "tf.contrib.distribute.get_tower_context": "tf.distribute.get_replica_context",
     "tf.uniform_unit_scaling_initializer": _FUNCTIONS + "uniform_unit_scaling_initializer",  # `full_shape` until 1.0
     "tf.contrib.distribute.run_standard_tensorflow_server": _FUNCTIONS + "run_standard_tensorflow_server",
+    "tf.contrib.estimator.clip_gradients_by_norm": _OURS + "more_optimizers:clip_gradients_by_norm",
     "tf.contrib.estimator.replicate_model_fn": _FUNCTIONS + "replicate_model_fn",
     "tf.contrib.estimator.TowerOptimizer": _FUNCTIONS + "tower_optimizer",
     **same("tf.contrib.distributions", _OURS + "distributions:", "MultivariateNormalDiag NormalWithSoftplusScale "
-           "MultivariateNormalDiagWithSoftplusScale softplus_inverse"),
+           "MultivariateNormalDiagWithSoftplusScale softplus_inverse percentile"),
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
@@ -36,6 +37,8 @@ FURTHER_NAMES = {
     **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
            "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
            "matrices_to_flat_transforms dense_image_warp bipartite_match"),
+    **same("tf.contrib.image.python.ops.distort_image_ops", _OURS + "image_warps:",
+           "adjust_hsv_in_yiq random_hsv_in_yiq"),
     **same("tf.contrib.mixed_precision", _OURS + "loss_scale:", "LossScaleManager FixedLossScaleManager "
            "ExponentialUpdateLossScaleManager LossScaleOptimizer"),
     **same("tf.contrib.nn", _FUNCTIONS, "alpha_dropout conv1d_transpose scaled_softplus sampled_sparse_softmax_loss"),
@@ -63,6 +66,14 @@ FURTHER_NAMES = {
 FURTHER_MODULES: dict[str, tuple[str, ...]] = {
     **{f"tf.contrib.framework.python.{name}": ("tf.contrib.framework",) for name in (
         "ops.arg_scope", "ops.checkpoint_ops", "framework.experimental")},
+    "tf.contrib.all_reduce.python.all_reduce": ("tensorflow.python.distribute.v1.all_reduce",),
+    "tf.contrib.keras.python": (),
+    "tf.contrib.data.python.util": ("tensorflow.python.data.util",),
+    **{f"tf.contrib.learn.{folder}{name}": ("tf.train",) for folder in ("", "python.learn.") for name in (
+        "monitored_session", "basic_session_run_hooks", "session_run_hook")},
+    **{f"tf.contrib.nccl.{name}": ("tf.contrib.nccl",) for name in (
+        "python", "python.ops", "python.ops.nccl_ops", "ops", "ops.nccl_ops")},
+    **{f"tf.contrib.rnn.{name}": ("tf.contrib.rnn",) for name in ("core_rnn", "core_rnn_cell", "core_rnn_cell_impl")},
     **{f"tf.contrib.image.python.{name}": ("tf.contrib.image",) for name in (
         "ops", "ops.image_ops", "ops.dense_image_warp")},
     **{f"tf.contrib.opt.python.training.{name}": ("tf.contrib.opt",) for name in (

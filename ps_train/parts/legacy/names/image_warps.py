@@ -1,4 +1,4 @@
-"""`tf.contrib.image`: rotations and other projective transforms, warps, and greedy matches.
+"""`tf.contrib.image`: rotations and other projective transforms, warps, greedy matches, and colours.
 
 A transform is a vector of 8 numbers `[a0, a1, a2, b0, b1, b2, c0, c1]`: the pixel at (x, y) of the output is that of
 the input at `((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k)` with `k = c0 x + c1 y + 1`, and 0 outside of it.
@@ -13,6 +13,8 @@ import tensorflow.compat.v1 as tf
 _TYPES = {tf.uint8, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64}
 # What is left of a chosen pair of `bipartite_match` in its matrix.
 _TAKEN = float("inf")
+# RGB -> YIQ, of NTSC: https://en.wikipedia.org/wiki/YIQ
+_YIQ = [[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]]
 
 
 def transform(images: Any, transforms: Any, interpolation: str = "NEAREST", output_shape: Any = None,
@@ -189,3 +191,46 @@ def bipartite_match(distance_mat: Any, num_valid_rows: Any, top_k: int = -1,
         _, _, of_rows, of_columns = tf.while_loop(
             lambda step, *_: step < count, match, [0, free, *none], parallel_iterations=1)
         return of_rows, of_columns
+
+
+def adjust_hsv_in_yiq(image: Any, delta_hue: Any = 0, saturation_scale: Any = 1, value_scale: Any = 1,
+                      name: str | None = None) -> tf.Tensor:
+    """Changes the colours of images [..., 3] in the space YIQ, which is linear: one product of matrices.
+
+    Args:
+      image: in RGB, of any type of images.
+      delta_hue: by how much the hue is turned, in radians.
+      saturation_scale: a factor of the saturation.
+      value_scale: a factor of the value.
+      name: of the operations.
+    """
+    with tf.name_scope(name, "adjust_hsv_in_yiq"):
+        image = tf.convert_to_tensor(image)
+        pixels = tf.image.convert_image_dtype(image, tf.float32)
+        hue, saturation, value = (tf.cast(one, tf.float32) for one in (delta_hue, saturation_scale, value_scale))
+        along, across = (value * saturation * turn(hue) for turn in (tf.cos, tf.sin))
+        none = tf.zeros([])
+        change = tf.reshape(tf.stack([value, none, none, none, along, -across, none, across, along]), [3, 3])
+        to_yiq = tf.constant(_YIQ, tf.float32)
+        pixels = tf.tensordot(pixels, tf.matmul(tf.linalg.inv(to_yiq), tf.matmul(change, to_yiq)), [[-1], [1]])
+        return tf.image.convert_image_dtype(tf.ensure_shape(pixels, image.shape), image.dtype)
+
+
+def random_hsv_in_yiq(
+    image: Any, max_delta_hue: float = 0, lower_saturation: float = 1, upper_saturation: float = 1,
+    lower_value: float = 1, upper_value: float = 1, seed: int | None = None,
+) -> tf.Tensor:
+    """Changes the colours of all images alike, by numbers that are drawn between the bounds.
+
+    Raises:
+      ValueError: a bound is below 0, or a lower one is above the upper one.
+    """
+    if max_delta_hue < 0:
+        raise ValueError(f"random_hsv_in_yiq: got max_delta_hue={max_delta_hue}; allowed: 0 or more")
+    for what, lower, upper in (("saturation", lower_saturation, upper_saturation), ("value", lower_value, upper_value)):
+        if not 0 <= lower <= upper:
+            raise ValueError(f"random_hsv_in_yiq: got lower_{what}={lower} and upper_{what}={upper}; allowed: 0 or "
+                             "more, and the lower one at most as the upper one")
+    hue = tf.random_uniform([], -max_delta_hue, max_delta_hue, seed=seed)
+    saturation = tf.random_uniform([], lower_saturation, upper_saturation, seed=seed)
+    return adjust_hsv_in_yiq(image, hue, saturation, tf.random_uniform([], lower_value, upper_value, seed=seed))

@@ -26,8 +26,9 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes, meta_graph
-from tensorflow.python.ops import ref_variable, resource_variable_ops, variables
-from tensorflow.python.training import basic_session_run_hooks, training_util
+from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
+from tensorflow.python.training import basic_session_run_hooks, saver, training_util
+from tensorflow.python.training.saving import saveable_object_util
 
 from ps_train.errors import MissingModuleError, MissingNameError
 from ps_train.parts.legacy.classic import placement
@@ -41,6 +42,7 @@ from ps_train.parts.legacy.names import (
     library,
     moved,
     private,
+    script_modules,
     tables,
 )
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
@@ -50,6 +52,9 @@ from ps_train.parts.legacy.names.reference_code import repair_reference_code
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
+# Names of BaseSaverBuilder until 1.13.
+_SAVER_NAMES = {"OpListToDict": saveable_object_util.op_list_to_dict,
+                "SaveableObjectsForOp": saveable_object_util.saveable_objects_for_op}
 _log = logging.getLogger(__name__)
 
 
@@ -66,8 +71,10 @@ def install() -> None:
         if hasattr(tf2, name):
             setattr(root, name, getattr(tf2, name))
     sys.modules["tensorflow"] = root
+    set_missing(tf1, "contrib", root.contrib)  # `import tensorflow.compat.v1 as tf`
     if importlib.util.find_spec("tf_keras"):
         keras_copies.replace_copies()
+    script_modules.offer_public_names(root)
     for name, restore in library.RESTORED.items():
         if name in sys.modules:  # tf_keras imports some
             restore(sys.modules[name])
@@ -209,6 +216,8 @@ def _repair() -> None:
         for name, today in names.items():
             setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))
     private.set_underscored()
+    for name, today in _SAVER_NAMES.items():
+        set_missing(saver.BaseSaverBuilder, name, staticmethod(today))
     # In TF1 every variable was an instance of tf.Variable.
     tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
@@ -222,6 +231,8 @@ def _repair() -> None:
 
 
 def _repair_functions() -> None:
+    for name in ("sum", "mean", "prod", "max", "min", "all", "any", "logsumexp"):
+        wrap(f"reduce_{name}", _reduce, math_ops)
     library.restore_python()
     arrays.show_numbers_as_before()
     for wrapper, names in arrays.WRAPPERS.items():
@@ -278,6 +289,15 @@ def _with_numbers(original: Callable, *args: Any, **kwargs: Any) -> list:
     # Scripts print a loss of the shape [1] with "%f".
     return [value.view(OneNumber) if type(value) is np.ndarray and value.size == 1 and value.ndim else value
             for value in original(*args, **kwargs)]
+
+
+def _reduce(original: Callable, *args: Any, keep_dims: Any = None, reduction_indices: Any = None,
+            **kwargs: Any) -> tf1.Tensor:
+    # Until 1.12 the functions of this module took these names, too.
+    for name, value in (("keepdims", keep_dims), ("axis", reduction_indices)):
+        if value is not None:
+            kwargs[name] = value
+    return original(*args, **kwargs)
 
 
 def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, **kwargs: Any) -> Any:

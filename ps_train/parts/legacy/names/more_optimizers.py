@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -326,6 +327,16 @@ def clip_gradients_by_global_norm(gradients_variables: Iterable, clip_norm: floa
     norm = tf.global_norm(gradients)
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm, use_norm=norm)
     return list(zip(clipped, variables)), norm
+
+
+def clip_gradients_by_norm(optimizer: tf.train.Optimizer, clip_norm: float) -> tf.train.Optimizer:
+    """Returns an optimizer as the given one that clips all gradients together to a norm before it applies them."""
+    clipping, apply = copy.copy(optimizer), optimizer.apply_gradients
+
+    def clip_and_apply(grads_and_vars: Iterable, *args: Any, **kwargs: Any) -> tf.Operation:
+        return apply(clip_gradients_by_global_norm(grads_and_vars, clip_norm)[0], *args, **kwargs)
+    clipping.apply_gradients = clip_and_apply
+    return clipping
 
 
 def get_linear_decay_fn(decay_steps: int) -> Callable:

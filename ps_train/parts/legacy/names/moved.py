@@ -28,8 +28,12 @@ MOVED = {
     },
     "tensorflow.python.ops.functional_ops": {
         "_symbolic_gradient": "tensorflow.python.ops.gen_functional_ops:symbolic_gradient"},
-    "tensorflow.python.ops.variables": _as_before(
-        "tensorflow.python.ops.variable_v1", "VariableV1", "is_variable_initialized"),
+    "tensorflow.python.ops.variables": {
+        **_as_before("tensorflow.python.ops.variable_v1", "VariableV1", "is_variable_initialized"),
+        **_as_before("tensorflow.python.ops.ref_variable", "RefVariable")},
+    "tensorflow.python.ops.resource_variable_ops": {name: _PRIVATE + name for name in (
+        "_to_proto_fn", "_from_proto_fn")},
+    "tensorflow.python.ops.metrics_impl": {"_safe_div": _PRIVATE + "_safe_div"},
     "tensorflow.python.ops.variable_scope": {"variable": "tensorflow.python.ops.variable_v1:VariableV1"},
     "tensorflow.python.framework.ops": {
         **_as_before("tensorflow.python.framework.tensor", "Tensor", "TensorSpec"),
@@ -66,7 +70,6 @@ MOVED = {
     "tensorflow.python.ops.data_flow_ops": _as_before(
         "tensorflow.python.ops.lookup_ops", "initialize_all_tables", "tables_initializer"),
     "tensorflow.python.platform.flags": {"FlagsError": "absl.flags:Error"},
-    "tensorflow.python.layers.base": {"_Layer": "tensorflow.python.layers.base:Layer"},
     **{f"tensorflow.python.feature_column.{name}": {
         "DenseFeatures": f"{_KERAS}.layers:DenseFeatures",
         "SequenceFeatures": f"{_KERAS}.experimental:SequenceFeatures"}
@@ -87,6 +90,40 @@ REPLACED = {
             "WeightedCategoricalColumn", "CrossedColumn", "IndicatorColumn")},
 }
 
+def _public(module: str, names: str) -> dict[str, str]:
+    """Returns name -> the name in a module of `tf`."""
+    return {name: f"{module}.{name}" for name in names.split()}
+
+
+_CONVOLUTIONS = ("Conv1D Conv2D Conv3D Conv2DTranspose Conv3DTranspose SeparableConv1D SeparableConv2D "
+                 "conv1d conv2d conv3d conv2d_transpose conv3d_transpose separable_conv1d separable_conv2d ")
+_POOLING = ("AveragePooling1D AveragePooling2D AveragePooling3D MaxPooling1D MaxPooling2D MaxPooling3D "
+            "average_pooling1d average_pooling2d average_pooling3d max_pooling1d max_pooling2d max_pooling3d ")
+_CORE, _NORMALIZATION = "Dense Dropout Flatten dense dropout flatten ", "BatchNormalization batch_normalization "
+_TRAINING = "Server Supervisor SessionManager SyncReplicasOptimizer MonitoredTrainingSession replica_device_setter "
+
+# Modules inside `tensorflow.python` that scripts import -> name in it -> the name of `tf` that was the same object in
+# TensorFlow 1, and is another one today (script_modules.py).
+AS_PUBLIC = {
+    "tensorflow.python.layers.base": _public("tf.layers", "Layer InputSpec") | {"_Layer": "tf.layers.Layer"},
+    "tensorflow.python.layers.core": _public("tf.layers", _CORE),
+    "tensorflow.python.layers.convolutional": _public("tf.layers", _CONVOLUTIONS),
+    "tensorflow.python.layers.normalization": _public("tf.layers", _NORMALIZATION),
+    "tensorflow.python.layers.pooling": _public("tf.layers", _POOLING),
+    "tensorflow.python.layers.layers": _public(
+        "tf.layers", "Layer InputSpec " + _CORE + _CONVOLUTIONS + _NORMALIZATION + _POOLING),
+    **{f"tensorflow.python.ops.{name}": {
+        "_RNNCell": "tf.nn.rnn_cell.RNNCell", "LayerRNNCell": "tf_keras.src.layers.rnn.legacy_cells:LayerRNNCell",
+        **_public("tf.nn.rnn_cell", "RNNCell BasicRNNCell BasicLSTMCell LSTMCell GRUCell LSTMStateTuple MultiRNNCell "
+                  "DropoutWrapper ResidualWrapper DeviceWrapper")} for name in ("rnn_cell", "rnn_cell_impl")},
+    "tensorflow.python.ops.variables": {"Variable": "tf.Variable"},
+    "tensorflow.python.client.session": _public("tf", "Session InteractiveSession"),
+    "tensorflow.python.training.server_lib": _public("tf.train", "Server"),
+    "tensorflow.python.training.session_manager": _public("tf.train", "SessionManager"),
+    "tensorflow.python.training.device_setter": _public("tf.train", "replica_device_setter"),
+    "tensorflow.python.training.training": _public("tf.train", _TRAINING),
+}
+
 # TensorFlow's own copy of an older Keras -> Keras 2 (keras_copies.py).
 COPIES = {f"tensorflow.python.keras.{name}": f"{_KERAS}.{name}" for name in (
     "activations", "applications", "backend", "callbacks", "constraints", "datasets", "initializers", "layers",
@@ -99,10 +136,13 @@ _KERAS_MODULES = {
     **{f"utils.{name}": "utils" for name in ("np_utils", "vis_utils", "generic_utils", "data_utils", "layer_utils")},
     "engine": "layers", "engine.topology": "layers", "engine.training": "models", "legacy.interfaces": "utils",
 }
+# Where Keras was in 1.1 to 1.8.
+_OLD_KERAS = ("tensorflow.contrib.keras.python.keras", "tensorflow.python.keras._impl.keras")
 # Packages that became packages of their own, or have another name today: the first one that fits.
 PACKAGES = {
-    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", _KERAS)
+    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", *_OLD_KERAS, _KERAS)
        for old, today in _KERAS_MODULES.items()},
+    **{package: _KERAS for package in (*_OLD_KERAS, "tensorflow.python.keras._impl")},
     "keras": _KERAS,  # Keras 3 does not build graphs
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
     "tensorflow.python.feature_column.dense_features": "tf_keras.src.feature_column.dense_features",

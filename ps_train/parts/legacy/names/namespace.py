@@ -6,6 +6,7 @@ A name that is missing is an error of one line: the name, the line of the script
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import importlib.util
 import pathlib
@@ -82,7 +83,7 @@ class Namespace(types.ModuleType):
         if full in self._tables.names:
             target = self._tables.names[full]
             try:
-                return self._target(target)
+                return resolve(target, self._root)
             except (ImportError, AttributeError) as error:
                 raise name_error(full, (target,), self._tables.advice) from error
         value = self._look_up(leaf)
@@ -140,18 +141,16 @@ class Namespace(types.ModuleType):
 
     def _try(self, target: str) -> Any:
         try:
-            return self._target(target)
+            return resolve(target, self._root)
         except (ImportError, AttributeError):
             return _ABSENT
 
-    def _target(self, target: str) -> Any:
-        """Returns what an entry of a table names."""
-        if not target.startswith("tf."):
-            return pkgutil.resolve_name(target)
-        value = self._root
-        for leaf in target.split(".")[1:]:
-            value = getattr(value, leaf)
-        return value
+
+def resolve(target: str, root: Any) -> Any:
+    """Returns what an entry of a table names; `root` is the Namespace of `tf`."""
+    if not target.startswith("tf."):
+        return pkgutil.resolve_name(target)
+    return functools.reduce(getattr, target.split(".")[1:], root)
 
 
 class _Names(Mapping[str, Any]):

@@ -64,6 +64,23 @@ class _Linear:
         return product if self._biases is None else tf.nn.bias_add(product, self._biases)
 
 
+def _to_proto_fn(v: Any, export_scope: str | None = None) -> Any:
+    """Returns the VariableDef of a variable; a script's copy of TensorFlow registers it for a collection."""
+    return v.to_proto(export_scope=export_scope)
+
+
+def _from_proto_fn(v: Any, import_scope: str | None = None) -> Any:
+    """Returns the variable of a VariableDef."""
+    return tf.Variable.from_proto(v, import_scope=import_scope)
+
+
+def _safe_div(numerator: Any, denominator: Any, name: str | None = None) -> tf.Tensor:
+    """Returns the quotient, and 0 where the denominator is not above 0."""
+    with tf.name_scope(name, "safe_div"):
+        quotient = tf.truediv(numerator, denominator)
+        return tf.where(tf.greater(denominator, 0), quotient, tf.zeros_like(quotient))
+
+
 def _like_rnncell(cell: Any) -> bool:
     """Returns whether an object has what `tf.nn.dynamic_rnn` needs of a cell."""
     return callable(cell) and all(hasattr(cell, name) for name in ("output_size", "state_size", "zero_state"))

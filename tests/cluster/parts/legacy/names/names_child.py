@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as real
 
 from ps_train.errors import MissingModuleError, MissingNameError
 from ps_train.parts.legacy import estimator
-from ps_train.parts.legacy.names import installation, moved, tables
+from ps_train.parts.legacy.names import installation, moved, namespace, tables
 
 real.disable_v2_behavior()
 real.enable_resource_variables()
@@ -80,7 +80,7 @@ def test_every_name_leads_somewhere(full):
     if full in tables.TABLES.modules:
         importlib.import_module("tensorflow" + full.removeprefix("tf"))
         for source in tables.TABLES.modules[full]:
-            tf._target(source)
+            namespace.resolve(source, tf)
 
 
 def test_names_inside_tensorflow_and_numpy_are_there():

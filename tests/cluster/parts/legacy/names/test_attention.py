@@ -359,3 +359,18 @@ def test_a_helper_that_extends_the_trainings():
         outputs, _, lengths = decoding.dynamic_decode(decoding.BasicDecoder(Successors(), helper, tf.zeros([2, 1])))
         (samples, lengths), _ = run([outputs.sample_id, lengths])
     assert samples.tolist() == [[0, 1, 2, 3]] * BATCH and lengths.tolist() == LENGTHS
+
+
+def test_the_private_scores_of_scripts_are_those_of_the_mechanisms():
+    """The functions of 1.2 to 1.13, and a state without attention_state, as before 1.5."""
+    keys = np.linspace(-1.0, 1.0, BATCH * TIME * UNITS).reshape(BATCH, TIME, UNITS).astype(np.float32)
+    with tf.Graph().as_default():
+        (luong, bahdanau), variables = run([
+            attention._luong_score(tf.constant(QUERY), keys, False),
+            attention._bahdanau_score(tf.constant(QUERY), tf.constant(keys), False)])
+    np.testing.assert_allclose(luong, np.einsum("bu,btu->bt", QUERY, keys), rtol=1e-5)
+    np.testing.assert_allclose(
+        bahdanau, np.tanh(keys + QUERY[:, None]) @ variables["attention_v"], rtol=1e-4, atol=1e-6)
+    state = attention.AttentionWrapperState(
+        cell_state=1, attention=2, time=3, alignments=4, alignment_history=())
+    assert state.clone(time=5).time == 5 and state.attention_state == ()

@@ -75,3 +75,18 @@ def test_deviations_may_be_given_in_other_ways():
     np.testing.assert_allclose(back, [1e-3, 1, 50], rtol=1e-4)
     with pytest.raises(ValueError, match="number of dimensions"):
         distributions.MultivariateNormalDiag(scale_identity_multiplier=1.0)
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1, [0, 2], (1, 2)])
+def test_a_percentile_is_that_of_numpy(axis):
+    """Along axes, and where it lies between two numbers."""
+    values = np.random.default_rng(0).normal(size=[3, 4, 5]).astype(np.float32)
+    ours = tuple(axis) if isinstance(axis, list) else axis
+    for q in (0.0, 30.0, 77.0, 100.0):
+        for kind in ("nearest", "lower", "higher"):
+            found, kept = evaluate(lambda q=q, kind=kind: [
+                distributions.percentile(values, q, axis, kind, keep_dims=keep) for keep in (False, True)])
+            np.testing.assert_array_equal(found, np.percentile(values, q, ours, method=kind))
+            np.testing.assert_array_equal(kept, np.percentile(values, q, ours, method=kind, keepdims=True))
+    with pytest.raises(ValueError, match="interpolation='linear'; allowed: nearest, lower, higher"):
+        distributions.percentile(values, 1.0, interpolation="linear")

@@ -86,3 +86,40 @@ def test_rows_and_columns_are_matched_greedily(num_rows, top_k):
     found = evaluate(lambda: image_warps.bipartite_match(distances, num_rows, top_k))
     expected = greedy(distances, num_rows, 3 if top_k < 0 else top_k)
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+
+
+def test_colours_change_in_yiq():
+    """Hue, saturation and value: nothing, a factor, grey, and a turn by a half, which leaves the brightness."""
+    pixels = np.random.default_rng(0).uniform(0.2, 0.6, [2, 3, 3]).astype(np.float32)
+    brightness = [0.299, 0.587, 0.114]
+
+    def changed(*args):
+        return evaluate(lambda: image_warps.adjust_hsv_in_yiq(pixels, *args))
+    np.testing.assert_allclose(changed(), pixels, atol=1e-6)
+    np.testing.assert_allclose(changed(0, 1, 0.5), pixels / 2, atol=1e-6)
+    grey = changed(0, 0, 1)
+    np.testing.assert_allclose(grey, np.repeat((pixels @ brightness)[..., np.newaxis], 3, -1), atol=2e-3)
+    turned = changed(np.pi)
+    np.testing.assert_allclose((turned + pixels) / 2, grey, atol=1e-6)
+    np.testing.assert_allclose(changed(2 * np.pi), pixels, atol=1e-5)
+    np.testing.assert_allclose(turned @ brightness, pixels @ brightness, atol=2e-3)
+    # A quarter turn, in the coordinates of YIQ: I and Q change places, and one its sign.
+    to_yiq = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+    before, after = pixels @ to_yiq.T, changed(np.pi / 2) @ to_yiq.T
+    np.testing.assert_allclose(after, np.stack([before[..., 0], -before[..., 2], before[..., 1]], -1), atol=1e-5)
+    whole = evaluate(lambda: image_warps.adjust_hsv_in_yiq((pixels * 255).astype(np.uint8)))
+    assert whole.dtype == np.uint8 and np.abs(whole - (pixels * 255).astype(np.uint8).astype(int)).max() <= 1
+
+
+def test_random_colours_lie_between_their_bounds():
+    """Value alone is a factor; bounds that cross are refused."""
+    pixels = np.full([2, 2, 3], 0.5, np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        drawn = image_warps.random_hsv_in_yiq(pixels, lower_value=0.5, upper_value=1.5, seed=3)
+        values = [session.run(drawn) for _ in range(20)]
+    factors = [value[0, 0, 0] / 0.5 for value in values]
+    assert all(0.5 <= factor <= 1.5 for factor in factors) and len(set(factors)) > 10
+    with pytest.raises(ValueError, match="upper_value=0.5"):
+        image_warps.random_hsv_in_yiq(pixels, lower_value=1, upper_value=0.5)
+    with pytest.raises(ValueError, match="max_delta_hue=-1"):
+        image_warps.random_hsv_in_yiq(pixels, -1)

@@ -170,3 +170,18 @@ def test_decays_of_signs():
     np.testing.assert_allclose(found, expected, atol=1e-6)
     with pytest.raises(ValueError, match="global_step is required"):
         more_optimizers.get_linear_decay_fn(10)(None)
+
+
+def test_an_optimizer_clips_all_gradients_together():
+    """The given one stays as it is; a variable without a gradient is left out."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, y, unused = (tf.get_variable(name, [], initializer=tf.zeros_initializer()) for name in ("x", "y", "unused"))
+        plain = tf.train.MomentumOptimizer(1.0, 0.5)
+        clipping = more_optimizers.clip_gradients_by_norm(plain, 1.0)
+        steps = [optimizer.minimize(3 * x + 4 * y, var_list=[x, y, unused]) for optimizer in (clipping, plain)]
+        session.run(tf.global_variables_initializer())
+        session.run(steps[0])
+        np.testing.assert_allclose(session.run([x, y]), [-0.6, -0.8], rtol=1e-6)
+        assert clipping.get_slot(x, "momentum") is plain.get_slot(x, "momentum") is not None
+        session.run(steps[1])
+        np.testing.assert_allclose(session.run([x, y]), [-0.6 - 3.3, -0.8 - 4.4], rtol=1e-6)

@@ -100,3 +100,12 @@ def test_rows_and_columns_of_a_table_by_label_or_position():
     numbered = pandas.DataFrame({"a": [1, 2, 3]}, index=[5, 6, 7])
     assert numbered.ix[6, "a"] == 2 and numbered.ix[5:6].a.tolist() == [1, 2]
     assert numbered.ix[[7, 5]].a.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize("name", ["percentile", "quantile", "nanpercentile", "nanquantile"])
+def test_a_percentile_takes_its_interpolation(name):
+    """The name of `method` until numpy 1.22."""
+    function = getattr(np, name)
+    for kind in ("lower", "higher", "nearest"):
+        assert arrays.percentile(function, [1, 2, 5], 0.3, interpolation=kind) == function([1, 2, 5], 0.3, method=kind)
+    assert arrays.percentile(function, [[1, 2, 5]], 0.5, 1) == function([1, 2, 5], 0.5)

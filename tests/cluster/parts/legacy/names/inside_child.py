@@ -1,0 +1,117 @@
+"""What a TF1 script finds in modules inside TensorFlow; run as `names_child.py` is."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import numpy as np
+import pytest
+
+os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="")
+
+import tensorflow.compat.v1 as real
+from tensorflow.python.client import session as inner_session
+
+from ps_train.parts.legacy import run
+from ps_train.parts.legacy.names import installation, moved, namespace
+from ps_train.runtime.waits import Timeouts
+
+real.disable_v2_behavior()
+real.enable_resource_variables()
+run.replace_classes(Timeouts())
+run._prepare_estimator(Timeouts())
+installation.install()
+tf = sys.modules["tensorflow"]
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    with real.Graph().as_default() as graph:
+        yield graph
+
+
+@pytest.mark.parametrize("module", moved.AS_PUBLIC)
+def test_a_script_finds_the_object_that_tf_has(module):
+    """So a layer of `tensorflow.python.layers` is an instance of `tf.layers.Layer`."""
+    found = importlib.import_module(module)
+    for name, public in moved.AS_PUBLIC[module].items():
+        value = getattr(found, name)
+        assert value is namespace.resolve(public, tf)
+        assert name.startswith("_") or name in found.__all__ and name in dir(found)
+
+
+def test_tensorflow_itself_finds_its_own():
+    """Its monitored sessions make sessions of the class that ps_train's derives from."""
+    from tensorflow.python.client import session  # noqa: PLC0415 (in place of the one above)
+
+    assert session is not inner_session and session.Session is tf.Session
+    inside = {"__name__": "tensorflow.python.training.of_this_test", "session": session}
+    assert eval("session.Session", inside) is inner_session.Session is not tf.Session
+    assert session.BaseSession is inner_session.BaseSession
+
+
+def test_what_a_script_sets_is_set_for_tensorflow_too(monkeypatch):
+    """Some replace a function of TensorFlow by their own."""
+    from tensorflow.python.client import session  # noqa: PLC0415
+
+    monkeypatch.setattr(session, "BaseSession", "the script's")
+    assert inner_session.BaseSession == session.BaseSession == "the script's"
+
+
+def test_a_variable_of_the_private_module_takes_the_collections_of_its_time():
+    """Copies of tf.metrics' functions make theirs so."""
+    from tensorflow.python.ops import variables  # noqa: PLC0415
+
+    variable = variables.Variable(lambda: tf.zeros([2]), trainable=False, collections=["own"], name="total")
+    assert tf.get_collection("own") == [variable] and not tf.global_variables()
+    assert isinstance(variable, variables.Variable)
+
+
+def test_sums_take_the_arguments_of_before_1_13():
+    """In math_ops; `tf.reduce_sum` still takes them."""
+    from tensorflow.python.ops import math_ops  # noqa: PLC0415
+
+    values = np.arange(6.0).reshape(2, 3)
+    with tf.Session() as session:
+        for name, function in (("sum", np.sum), ("mean", np.mean), ("max", np.max), ("prod", np.prod)):
+            ours = getattr(math_ops, f"reduce_{name}")
+            np.testing.assert_array_equal(
+                session.run(ours(values, reduction_indices=[1], keep_dims=True)), function(values, 1, keepdims=True))
+            np.testing.assert_array_equal(session.run(ours(values, 0)), function(values, 0))
+
+
+def test_private_names_of_copied_code_are_there():
+    """Those that copies of TPUEstimator, of the Saver and of tf.metrics use."""
+    from tensorflow.python.ops import metrics_impl, resource_variable_ops  # noqa: PLC0415
+    from tensorflow.python.training.saver import BaseSaverBuilder  # noqa: PLC0415
+
+    variable = tf.get_variable("weight", [2], initializer=tf.ones_initializer())
+    proto = resource_variable_ops._to_proto_fn(variable)
+    assert resource_variable_ops._from_proto_fn(proto).name == variable.name == proto.variable_name
+    assert list(BaseSaverBuilder.OpListToDict([variable])) == ["weight"]
+    [saveable] = BaseSaverBuilder.SaveableObjectsForOp(variable, "weight")
+    assert saveable.name == "weight"
+    with tf.Session() as session:
+        quotients = metrics_impl._safe_div(tf.constant([6.0, 1.0, 1.0]), tf.constant([2.0, 0.0, -1.0]), "ratio")
+        assert session.run(quotients).tolist() == [3.0, 0.0, 0.0]
+
+
+def test_contrib_is_found_by_all_its_roads():
+    """`import tensorflow.compat.v1 as tf`, and modules of it that were copies of others."""
+    import tensorflow.compat.v1 as v1  # noqa: PLC0415
+    from tensorflow.contrib.all_reduce.python import all_reduce  # noqa: PLC0415
+    from tensorflow.contrib.data.python.util import nest  # noqa: PLC0415
+    from tensorflow.contrib.keras.python.keras import backend  # noqa: PLC0415
+    from tensorflow.contrib.learn.python.learn import monitored_session  # noqa: PLC0415
+    from tensorflow.contrib.nccl.python.ops import nccl_ops  # noqa: PLC0415
+    from tensorflow.contrib.rnn import core_rnn_cell  # noqa: PLC0415
+    from tensorflow.python.keras._impl.keras.layers import core  # noqa: PLC0415
+
+    assert v1.contrib.layers.fully_connected is tf.contrib.layers.fully_connected
+    assert backend.get_session is tf.keras.backend.get_session and core.Dense is tf.keras.layers.Dense
+    assert monitored_session.MonitoredSession is tf.train.MonitoredSession
+    assert core_rnn_cell.BasicLSTMCell is tf.nn.rnn_cell.BasicLSTMCell
+    assert nccl_ops.all_sum is tf.contrib.nccl.all_sum
+    assert nest.flatten((1, (2, 3))) == [1, 2, 3] and callable(all_reduce.build_ring_all_reduce)
