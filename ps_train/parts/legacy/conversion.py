@@ -109,7 +109,9 @@ class Conversion:
         try:
             with warnings.catch_warnings():  # Python warns again when it compiles the code itself
                 warnings.simplefilter("ignore")
-                return keyword_names.parse(text, path) if self.finds_python2 else (ast.parse(text, path), False)
+                tree, has_names = (
+                    keyword_names.parse(text, path) if self.finds_python2 else (ast.parse(text, path), False))
+            return (None, False) if self.finds_python2 and _has_late_imports(tree) else (tree, has_names)
         except SyntaxError:
             if self.finds_python2 and is_text_python2(text, path):
                 return None, False
@@ -131,6 +133,14 @@ class Conversion:
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
+
+
+def _has_late_imports(tree: ast.Module) -> bool:
+    """Returns whether strings stand between the docstring and `from __future__`, such as a licence, as in Python 2."""
+    places = [place for place, line in enumerate(tree.body)
+              if isinstance(line, ast.ImportFrom) and line.module == "__future__"]
+    return any(isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+               for line in tree.body[1:max(places, default=0)])
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ _DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__
 
 def install_division() -> None:
     """Makes the division of Python 2 available to the changed code."""
-    setattr(builtins, _DIVIDE, _divide)
+    setattr(builtins, _DIVIDE, divide)
     setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
 
 
@@ -46,7 +46,7 @@ def _call(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Call(function, list(arguments), []), node)
 
 
-def _divide(left: Any, right: Any) -> Any:
+def divide(left: Any, right: Any) -> Any:
     """7 / 2 is 3 in Python 2, and so are whole numbers of numpy and TensorFlow divided."""
     if _is_whole(left) and _is_whole(right):
         return left // right
@@ -69,7 +69,7 @@ def _divide_in_place(left: Any, right: Any) -> Any:
         else:
             left /= right
         return left
-    return _divide(left, right)
+    return divide(left, right)
 
 
 def _is_whole(value: Any) -> bool:

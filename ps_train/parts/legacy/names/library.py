@@ -23,6 +23,7 @@ import itertools
 import json
 import logging
 import math
+import operator
 import os
 import platform
 import random
@@ -37,6 +38,7 @@ import urllib.request
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ps_train.parts.legacy.division import divide
 from ps_train.parts.legacy.names import pandas_calls
 from ps_train.parts.legacy.names.arrays import restore_pandas, set_missing, wrap
 
@@ -73,6 +75,7 @@ def restore_python() -> None:
         (itertools, {"izip": zip, "imap": map, "ifilter": filter, "izip_longest": itertools.zip_longest}),
         (string, _TEXT_FUNCTIONS),
         (types, _TYPES),
+        (operator, {"div": divide, "idiv": divide}),
         (json.encoder, {"FLOAT_REPR": float.__repr__}),
     ):
         for name, value in names.items():

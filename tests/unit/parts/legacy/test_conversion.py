@@ -49,6 +49,19 @@ def test_tabs_before_code_are_expanded_and_those_in_strings_stay(tmp_path):
 
 
 @needs_fissix
+@pytest.mark.parametrize(("line", "half"), [("division", 0.5), ("absolute_import", 0)])
+def test_a_licence_may_stand_before_the_imports_from_future(tmp_path, line, half):
+    """A second string, which only Python 2 allowed: the file is Python 2, with its division."""
+    text = f'"""Licence."""\n"""What it does."""\nfrom __future__ import {line}\n"""More."""\n' \
+           "from __future__ import print_function\nimport sys\nhalf, at = 1 / 2, sys._getframe().f_lineno\n"
+    names = values_of(text, tmp_path, is_python2=False, finds_python2=True)
+    assert (names["half"], names["at"], names["__doc__"]) == (half, 7, "Licence.")
+    with pytest.raises(SyntaxError, match="from __future__"):
+        values_of('"""A."""\nimport sys\nfrom __future__ import division\n', tmp_path, is_python2=False,
+                  finds_python2=True)
+
+
+@needs_fissix
 def test_statements_of_python_2_become_those_of_python_3(tmp_path, capsys):
     """Print, exceptions, names and modules; a file with the print function, too."""
     names = values_of('import cPickle\nfrom Queue import Queue\nprint "x",\nprint 1\ntry:\n\traise ValueError, "y"\n'
