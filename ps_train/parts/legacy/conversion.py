@@ -37,6 +37,7 @@ from ps_train.parts.legacy import (
     keyword_names,
     leaked_names,
     leftovers,
+    old_protos,
     one_number,
     path_mapping,
     python2_library,
@@ -93,6 +94,7 @@ class Conversion:
         if is_converted or self.finds_python2:
             is_changed |= leaked_names.change_leaked_names(tree)
             is_changed |= chained_pandas.may_have_chains(text) and chained_pandas.change_chains(tree)
+            is_changed |= old_protos.may_be_generated(text) and old_protos.change_generated(tree)
             is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
