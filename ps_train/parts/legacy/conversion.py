@@ -35,6 +35,7 @@ from ps_train.parts.legacy import (
     chained_pandas,
     division,
     keyword_names,
+    late_globals,
     leaked_names,
     leftovers,
     old_protos,
@@ -88,7 +89,7 @@ class Conversion:
         tree, has_names = (None, False) if self.is_python2 else self._tree_of_python3(text, path)
         is_converted = tree is None
         if tree is None:
-            tree, _ = keyword_names.parse(as_python3(text, path, is_in_package=is_in_package), path)
+            tree, _ = _parse(as_python3(text, path, is_in_package=is_in_package), path)
         is_changed = (is_converted or (self.finds_python2 and leftovers.may_be_in(text))) and (
             leftovers.change_leftovers(tree))
         if is_converted or self.finds_python2:
@@ -112,7 +113,7 @@ class Conversion:
             with warnings.catch_warnings():  # Python warns again when it compiles the code itself
                 warnings.simplefilter("ignore")
                 tree, has_names = (
-                    keyword_names.parse(text, path) if self.finds_python2 else (ast.parse(text, path), False))
+                    _parse(text, path) if self.finds_python2 else (ast.parse(text, path), False))
             return (None, False) if self.finds_python2 and _has_late_imports(tree) else (tree, has_names)
         except SyntaxError:
             if self.finds_python2 and is_text_python2(text, path):
@@ -135,6 +136,12 @@ class Conversion:
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
+
+
+def _parse(text: str, path: str) -> tuple[ast.Module, bool]:
+    """Returns the tree of a text, and whether it differs, so that today's Python takes what an older one took."""
+    tree, is_changed = keyword_names.parse(text, path)
+    return tree, ("global " in text and late_globals.change_late_globals(tree)) or is_changed
 
 
 def _has_late_imports(tree: ast.Module) -> bool:
@@ -242,7 +249,7 @@ def _syntax_error(text: str, path: str) -> SyntaxError | None:
     try:
         with _deep_recursion(), warnings.catch_warnings():  # Python warns of "\\d" when it compiles the code itself
             warnings.simplefilter("ignore")
-            compile(keyword_names.parse(text, path)[0], path, "exec", dont_inherit=True)
+            compile(_parse(text, path)[0], path, "exec", dont_inherit=True)
     except SyntaxError as error:
         return error
     except ValueError:  # a null byte
@@ -263,7 +270,7 @@ def as_python3(text: str, path: str, *, is_in_package: bool = False) -> str:
     expanded = expand_tabs(text)
     if not _has_fissix():
         with contextlib.suppress(SyntaxError, ValueError):
-            compile(keyword_names.parse(expanded, path)[0], path, "exec", dont_inherit=True)
+            compile(_parse(expanded, path)[0], path, "exec", dont_inherit=True)
             return expanded
         raise ConfigError("package_missing", f"--python2: {path} needs fissix, which is not installed: "
                           "pip install 'ps_train[python2]'")

@@ -9,6 +9,7 @@ Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_p
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
@@ -45,8 +46,20 @@ def restore_calls(pandas: types.ModuleType) -> None:
     wrap("replace", _replace_text, series.str)
     wrap("get_dummies", _get_dummies, pandas)
     set_missing(pandas, "value_counts", lambda values, *args, **kwargs: series(values).value_counts(*args, **kwargs))
+    for name in ("set_option", "get_option", "reset_option"):
+        wrap(name, _of_display, pandas)
     if hasattr(pandas, "json_normalize"):
         set_missing(pandas.io.json, "json_normalize", pandas.json_normalize)
+
+
+def _of_display(original: Callable, key: Any, *args: Any, **kwargs: Any) -> Any:
+    """Takes `max_columns` and the like for the option of the display, as when the styler had none of that name."""
+    try:
+        return original(key, *args, **kwargs)
+    except KeyError:  # pandas' OptionError: it fits several options
+        with contextlib.suppress(KeyError):
+            return original(f"display.{key}", *args, **kwargs)
+        raise
 
 
 def _keep_text_as_objects(pandas: types.ModuleType) -> None:

@@ -16,7 +16,8 @@ from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import parse_mapped
 from tests.errors import raises
 
-needs_fissix = pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
+HAS_FISSIX = importlib.util.find_spec("fissix") is not None
+needs_fissix = pytest.mark.skipif(not HAS_FISSIX, reason="needs the extra python2")
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,21 @@ def test_a_licence_may_stand_before_the_imports_from_future(tmp_path, line, half
     with pytest.raises(SyntaxError, match="from __future__"):
         values_of('"""A."""\nimport sys\nfrom __future__ import division\n', tmp_path, is_python2=False,
                   finds_python2=True)
+
+
+def test_a_name_may_be_used_before_it_is_declared_global(tmp_path):
+    """Which Python 3.6 and later refuse, in a module as in a function; the others stay as they are."""
+    text = ("count, step = 0, 1\nif True:\n    global count\n    count = 5\n"
+            "def add():\n    '''Adds.'''\n    print(count, step)\n    if count:\n        global count, more\n"
+            "        count += 1\n        more = 2\n    def inner():\n        count = 9\n        return count\n"
+            "    return inner()\n")
+    with pytest.raises(SyntaxError, match="before global declaration"):
+        compile(text, "script.py", "exec")
+    names = values_of(text, tmp_path, is_python2=False, finds_python2=True)
+    assert names["add"]() == 9 and (names["count"], names["more"]) == (6, 2)
+    assert names["add"].__doc__ == "Adds."
+    python2 = values_of("print 1\n" + text, tmp_path, is_python2=False, finds_python2=True) if HAS_FISSIX else names
+    assert python2["count"] in (5, 6)
 
 
 @needs_fissix
