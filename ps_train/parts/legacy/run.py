@@ -230,7 +230,7 @@ def replace_classes(timeouts: Timeouts) -> None:
     monitored_session.MonitoredTrainingSession = sessions.MonitoredTrainingSession
     for owner in (tf.data, tf.data.Dataset):
         owner.make_one_shot_iterator = _of_untuned(owner.make_one_shot_iterator, datasets.in_default_graph)
-        owner.make_initializable_iterator = _of_untuned(owner.make_initializable_iterator)
+        owner.make_initializable_iterator = _of_untuned(owner.make_initializable_iterator, datasets.in_default_graph)
 
 
 def _of_untuned(make: Callable[..., Any], change: Callable[[Any], Any] = lambda dataset: dataset) -> Callable[..., Any]:

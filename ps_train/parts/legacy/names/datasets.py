@@ -44,7 +44,7 @@ def in_default_graph(dataset: tf.data.Dataset) -> tf.data.Dataset:
     if tf.executing_eagerly():
         return dataset
     variant, graph = tf.data.experimental.to_variant(dataset), tf.get_default_graph()
-    if variant.graph is graph:
+    if variant.graph is graph or hasattr(graph, "outer_graph"):  # that of a function, which captures the dataset
         return dataset
     graph_def = tf.graph_util.extract_sub_graph(variant.graph.as_graph_def(), [variant.op.name])
     for node in graph_def.node:
@@ -53,3 +53,26 @@ def in_default_graph(dataset: tf.data.Dataset) -> tf.data.Dataset:
     # The other graph owns the functions of `tf.py_func`.
     graph.ps_train_sources = [*getattr(graph, "ps_train_sources", ()), variant.graph]
     return DatasetV1Adapter(tf.data.experimental.from_variant(copied, dataset.element_spec))
+
+
+# What makes a dataset of a dataset, and a tensor of a graph for it, such as a buffer's size.
+_TRANSFORMATIONS = ("apply", "batch", "cache", "concatenate", "enumerate", "filter", "flat_map", "interleave", "map",
+                    "padded_batch", "prefetch", "repeat", "shard", "shuffle", "skip", "take", "unbatch", "window",
+                    "with_options")
+
+
+def let_datasets_change_graphs(wrap: Callable) -> None:
+    """Lets scripts make a dataset in one graph and go on with it in another, such as that of an Estimator's input."""
+    for name in _TRANSFORMATIONS:
+        wrap(name, _in_default_graph, tf.data.Dataset)
+    zip_them = tf.data.Dataset.zip
+    tf.data.Dataset.zip = staticmethod(lambda *args, **kwargs: zip_them(
+        *tf.nest.map_structure(_moved, args), **tf.nest.map_structure(_moved, kwargs)))
+
+
+def _in_default_graph(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    return original(*map(_moved, args), **{name: _moved(value) for name, value in kwargs.items()})
+
+
+def _moved(value: Any) -> Any:
+    return in_default_graph(value) if isinstance(value, tf.data.Dataset) else value

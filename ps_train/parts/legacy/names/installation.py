@@ -38,6 +38,7 @@ from ps_train.parts.legacy.names import (
     arrays,
     channels_first,
     command_line,
+    datasets,
     keras_copies,
     library,
     moved,
@@ -253,6 +254,7 @@ def _repair_functions() -> None:
     wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
     wrap("constant", _constant, tf1)
     wrap("map", _map_dataset, tf1.data.Dataset)
+    datasets.let_datasets_change_graphs(wrap)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):

@@ -82,6 +82,25 @@ def test_sums_take_the_arguments_of_before_1_13():
             np.testing.assert_array_equal(session.run(ours(values, 0)), function(values, 0))
 
 
+@pytest.mark.parametrize("make", ["make_one_shot_iterator", "make_initializable_iterator"])
+def test_a_dataset_goes_on_in_another_graph(make):
+    """A module makes it, and an Estimator's input function shuffles and batches it; a function captures its own."""
+    numbers = tf.data.Dataset.from_generator(lambda: iter(range(6)), tf.int32, [])
+    pairs = tf.data.Dataset.range(2)
+    with tf.Graph().as_default():
+        both = numbers.map(lambda number: 2 * number).shuffle(buffer_size=6).batch(3).repeat(2)
+        flat = tf.data.Dataset.range(2).flat_map(lambda _: tf.data.Dataset.range(3).take(1).repeat(2))
+        iterators = [getattr(tf.data, make)(dataset) for dataset in (
+            both, flat, tf.data.Dataset.zip((pairs.concatenate(pairs), pairs.repeat())))]
+        elements = [iterator.get_next() for iterator in iterators]
+        with tf.Session() as session:
+            if make == "make_initializable_iterator":
+                session.run([iterator.initializer for iterator in iterators])
+            found = [session.run(elements) for _ in range(4)]
+    assert sorted(np.concatenate([batch for batch, _, _ in found[:2]])) == [0, 2, 4, 6, 8, 10]
+    assert [one for _, one, _ in found] == [0, 0, 0, 0] and [pair for _, _, pair in found] == [(0, 0), (1, 1)] * 2
+
+
 def test_private_names_of_copied_code_are_there():
     """Those that copies of TPUEstimator, of the Saver and of tf.metrics use."""
     from tensorflow.python.ops import metrics_impl, resource_variable_ops  # noqa: PLC0415
