@@ -31,7 +31,8 @@ ADVICE = {
                                 "variables, and train them by gradients",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
     "tf.contrib.gan": "use TF-GAN: pip install tensorflow-gan",
-    "tf.contrib.graph_editor": "use tf.graph_util and tf.import_graph_def",
+    "tf.contrib.graph_editor": "there are views, walks, reroutes and copies; in place of a Transformer, use copy and "
+                               "reroute_ts",
     "tf.contrib.image": "use TensorFlow Addons' code for it; rotations, translations, transforms and dense_image_warp "
                         "are there",
     "tf.contrib.layers": "use tf.layers, tf.feature_column or tf_slim",

@@ -33,7 +33,8 @@ FURTHER_NAMES = {
     "tf.contrib.framework.convolutional_orthogonal_2d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal2D",
     "tf.contrib.framework.convolutional_orthogonal_3d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal3D",
     "tf.contrib.hooks.ProfilerHook": "tf.train.ProfilerHook",
-    # image, mixed_precision, nn
+    # graph_editor, image, mixed_precision, nn
+    "tf.contrib.graph_editor.connect": _OURS + "graph_editor:connect_views",
     **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
            "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
            "matrices_to_flat_transforms dense_image_warp bipartite_match"),
@@ -74,6 +75,9 @@ FURTHER_MODULES: dict[str, tuple[str, ...]] = {
     **{f"tf.contrib.nccl.{name}": ("tf.contrib.nccl",) for name in (
         "python", "python.ops", "python.ops.nccl_ops", "ops", "ops.nccl_ops")},
     **{f"tf.contrib.rnn.{name}": ("tf.contrib.rnn",) for name in ("core_rnn", "core_rnn_cell", "core_rnn_cell_impl")},
+    "tf.contrib.graph_editor": tuple(_OURS + f"graph_editor{part}" for part in ("", "_selection", "_copies")),
+    **{f"tf.contrib.graph_editor.{name}": ("tf.contrib.graph_editor",) for name in (
+        "edit", "reroute", "select", "subgraph", "transform", "util")},
     **{f"tf.contrib.image.python.{name}": ("tf.contrib.image",) for name in (
         "ops", "ops.image_ops", "ops.dense_image_warp")},
     **{f"tf.contrib.opt.python.training.{name}": ("tf.contrib.opt",) for name in (

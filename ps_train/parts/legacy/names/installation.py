@@ -219,6 +219,7 @@ def _repair() -> None:
     private.set_underscored()
     for name, today in _SAVER_NAMES.items():
         set_missing(saver.BaseSaverBuilder, name, staticmethod(today))
+    private.set_lists_of_operations()
     # In TF1 every variable was an instance of tf.Variable.
     tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor

@@ -92,6 +92,13 @@ def _state_size_with_prefix(state_size: Any, prefix: Sequence[int] | None = None
         lambda size: [*(prefix or ()), *(size.as_list() if isinstance(size, tf.TensorShape) else [size])], state_size)
 
 
+def set_lists_of_operations() -> None:
+    """Lets operations have `_inputs` and `_outputs`, lists of tensors, as in TF1."""
+    for name in ("inputs", "outputs"):
+        if not hasattr(tf.Operation, f"_{name}"):
+            setattr(tf.Operation, f"_{name}", property(lambda op, name=name: list(getattr(op, name))))
+
+
 def set_underscored() -> None:
     """Lets the modules of generated operations have them with an underscore, too, as before 1.7: `_concat_v2`."""
     for name, module in list(sys.modules.items()):

@@ -672,6 +672,18 @@ def test_sums_of_nccl_are_on_each_device(graph):
     assert evaluate([*sums, *others]) == [[4, 7], [4, 7], [3, 5], [3, 5], [4, 7], [1, 5]]
 
 
+def test_the_graph_editor_is_found_by_its_modules():
+    """Each name also in its module; what has no stand-in says what to use."""
+    import tensorflow.contrib.graph_editor as ge
+    from tensorflow.contrib.graph_editor import get_backward_walk_ops, select
+
+    assert ge.reroute.add_control_inputs is ge.add_control_inputs and ge.transform.copy is ge.copy
+    assert ge.edit.connect is ge.connect
+    assert select.get_backward_walk_ops is get_backward_walk_ops and ge.sgv is ge.subgraph.make_view
+    with pytest.raises(MissingNameError, match=r"graph_editor\.Transformer is not in .* use copy and reroute_ts"):
+        _ = ge.Transformer
+
+
 def test_columns_are_instances_of_the_old_private_classes():
     """By which templates choose the wide and the deep ones."""
     from tensorflow.python.feature_column import feature_column

@@ -276,7 +276,7 @@ def test_files_of_the_copy_of_keras_are_there_and_it_is_whole_for_tensorflow(ses
 
 
 def test_private_names_of_copied_code(session, tmp_path):
-    """A checkpoint's reader, generated operations with an underscore, and what cells of one's own are made with."""
+    """A checkpoint's reader, generated operations with an underscore, their tensors, and what cells are made with."""
     from tensorflow.python import pywrap_tensorflow
     from tensorflow.python.eager import context
     from tensorflow.python.framework import graph_util, tensor_shape
@@ -286,6 +286,8 @@ def test_private_names_of_copied_code(session, tmp_path):
 
     variable = tf.get_variable("v", initializer=[1.0, 2.0])
     x = tf.constant([[1.0, 2.0]])
+    square = tf.square(x)
+    assert [*square.op._inputs, *square.op._outputs] == [x, square]
     ones = tf.ones_initializer()
     with tf.variable_scope("a"):
         first = rnn_cell_impl._linear([x, x], 2, True, kernel_initializer=ones)
