@@ -73,6 +73,8 @@ def install() -> None:
             setattr(root, name, getattr(tf2, name))
     sys.modules["tensorflow"] = root
     set_missing(tf1, "contrib", root.contrib)  # `import tensorflow.compat.v1 as tf`
+    for module in (tf1, tf2.compat.v2):  # whose `tf.compat.v1` is a module of its own, without what is set in tf1
+        module.compat.v1, module.compat.v2 = tf1, tf2.compat.v2
     if importlib.util.find_spec("tf_keras"):
         keras_copies.replace_copies()
     script_modules.offer_public_names(root)

@@ -120,6 +120,7 @@ def test_private_names_of_copied_code_are_there():
 def test_contrib_is_found_by_all_its_roads():
     """`import tensorflow.compat.v1 as tf`, and modules of it that were copies of others."""
     import tensorflow.compat.v1 as v1  # noqa: PLC0415
+    import tensorflow.compat.v2 as v2  # noqa: PLC0415
     from tensorflow.contrib.all_reduce.python import all_reduce  # noqa: PLC0415
     from tensorflow.contrib.data.python.util import nest  # noqa: PLC0415
     from tensorflow.contrib.keras.python.keras import backend  # noqa: PLC0415
@@ -128,6 +129,7 @@ def test_contrib_is_found_by_all_its_roads():
     from tensorflow.contrib.rnn import core_rnn_cell  # noqa: PLC0415
     from tensorflow.python.keras._impl.keras.layers import core  # noqa: PLC0415
 
+    assert v2.compat.v1 is v1.compat.v1 is v1 and v1.compat.v2 is v2.compat.v2 is v2
     assert v1.contrib.layers.fully_connected is tf.contrib.layers.fully_connected
     assert backend.get_session is tf.keras.backend.get_session and core.Dense is tf.keras.layers.Dense
     assert monitored_session.MonitoredSession is tf.train.MonitoredSession
