@@ -99,7 +99,7 @@ def histogram(original: Callable, a: Any, bins: Any = 10, *args: Any, **kwargs: 
     return original(a, bins, *args, **kwargs)
 
 
-def percentile(original: Callable, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+def percentile_by(original: Callable, a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
     """`np.percentile` and the like, whose argument `method` was called `interpolation`; numpy 2.4 refuses that."""
     if "interpolation" in kwargs:
         kwargs["method"] = kwargs.pop("interpolation")
@@ -180,7 +180,7 @@ sctypes = {
 WRAPPERS = {
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), fromstring: ("fromstring",), histogram: ("histogram",),
-    percentile: ("percentile", "quantile", "nanpercentile", "nanquantile"),
+    percentile_by: ("percentile", "quantile", "nanpercentile", "nanquantile"),
     load: ("load",), stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
 }
 

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 
 from ps_train.parts.legacy.names.moved import COPIES
-from ps_train.parts.legacy.names.script_modules import ScriptModule, replace
+from ps_train.parts.legacy.names.script_modules import ScriptModule, replace_module
 
 
 def replace_copies() -> None:
@@ -20,4 +20,4 @@ def replace_copies() -> None:
         module = importlib.import_module(today)
         if importlib.util.find_spec(name) is not None:  # else the copy has none, and nothing of TensorFlow asks
             module = ScriptModule(importlib.import_module(name), module)
-        replace(name, module)
+        replace_module(name, module)

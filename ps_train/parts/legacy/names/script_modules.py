@@ -44,7 +44,7 @@ class ScriptModule(types.ModuleType):
         return sorted({*super().__dir__(), *dir(self._original), *dir(self._today)})
 
 
-def replace(name: str, module: types.ModuleType) -> None:
+def replace_module(name: str, module: types.ModuleType) -> None:
     """Lets import statements find a module by another name, in the place of the one that had it."""
     parent, _, leaf = name.rpartition(".")
     sys.modules[name] = module
@@ -55,7 +55,7 @@ def offer_public_names(root: Any) -> None:
     """Lets scripts find the classes of `tf` in modules inside TensorFlow; `root` is the script's `tf`."""
     for name, public in AS_PUBLIC.items():
         module = importlib.import_module(name)
-        replace(name, ScriptModule(module, _Public(root, public, getattr(module, "__all__", dir(module)))))
+        replace_module(name, ScriptModule(module, _Public(root, public, getattr(module, "__all__", dir(module)))))
 
 
 class _Public:
