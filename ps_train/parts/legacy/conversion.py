@@ -42,8 +42,11 @@ from ps_train.parts.legacy import (
     one_number,
     path_mapping,
     python2_library,
+    python2_order,
 )
 from ps_train.runtime import advice, tracebacks
+
+MARK = "__ps_train_python2__"  # a name in each module that was converted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +103,7 @@ class Conversion:
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
+            tree = _marked(python2_order.change_order(tree))
         if self.mapped:
             tree = path_mapping.Paths(self.mapped).visit(tree)
         return tree, is_changed or is_converted or has_names or bool(self.mapped)
@@ -133,6 +137,7 @@ class Conversion:
         chained_pandas.install_chains()
         one_number.install_number()
         division.install_division()
+        python2_order.install_order()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
@@ -142,6 +147,16 @@ def _parse(text: str, path: str) -> tuple[ast.Module, bool]:
     """Returns the tree of a text, and whether it differs, so that today's Python takes what an older one took."""
     tree, is_changed = keyword_names.parse(text, path)
     return tree, ("global " in text and late_globals.change_late_globals(tree)) or is_changed
+
+
+def _marked(tree: ast.Module) -> ast.Module:
+    """Adds the mark of a converted module, behind the docstring and imports from __future__."""
+    end = max((place for place, line in enumerate(tree.body, 1)
+               if isinstance(line, ast.ImportFrom) and line.module == "__future__"), default=0)
+    if not end and ast.get_docstring(tree, clean=False) is not None:
+        end = 1
+    tree.body.insert(end, ast.parse(f"{MARK} = True").body[0])
+    return tree
 
 
 def _has_late_imports(tree: ast.Module) -> bool:
@@ -188,12 +203,31 @@ class _Finder(importlib.abc.MetaPathFinder):
         """Returns the spec of a module in a file of the user, whose loader changes it; else None."""
         own = _hidden_by_checkout(fullname) if path is None else None
         spec = own or importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is None or type(spec.loader) is not importlib.machinery.SourceFileLoader or not spec.origin:
+        if spec is None or not spec.origin:
             return own
-        if not tracebacks.is_local(spec.origin) or _is_of_a_package(pathlib.Path(spec.origin)):
+        if type(spec.loader) is importlib.machinery.SourcelessFileLoader:
+            return _without_code_of_python2(spec) or own
+        if type(spec.loader) is not importlib.machinery.SourceFileLoader:
             return own
-        spec.loader = _Loader(fullname, spec.origin, self._conversion)
+        if tracebacks.is_local(spec.origin) and not _is_of_a_package(pathlib.Path(spec.origin)):
+            spec.loader = _Loader(fullname, spec.origin, self._conversion)
+        elif fullname.endswith("_pb2"):
+            spec.loader = _ProtoLoader(fullname, spec.origin)
+        else:
+            return own
         return spec
+
+
+def _without_code_of_python2(spec: importlib.machinery.ModuleSpec) -> importlib.machinery.ModuleSpec | None:
+    """Returns a spec for a package that has nothing but the `__init__.pyc` of Python 2; None for any other."""
+    if spec.submodule_search_locations is None:
+        return None
+    with open(spec.origin or "", "rb") as file:
+        if file.read(len(importlib.util.MAGIC_NUMBER)) == importlib.util.MAGIC_NUMBER:
+            return None
+    package = importlib.machinery.ModuleSpec(spec.name, None, is_package=True)
+    package.submodule_search_locations = list(spec.submodule_search_locations)
+    return package
 
 
 def _hidden_by_checkout(name: str) -> importlib.machinery.ModuleSpec | None:
@@ -217,6 +251,19 @@ class _Loader(importlib.machinery.SourceFileLoader):
         """Returns the changed code, which no .pyc file has; if nothing changes, that of the original, by its file."""
         is_in_package = "." in fullname or self.is_package(fullname)
         return self._conversion.compile_changed(self.path, is_in_package=is_in_package) or super().get_code(fullname)
+
+
+class _ProtoLoader(importlib.machinery.SourceFileLoader):
+    """Changes a module of a package if an old `protoc` has generated it."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        """Returns the changed code, or that of the original, by its file."""
+        text = decoded_text(self.path)
+        if old_protos.may_be_generated(text):
+            tree = ast.parse(text, self.path)
+            if old_protos.change_generated(tree):
+                return compile(tree, self.path, "exec", dont_inherit=True)
+        return super().get_code(fullname)
 
 
 _TAB = 8  # columns between Python 2's tab stops

@@ -26,7 +26,7 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import children, conversion, session_strings, source
+from ps_train.parts.legacy import autograph_rules, children, conversion, session_strings, source
 from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
@@ -113,6 +113,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     _prepare_estimator(config.timeouts)
     installation.install()
     horovod_module.offer(ScriptServer)
+    autograph_rules.leave_python2_alone()
 
 
 def _prepare_estimator(timeouts: Timeouts) -> None:

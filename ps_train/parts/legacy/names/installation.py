@@ -260,6 +260,7 @@ def _repair_functions() -> None:
     datasets.let_datasets_change_graphs(wrap)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
+    wrap("__init__", _dimension, tf1.Dimension)
     for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
         wrap("_init_from_args", _of_collections, kind)
     if importlib.util.find_spec("tf_keras"):
@@ -399,6 +400,12 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
 def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
     # Before 1.0 the name of one collection was taken, too.
     original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
+
+
+def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:
+    # In TF1 a float that is a whole number was one, too: scripts of Python 2 write `size / 2`.
+    is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
+    original(dimension, int(value) if is_whole else value)
 
 
 def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:

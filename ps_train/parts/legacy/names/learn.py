@@ -30,17 +30,21 @@ class LearnModeKeys:
     PREDICT = "infer"
 
 
-def model_fn_ops(mode: str, predictions: Any = None, loss: Any = None, train_op: Any = None,
-                 eval_metric_ops: dict | None = None, output_alternatives: dict | None = None,
-                 training_chief_hooks: Iterable | None = None, training_hooks: Iterable | None = None,
-                 scaffold: Any = None) -> Any:
-    """Returns the EstimatorSpec of a ModelFnOps; each of `output_alternatives` becomes an export."""
-    exports = {name or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
-               tf.estimator.export.PredictOutput(tensors) for name, (_, tensors) in (output_alternatives or {}).items()}
-    return tf.estimator.EstimatorSpec(
-        mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=eval_metric_ops,
-        export_outputs=exports or None, training_chief_hooks=training_chief_hooks, training_hooks=training_hooks,
-        scaffold=scaffold)
+class ModelFnOps(tf.estimator.EstimatorSpec):
+    """The EstimatorSpec of contrib.learn; each of `output_alternatives`, name -> (type, tensors), becomes an export."""
+
+    def __new__(cls, mode: str, predictions: Any = None, loss: Any = None, train_op: Any = None,
+                eval_metric_ops: dict | None = None, output_alternatives: dict | None = None,
+                training_chief_hooks: Iterable | None = None, training_hooks: Iterable | None = None,
+                scaffold: Any = None) -> ModelFnOps:
+        """Makes one."""
+        exports = {
+            name or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
+            tf.estimator.export.PredictOutput(tensors) for name, (_, tensors) in (output_alternatives or {}).items()}
+        return super().__new__(
+            cls, mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=eval_metric_ops,
+            export_outputs=exports or None, training_chief_hooks=training_chief_hooks, training_hooks=training_hooks,
+            scaffold=scaffold)
 
 
 class Fitting:
@@ -135,7 +139,7 @@ def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = N
         if "model_dir" in wanted:
             known["model_dir"] = known["config"].model_dir
         result = model_fn(features, labels, **{name: known[name] for name in wanted})
-        return model_fn_ops(known["mode"], *result) if type(result) is tuple else result
+        return ModelFnOps(known["mode"], *result) if type(result) is tuple else result
     # By it the Estimator knows what to pass; without params, it would warn of that argument.
     call.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("features", "labels", *taken)])

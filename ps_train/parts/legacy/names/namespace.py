@@ -103,6 +103,13 @@ class Namespace(types.ModuleType):
         if not isinstance(value, types.ModuleType) or getattr(self, leaf, None) is not value:
             super().__setattr__(leaf, value)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function of the module's own name: `from ...python.ops import arg_scope` meant that in TF1."""
+        function = getattr(self, self._public.rpartition(".")[2], None)
+        if not isinstance(function, types.FunctionType):
+            raise TypeError(f"'module' object is not callable: {self._public}")
+        return function(*args, **kwargs)
+
     def missing(self, leaf: str) -> MissingName:
         """Returns what stands for a name that is not there."""
         return MissingName(f"{self.__name__}.{leaf}", lambda: name_error(

@@ -196,7 +196,7 @@ _CONTRIB_NAMES = {
             "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
     **_same("tf.contrib.learn.datasets.base", _EXAMPLES, "maybe_download load_csv_with_header load_csv_without_header"),
     **_same("tf.contrib.learn.models", _OURS + "estimators:", "logistic_regression linear_regression"),
-    "tf.contrib.learn.ModelFnOps": _LEARN + "model_fn_ops",
+    "tf.contrib.learn.ModelFnOps": _LEARN + "ModelFnOps",
     "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
     "tf.contrib.learn.learn_runner.run": _EXPERIMENT + "run_experiment",
     "tf.contrib.learn.io.numpy_input_fn": "tf.estimator.inputs.numpy_input_fn",

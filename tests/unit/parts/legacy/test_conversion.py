@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import importlib.util
 import pathlib
 import pickle
@@ -11,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy import conversion, division, leftovers, path_mapping
+from ps_train.parts.legacy import conversion, division, leftovers, path_mapping, python2_order
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import parse_mapped
 from tests.errors import raises
@@ -34,6 +35,7 @@ def values_of(text, tmp_path, **options):
     changes = Conversion(**{"is_python2": True, "mapped": (), **options})
     leftovers.install_changes()
     division.install_division()
+    python2_order.install_order()
     names = {"__name__": "__main__"}
     exec(changes.compile(str(path)), names)
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
@@ -75,6 +77,31 @@ def test_a_name_may_be_used_before_it_is_declared_global(tmp_path):
     assert names["add"].__doc__ == "Adds."
     python2 = values_of("print 1\n" + text, tmp_path, is_python2=False, finds_python2=True) if HAS_FISSIX else names
     assert python2["count"] in (5, 6)
+
+
+@needs_fissix
+def test_values_of_different_types_have_the_order_of_python_2(tmp_path):
+    """None before numbers, and these before text; an error in a file of Python 3, and of objects without order."""
+    text = "found = ['' > 0, None < -1, 3 >= None, {} < [], 'a' < (1,), 2 < 1, 1 < 2 < 3, u'b' < 'a', [1] < [2]]\n"
+    assert values_of(text + "print 1\n", tmp_path)["found"] == [
+        True, True, True, True, True, False, True, False, True]
+    for options in ({"is_python2": False, "finds_python2": True}, {"is_python2": True}):
+        with pytest.raises(TypeError, match="not supported between"):
+            values_of("[] < object()\n" if options["is_python2"] else text, tmp_path, **options)
+
+
+def test_a_package_of_python_2_may_have_no_source(tmp_path, monkeypatch):
+    """Nothing but an `__init__.pyc`, which was in its repository by mistake, and could be read by Python 2 only."""
+    for name, magic in (("old_code", b"\x03\xf3\r\n"), ("new_code", importlib.util.MAGIC_NUMBER)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.pyc").write_bytes(magic + bytes(12) + b"N")
+        (tmp_path / name / "inner.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    Conversion(is_python2=False, mapped=(), finds_python2=True).install()
+    assert importlib.import_module("old_code.inner").value == 1
+    with pytest.raises(ImportError, match="Non-code object"):
+        importlib.import_module("new_code.inner")
 
 
 @needs_fissix

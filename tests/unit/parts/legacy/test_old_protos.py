@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 
@@ -61,6 +62,24 @@ def test_an_old_module_has_its_classes(tmp_path, version):
     made = module.Example(label=2, more=[module.Example(label=module.CLICK)])
     assert module.Example.FromString(made.SerializeToString()).more[0].label == 3
     assert module.Kind.Name(3) == "CLICK" and module._EXAMPLE.full_name == f"old_{version[0]}.Example"
+
+
+def test_a_module_of_an_installed_package_is_changed_too(tmp_path, monkeypatch):
+    """Packages of that time have some; their other modules stay as they are."""
+    file = descriptor_pb2.FileDescriptorProto(name="packaged.proto")
+    file.message_type.add(name="Packaged")
+    folder = tmp_path / "old_package"
+    folder.mkdir()
+    (tmp_path / "old_package-1.0.dist-info").mkdir()
+    (folder / "__init__.py").write_text("half = 1 / 2\n")
+    (folder / "packaged_pb2.py").write_text(GENERATED.format(name=file.name, bytes=repr(file.SerializeToString())))
+    (folder / "new_pb2.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    Conversion(is_python2=True, mapped=(), finds_python2=True).install()
+    packaged, new = (importlib.import_module(f"old_package.{name}_pb2") for name in ("packaged", "new"))
+    assert packaged.Packaged.DESCRIPTOR.full_name == "Packaged" and new.value == 1
+    assert sys.modules["old_package"].half == 0.5
 
 
 def test_other_modules_stay_as_they_are(tmp_path):

@@ -14,7 +14,7 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 import tensorflow.compat.v1 as real
 from tensorflow.python.client import session as inner_session
 
-from ps_train.parts.legacy import run
+from ps_train.parts.legacy import autograph_rules, conversion, run
 from ps_train.parts.legacy.names import installation, moved, namespace
 from ps_train.runtime.waits import Timeouts
 
@@ -136,3 +136,52 @@ def test_contrib_is_found_by_all_its_roads():
     assert core_rnn_cell.BasicLSTMCell is tf.nn.rnn_cell.BasicLSTMCell
     assert nccl_ops.all_sum is tf.contrib.nccl.all_sum
     assert nest.flatten((1, (2, 3))) == [1, 2, 3] and callable(all_reduce.build_ring_all_reduce)
+
+
+def test_a_module_is_also_the_function_of_its_name():
+    """In TF1 the function took the module's place in its package; an import of the module's names still found it."""
+    from tensorflow.contrib.framework.python.ops import arg_scope  # noqa: PLC0415
+    from tensorflow.contrib.framework.python.ops.arg_scope import add_arg_scope  # noqa: PLC0415
+
+    @add_arg_scope
+    def scaled(value, by=1):
+        return value * by
+
+    with arg_scope([scaled], by=3):
+        assert scaled(2) == 6
+    assert scaled(2) == 2
+    with pytest.raises(TypeError, match="not callable: tf.contrib.framework.python.ops"):
+        importlib.import_module("tensorflow.contrib.framework.python.ops")()
+
+
+def test_ops_of_a_model_of_contrib_learn_are_of_a_class():
+    """Libraries ask whether a function has returned one, and make one of what else it has returned."""
+    learn = tf.contrib.learn
+    ops = learn.ModelFnOps("infer", {"x": tf.constant(1)}, output_alternatives={
+        None: (learn.ProblemType.UNSPECIFIED, {"y": tf.constant(2)})})
+    assert isinstance(ops, learn.ModelFnOps) and not isinstance((1, 2), learn.ModelFnOps)
+    assert list(ops.export_outputs) == ["serving_default"] and list(ops.predictions) == ["x"] and ops.loss is None
+
+
+def test_a_dimension_may_be_a_float_that_is_a_whole_number():
+    """Such as `size / 2`, as the number of a cell's units or in a shape."""
+    cell = tf.nn.rnn_cell.GRUCell(6 / 2)
+    outputs, _ = tf.nn.dynamic_rnn(cell, tf.placeholder(tf.float32, [None, 5, np.float64(2)]), dtype=tf.float32)
+    assert outputs.shape.as_list() == [None, 5, 3]
+    with pytest.raises(TypeError, match="2.5"):
+        tf.TensorShape([2.5])
+
+
+def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
+    """It would read their source again, and divide as Python 3 does."""
+    half = "def half(number):\n    return number / 2\n"
+    (tmp_path / "of_python_2.py").write_text(f"{half}print 'Python 2'\n")
+    (tmp_path / "of_python_3.py").write_text(half)
+    sys.path.insert(0, str(tmp_path))
+    conversion.Conversion(is_python2=False, mapped=(), finds_python2=True).install()
+    autograph_rules.leave_python2_alone()
+    old, new = map(importlib.import_module, ("of_python_2", "of_python_3"))
+    elements = [tf.data.make_one_shot_iterator(tf.data.Dataset.from_tensors(7).map(
+        lambda _, module=module: module.half(7))).get_next() for module in (old, new)]
+    with tf.Session() as session:
+        assert session.run(elements) == [3, 3.5]
