@@ -39,6 +39,7 @@ from ps_train.parts.legacy.names import (
     channels_first,
     command_line,
     datasets,
+    examples,
     keras_copies,
     library,
     moved,
@@ -76,6 +77,7 @@ def install() -> None:
     for module in (tf1, tf2.compat.v2):  # whose `tf.compat.v1` is a module of its own, without what is set in tf1
         module.compat.v1, module.compat.v2 = tf1, tf2.compat.v2
     if importlib.util.find_spec("tf_keras"):
+        wrap("load_data", examples.load_mnist, importlib.import_module("tf_keras.api._v1.keras.datasets.mnist"))
         keras_copies.replace_copies()
     script_modules.offer_public_names(root)
     for name, restore in library.RESTORED.items():

@@ -105,7 +105,6 @@ _NAMES = {
     **_same("tf.examples.tutorials.mnist.input_data", _EXAMPLES, "read_data_sets DataSet dense_to_one_hot"),
     **_same("tf.examples.tutorials.mnist.mnist", _EXAMPLES + "mnist_", "inference loss training evaluation"),
     **_same("tf.examples.tutorials.mnist.mnist", _EXAMPLES, "NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS"),
-    "tf.keras.datasets.mnist.load_data": _EXAMPLES + "load_mnist",
 }
 
 _CONTRIB_NAMES = {
