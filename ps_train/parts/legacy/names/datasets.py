@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.data.ops.dataset_ops import DatasetV1Adapter  # no public way to a dataset with iterators
+from tensorflow.python.framework.func_graph import FuncGraph  # the graph of a dataset's function has no public name
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Callable:
@@ -46,13 +47,25 @@ def in_default_graph(dataset: tf.data.Dataset) -> tf.data.Dataset:
     variant, graph = tf.data.experimental.to_variant(dataset), tf.get_default_graph()
     if variant.graph is graph or hasattr(graph, "outer_graph"):  # that of a function, which captures the dataset
         return dataset
-    graph_def = tf.graph_util.extract_sub_graph(variant.graph.as_graph_def(), [variant.op.name])
+    return DatasetV1Adapter(tf.data.experimental.from_variant(_copied(variant), dataset.element_spec))
+
+
+def _copied(tensor: tf.Tensor, kinds: Container[str] | None = None) -> tf.Tensor:
+    """Returns a copy of a tensor, with all that it is made of, in the default graph.
+
+    Args:
+      kinds: only if there are no operations of other types; else the tensor is returned as it is.
+    """
+    graph_def = tf.graph_util.extract_sub_graph(tensor.graph.as_graph_def(), [tensor.op.name])
+    if kinds is not None and any(node.op not in kinds for node in graph_def.node):
+        return tensor
     for node in graph_def.node:
         node.device = ""  # of a task of the other graph's cluster, which may not be there
-    (copied,) = tf.import_graph_def(graph_def, return_elements=[variant.name], name="dataset")
+    (copied,) = tf.import_graph_def(graph_def, return_elements=[tensor.name], name="dataset")
     # The other graph owns the functions of `tf.py_func`.
-    graph.ps_train_sources = [*getattr(graph, "ps_train_sources", ()), variant.graph]
-    return DatasetV1Adapter(tf.data.experimental.from_variant(copied, dataset.element_spec))
+    graph = tf.get_default_graph()
+    graph.ps_train_sources = [*getattr(graph, "ps_train_sources", ()), tensor.graph]
+    return copied
 
 
 # What makes a dataset of a dataset, and a tensor of a graph for it, such as a buffer's size.
@@ -68,6 +81,29 @@ def let_datasets_change_graphs(wrap: Callable) -> None:
     zip_them = tf.data.Dataset.zip
     tf.data.Dataset.zip = staticmethod(lambda *args, **kwargs: zip_them(
         *tf.nest.map_structure(_moved, args), **tf.nest.map_structure(_moved, kwargs)))
+
+
+# A constant, and what is made of some where a module begins.
+_CONSTANT = ("Const", "Identity", "Cast", "Pack", "Reshape", "ExpandDims", "Mul", "Sub", "AddV2", "RealDiv", "Range",
+             "Fill", "StridedSlice")
+
+
+def let_functions_take_constants(wrap: Callable) -> None:
+    """Lets the function of a dataset use a constant of another graph, such as the mean pixel at the top of a module.
+
+    Until TensorFlow 1.13 the function of a one-shot iterator took such values with it.
+    """
+    wrap("capture", _capture, FuncGraph)
+
+
+def _capture(original: Callable, function: FuncGraph, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    graph = function
+    while isinstance(graph, FuncGraph) and graph is not getattr(tensor, "graph", graph):
+        graph = graph.outer_graph
+    if type(graph) is tf.Graph and graph is not tensor.graph and type(tensor.graph) is tf.Graph:
+        with graph.as_default():
+            tensor = _copied(tensor, _CONSTANT)
+    return original(function, tensor, *args, **kwargs)
 
 
 def _in_default_graph(original: Callable, *args: Any, **kwargs: Any) -> Any:

@@ -260,6 +260,7 @@ def _repair_functions() -> None:
     wrap("constant", _constant, tf1)
     wrap("map", _map_dataset, tf1.data.Dataset)
     datasets.let_datasets_change_graphs(wrap)
+    datasets.let_functions_take_constants(wrap)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)

@@ -101,6 +101,23 @@ def test_a_dataset_goes_on_in_another_graph(make):
     assert [one for _, one, _ in found] == [0, 0, 0, 0] and [pair for _, _, pair in found] == [(0, 0), (1, 1)] * 2
 
 
+def test_a_function_of_a_dataset_takes_constants_of_another_graph():
+    """Those at the top of a module; a variable or a placeholder of another graph is an error, as in TF1."""
+    mean = tf.constant([1.0, 2.0])
+    both = 2 * mean - tf.cast([1, 1], tf.float32)
+    fed = tf.placeholder(tf.float32, [])
+    with tf.Graph().as_default():
+        numbers = tf.data.Dataset.from_tensors(3.0)
+        nested = numbers.flat_map(lambda value: tf.data.Dataset.from_tensors(value).map(lambda inner: inner * both))
+        element = tf.data.make_one_shot_iterator(tf.data.Dataset.zip((
+            numbers.map(lambda value: value - mean), nested))).get_next()
+        with tf.Session() as session:
+            subtracted, scaled = session.run(element)
+        with pytest.raises(ValueError, match="must be from the same graph"):
+            numbers.map(lambda value: value + fed)
+    assert subtracted.tolist() == [2.0, 1.0] and scaled.tolist() == [3.0, 9.0]
+
+
 def test_private_names_of_copied_code_are_there():
     """Those that copies of TPUEstimator, of the Saver and of tf.metrics use."""
     from tensorflow.python.ops import metrics_impl, resource_variable_ops  # noqa: PLC0415
