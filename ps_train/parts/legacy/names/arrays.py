@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import math
 import sys
 import types
@@ -81,7 +82,16 @@ def fromstring(original: Callable, string: Any, dtype: Any = float, count: int =
 def load(original: Callable, file: Any, mmap_mode: Any = None, allow_pickle: bool = True, fix_imports: bool = True,
          encoding: str = "latin1", **kwargs: Any) -> Any:
     """`np.load`, which read arrays of objects before 1.16.3; those of Python 2, too, one character for each byte."""
-    return original(file, mmap_mode, allow_pickle, fix_imports, encoding, **kwargs)
+    return original(_bytes_of(file), mmap_mode, allow_pickle, fix_imports, encoding, **kwargs)
+
+
+def save_array(original: Callable, file: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.save` and the like, which took a file that was opened as text in Python 2."""
+    return original(_bytes_of(file), *args, **kwargs)
+
+
+def _bytes_of(file: Any) -> Any:
+    return file.buffer if isinstance(file, io.TextIOWrapper) else file
 
 
 def stack(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
@@ -181,7 +191,8 @@ WRAPPERS = {
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), fromstring: ("fromstring",), histogram: ("histogram",),
     percentile_by: ("percentile", "quantile", "nanpercentile", "nanquantile"),
-    load: ("load",), stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
+    load: ("load",), save_array: ("save", "savez", "savez_compressed"),
+    stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),
 }
 
 

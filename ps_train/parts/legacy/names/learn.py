@@ -30,6 +30,14 @@ class LearnModeKeys:
     PREDICT = "infer"
 
 
+def _last(value: tf.Tensor) -> tuple[tf.Variable, tf.Tensor]:
+    """Returns a metric that is a tensor's last value, such as that of the update of a streaming metric."""
+    keys = tf.GraphKeys
+    last = tf.Variable(lambda: tf.zeros([], value.dtype), trainable=False,
+                       collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES])
+    return last, tf.assign(last, value)
+
+
 class ModelFnOps(tf.estimator.EstimatorSpec):
     """The EstimatorSpec of contrib.learn; each of `output_alternatives`, name -> (type, tensors), becomes an export."""
 
@@ -41,8 +49,10 @@ class ModelFnOps(tf.estimator.EstimatorSpec):
         exports = {
             name or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
             tf.estimator.export.PredictOutput(tensors) for name, (_, tensors) in (output_alternatives or {}).items()}
+        metrics = {name: value if isinstance(value, (tuple, list)) or not isinstance(value, tf.Tensor) else _last(value)
+                   for name, value in (eval_metric_ops or {}).items()}
         return super().__new__(
-            cls, mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=eval_metric_ops,
+            cls, mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=metrics or None,
             export_outputs=exports or None, training_chief_hooks=training_chief_hooks, training_hooks=training_hooks,
             scaffold=scaffold)
 

@@ -202,3 +202,17 @@ def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
         lambda _, module=module: module.half(7))).get_next() for module in (old, new)]
     with tf.Session() as session:
         assert session.run(elements) == [3, 3.5]
+
+
+def test_a_metric_of_contrib_learn_may_be_a_tensor():
+    """Its last value counts, as of the update of a streaming metric."""
+    value = tf.placeholder(tf.float32, [])
+    pair = tf.metrics.mean(value)
+    ops = tf.contrib.learn.ModelFnOps("eval", loss=value, eval_metric_ops={"last": value + 1, "mean": pair})
+    assert ops.eval_metric_ops["mean"] is pair
+    metric, update = ops.eval_metric_ops["last"]
+    with tf.Session() as session:
+        session.run(tf.local_variables_initializer())
+        for number in (2.0, 5.0):
+            session.run(update, {value: number})
+        assert session.run(metric) == 6

@@ -110,3 +110,13 @@ def test_a_percentile_takes_its_interpolation(name):
         found = arrays.percentile_by(function, [1, 2, 5], 0.3, interpolation=kind)
         assert found == function([1, 2, 5], 0.3, method=kind)
     assert arrays.percentile_by(function, [[1, 2, 5]], 0.5, 1) == function([1, 2, 5], 0.5)
+
+
+def test_a_file_that_was_opened_as_text_takes_an_array(tmp_path):
+    """As in Python 2."""
+    with open(tmp_path / "numbers.npy", "w") as file:
+        arrays.save_array(np.save, file, np.arange(300))
+    with open(tmp_path / "numbers.npy") as file:
+        assert arrays.load(np.load, file).tolist() == list(range(300))
+    arrays.save_array(np.savez, str(tmp_path / "more.npz"), a=np.ones(2))
+    assert arrays.load(np.load, str(tmp_path / "more.npz"))["a"].tolist() == [1, 1]
