@@ -19,7 +19,7 @@ _NAMES = {dict: "dict", list: "list", str: "str", bytes: "str", tuple: "tuple", 
 
 def install_order() -> None:
     """Makes the comparisons available to the changed code."""
-    setattr(builtins, _COMPARE, compare)
+    setattr(builtins, _COMPARE, compare_as_python2)
 
 
 def change_order(tree: ast.Module) -> ast.Module:
@@ -37,7 +37,7 @@ class _Comparisons(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.Name(_COMPARE, ast.Load()), arguments, []), node)
 
 
-def compare(left: Any, kind: str, right: Any) -> Any:
+def compare_as_python2(left: Any, kind: str, right: Any) -> Any:
     """Returns what Python 3 says; where it refuses, what Python 2 said.
 
     Raises:
