@@ -38,26 +38,31 @@ class GraphState:
       is_trained: whether a DistributedOptimizer trains it.
       is_home: whether its variables have come back to this worker.
       is_kept: whether its initialisations do nothing.
+      exchanges: whether the script exchanges values in it by itself.
       hook: prepares a session for training, in `after_create_session`; None before `apply_gradients`.
     """
 
     def __init__(self, graph: tf.Graph, cluster: Cluster) -> None:
         """Places what is added to the graph from now on."""
-        self.is_trained = self.is_home = self.is_kept = False
+        self.is_trained = self.is_home = self.is_kept = self.exchanges = False
         self.hook: Any = None
         self._graph = weakref.ref(graph)
         self._worker = cluster.task.device
         self._starts: set[tf.Operation] = set()
         self._needs: dict[tf.Operation, bool] = {}
-        self._initializers: list[tf.Operation] = []
+        self._initializers: dict[tf.Operation, list[tf.Operation]] = {}  # -> what they run
         # They are never left: the graph of a script is placed to its end.
         self._scopes = contextlib.ExitStack()
-        self._setter = replica_device_setter(
+        self._on_ps = replica_device_setter(
             cluster=tf.train.ClusterSpec(cluster.addresses), worker_device=self._worker)
-        self._scopes.enter_context(graph.device(self._setter))
+        self._scopes.enter_context(graph.device(self._place))
         graph.device = self._device
         with graph.as_default():
             self._scopes.enter_context(tf.variable_creator_scope(self._keep_local_variables))
+
+    def _place(self, op: tf.Operation) -> str:
+        # A script may open its session before it builds the model.
+        return self._worker if self.is_home else self._on_ps(op)
 
     @contextlib.contextmanager
     def _device(self, device: Any) -> Iterator[None]:
@@ -65,7 +70,7 @@ class GraphState:
         graph = self._graph()
         with type(graph).device(graph, device), contextlib.ExitStack() as placed:
             if device is None:
-                placed.enter_context(type(graph).device(graph, self._setter))
+                placed.enter_context(type(graph).device(graph, self._place))
             yield
 
     def _keep_local_variables(self, next_creator: Callable, **kwargs: Any) -> Any:
@@ -111,21 +116,26 @@ class GraphState:
         local = {id(variable) for variable in tf.local_variables()}
         if all(id(variable) in local for variable in var_list):
             return make()
+        op = make()
+        self._initializers[op] = list(op.control_inputs)
         if self.is_kept:
-            return tf.no_op(name)
-        self._initializers.append(make())
-        return self._initializers[-1]
+            op._remove_all_control_inputs()  # noqa: SLF001 (it then is an operation that does nothing)
+        return op
 
     def keep_parameters(self) -> None:
         """Lets all initialisations do nothing, also those that the script has made already."""
         if not self.is_kept:
             self.is_kept = True
             for op in self._initializers:
-                op._remove_all_control_inputs()  # noqa: SLF001 (it then is an operation that does nothing)
+                op._remove_all_control_inputs()  # noqa: SLF001 (as above)
 
     def come_home(self) -> None:
-        """Moves the variables of a graph that is not trained to this worker."""
+        """Moves the variables of a graph that is not trained to this worker, where their initialisations count."""
         self.is_home = True
+        if self.is_kept:
+            self.is_kept = False
+            for op, inputs in self._initializers.items():
+                op._add_control_inputs(inputs)  # noqa: SLF001 (as above)
         for op in self._graph().get_operations():
             if is_on_ps(op.device):
                 op._set_device(self._worker)  # noqa: SLF001 (no public name)

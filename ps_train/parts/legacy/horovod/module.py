@@ -240,6 +240,8 @@ def _await_chief(name: str) -> tf.Tensor:
 def _exchanged(value: Any, kind: str, name: str | None, combine: Callable[[list], np.ndarray], dtype: Any) -> tf.Tensor:
     """Returns a tensor that is made of all workers' values."""
     tensor = tf.convert_to_tensor(value)
+    if (state := graphs.state_of(tensor.graph)) is not None:
+        state.exchanges = True
     return _State.fused.operation(tensor, f"{kind}/{name or _common_name(tensor)}", combine, dtype)
 
 

@@ -3,7 +3,8 @@
     graph                     session                                 before its first step
     trained by an optimizer   with the cluster                        the chief: announce the parameters, start the
                                                                       updates; the others: wait for it
-    empty as yet              the same: the script builds it later    the same
+    empty as yet              the same: the script builds it later    the same; if the script exchanges values by itself
+                                                                      in it, each rank takes its variables home
     any other                 with this worker's own server           nothing
 """
 
@@ -69,6 +70,8 @@ class HorovodSessions:
     def before_run(self, session: tf.Session, fetches: Any) -> None:
         """Prepares the session if the fetches are the first ones that train."""
         state = graphs.state_of(session.graph)
+        if state is not None and state.exchanges and not state.is_trained and not state.is_home:
+            state.come_home()
         if state is None or state.hook is None or session in self._begun or not state.needs_start(fetches):
             return
         with self._lock:

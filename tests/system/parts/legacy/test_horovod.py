@@ -5,6 +5,8 @@ from __future__ import annotations
 import pathlib
 import re
 
+import pytest
+
 from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
 
 SCRIPT = "horovod_script.py"
@@ -63,10 +65,14 @@ def test_a_graph_may_have_several_training_steps_with_rates_that_are_fed(start_p
             start_process.log(f"worker-{rank}"))
 
 
-def test_ranks_with_variables_of_their_own_reduce_more_gradients_than_there_are_threads(start_process):
-    """Issue: they waited for ever, rank 1 for rank 0 to initialise the variables, and both for different gradients."""
+@pytest.mark.parametrize("arguments", [[], ["--early"]])
+def test_ranks_with_variables_of_their_own_reduce_more_gradients_than_there_are_threads(start_process, arguments):
+    """Issue: they waited for ever, rank 1 for rank 0 to initialise the variables, and both for different gradients.
+
+    With a session that was opened before the model was built, the variables were on the ps, and had no value.
+    """
     script = pathlib.Path(__file__).with_name("horovod_reduced.py")
-    ScriptCluster(start_process, str(script), []).assert_ends_well()
+    ScriptCluster(start_process, str(script), arguments).assert_ends_well()
     for rank in range(2):
         found = re.findall(rf"rank {rank}: step (\d), (\S+) to (\S+)", start_process.log(f"worker-{rank}"))
         assert [int(step) for step, _, _ in found][-1] in (4, 5) and len(found) == 5
