@@ -15,7 +15,6 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.errors import ConfigError
 from ps_train.graph.devices import is_on_ps
 
 _RESOURCE = "VarHandleOp"
@@ -30,19 +29,19 @@ def placed_types(ps_ops: Sequence[str] | None) -> Sequence[str] | None:
     return [*ps_ops, _RESOURCE]
 
 
-def refuse_private_parameters(graph: tf.Graph, cluster: Cluster) -> None:
-    """Refuses a graph that waits for parameters which no other task can initialise.
+def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
+    """Puts the parameters that a script has put on no device on the first ps.
 
-    Raises:
-      ConfigError: no variable is on a device, so each worker has its own.
+    Until 1.12 TensorFlow put them on the first device of the cluster by name, the same for all tasks: that of a ps, if
+    no task is called chief. Today it puts them on the task of the session, and each worker would wait for its own.
     """
-    devices = [variable.device for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
-               if variable.op.type in {_RESOURCE, *_KNOWN}]  # not tables, which are on the ps
-    if cluster.ps and devices and not any(devices):
-        raise ConfigError("parameters_on_no_ps", (
-            f"{cluster.task}: the script puts its {len(devices)} variables on no device, so each worker has its own, "
-            "and this one waits for values that no other can give; build the model inside of "
-            "`with tf.device(tf.train.replica_device_setter(cluster=cluster)):`"))
+    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES) if cluster.ps else ():
+        if variable.op.type in {_RESOURCE, *_KNOWN}:  # not tables, which are on the ps
+            device = tf.DeviceSpec.from_string(variable.device or "")
+            if device.job is None:  # it may say which kind of device
+                shared = tf.DeviceSpec(cluster.ps[0].job, None, cluster.ps[0].index, device.device_type,
+                                       device.device_index)
+                variable.op._set_device(shared.to_string())  # noqa: SLF001 (no public name)
 
 
 def device(original: Callable, graph: Any, device_name_or_function: Any) -> Any:

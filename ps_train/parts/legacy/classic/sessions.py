@@ -191,6 +191,8 @@ class SessionManager(_TensorFlowManager):
         if route.waits:
             return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
         member = route.member
+        if member is not None and not arguments.get("checkpoint_filename_with_path"):
+            placement.share_parameters(self._graph, member.cluster)
         arguments["config"] = _joined_options(route, self._graph, arguments.get("config"))
         if member is None:
             return super().prepare_session(**arguments)
@@ -243,11 +245,13 @@ class SessionManager(_TensorFlowManager):
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:
         """Returns a session once the chief has prepared the parameters."""
         route = _route(master, self._graph)
-        member, config = route.member, _joined_options(route, self._graph, config)
+        member = route.member
+        if member is not None:
+            placement.share_parameters(self._graph, member.cluster)
+        config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(
                 route.target, config, float("inf") if max_wait_secs is None else max_wait_secs)
-        placement.refuse_private_parameters(self._graph, member.cluster)
         member.wait_until_prepared()
         master, start_secs = real_target(route.target), member.timeouts.start_secs
         return self._bounded(member, functools.partial(

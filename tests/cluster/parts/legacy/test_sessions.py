@@ -10,7 +10,6 @@ from tensorflow.python.client.session import BaseSession
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
-from ps_train.errors import ConfigError
 from ps_train.parts.legacy.classic import ending, session_repairs, sessions
 from ps_train.runtime.threads import Call
 from tests.tensorflow_mode import tf
@@ -61,12 +60,24 @@ def test_a_session_manager_of_the_scripts_own_prepares_the_parameters_of_the_clu
     session.close()
 
 
-def test_a_worker_does_not_wait_for_parameters_that_only_it_has(worker, graph):
-    """A script without a device setter waited until its start time was over."""
-    tf.get_variable("number", [])
-    with pytest.raises(ConfigError, match=r"worker:0.* 1 variables on no device.*replica_device_setter") as caught:
-        tf.train.SessionManager().wait_for_session(worker.target)
-    assert caught.value.code == "parameters_on_no_ps"
+def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
+    """As until TensorFlow 1.12; a script without a device setter waited for values that only this worker could give."""
+    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
+    with tf.device("/cpu:0"):
+        weight = tf.get_variable("weight", [], initializer=tf.constant_initializer(4.0))
+    with tf.device("/job:worker/task:0"):
+        own = tf.get_variable("own", [])
+    local = tf.get_variable("local", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    session = tf.train.SessionManager().prepare_session(worker.target, tf.global_variables_initializer())
+    assert session.run([step.assign_add(1.0), weight]) == [4.0, 4.0]
+    assert [variable.device for variable in (step, weight, own, local)] == [
+        "/job:ps/task:0", "/job:ps/task:0/device:CPU:0", "/job:worker/task:0", ""]
+    with tf.Graph().as_default():  # as another worker's, which waits for them
+        step, weight = (tf.get_variable(name, []) for name in ("step", "weight"))
+        other = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables()).wait_for_session(worker.target)
+        assert other.run([step, weight]) == [4.0, 4.0] and step.device == "/job:ps/task:0"
+        other.close()
+    session.close()
 
 
 @pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
@@ -197,7 +208,9 @@ def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(wor
     worker.join().start_run()
     with tf.Graph().as_default(), tf.Session(worker.target) as other:
         count = counter()
-        other.run([tf.train.get_or_create_global_step().initializer, tf.global_variables_initializer()])
+        with tf.device("/job:ps/task:0"):
+            tf.train.get_or_create_global_step()
+        other.run(tf.global_variables_initializer())
         other.run(count)
     assert train_one_step(worker, None) == 2.0
 
