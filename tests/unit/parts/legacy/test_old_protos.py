@@ -76,7 +76,7 @@ def test_a_module_of_an_installed_package_is_changed_too(tmp_path, monkeypatch):
     (folder / "new_pb2.py").write_text("value = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    Conversion(is_python2=True, mapped=(), finds_python2=True).install()
+    Conversion(is_python2=False, mapped=()).install()
     packaged, new = (importlib.import_module(f"old_package.{name}_pb2") for name in ("packaged", "new"))
     assert packaged.Packaged.DESCRIPTOR.full_name == "Packaged" and new.value == 1
     assert sys.modules["old_package"].half == 0.5
