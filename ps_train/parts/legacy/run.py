@@ -32,7 +32,7 @@ from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
-from ps_train.parts.legacy.horovod import module as horovod_module
+from ps_train.parts.legacy.horovod import imports as horovod_imports
 from ps_train.parts.legacy.names import datasets
 from ps_train.runtime import reports
 from ps_train.runtime.waits import Timeouts
@@ -47,12 +47,13 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     path = source.find(script)
     if not config.tf_log:
         let_script_show_tensorflow_log()
-    is_tensorflow_1 = source.is_tensorflow_1(config.tf_mode, source.text_of(path))
+    is_tensorflow_1 = source.is_script_tensorflow_1(config.tf_mode, path, script)
     if is_tensorflow_1:
         _prepare_tensorflow_1(config)
     else:
         ports.release_held_port()  # its strategy starts the server
         _report_servers()
+        horovod_imports.refuse_in_tensorflow_2()
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
@@ -112,7 +113,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     children.adopt_children(config)
     _prepare_estimator(config.timeouts)
     installation.install()
-    horovod_module.offer(ScriptServer)
+    horovod_imports.offer(ScriptServer)
     autograph_rules.leave_python2_alone()
 
 

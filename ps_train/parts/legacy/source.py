@@ -26,7 +26,12 @@ _TF1 = re.compile(
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]*))",
                      re.MULTILINE)
 _MOST_MODULES = 1000
-_TF2 = re.compile(r"\bkeras\b|tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape")
+# Names that only TensorFlow 2 code has. Keras is no such name in a Horovod script: those of its Keras 2 build graphs,
+# unless they configure GPUs as TensorFlow 2 does.
+_TF2 = r"tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape"
+_KERAS_TF2 = re.compile(rf"\bkeras\b|{_TF2}")
+_HOROVOD = re.compile(r"^[ \t]*(from|import)[ \t]+horovod\b", re.MULTILINE)
+_HOROVOD_TF2 = re.compile(rf"tf\.config\.|experimental_run_tf_function|tf\.optimizers\.|{_TF2}")
 
 
 def find(script: Script) -> pathlib.Path:
@@ -72,7 +77,21 @@ def is_tensorflow_1(tf_mode: str, text: str) -> bool:
 
     With auto it does if it uses names of TensorFlow 1, or none of those that only TensorFlow 2 has.
     """
-    return tf_mode == "1" or (tf_mode == "auto" and bool(_TF1.search(text) or not _TF2.search(text)))
+    names_of_2 = _HOROVOD_TF2 if _HOROVOD.search(text) else _KERAS_TF2
+    return tf_mode == "1" or (tf_mode == "auto" and bool(_TF1.search(text) or not names_of_2.search(text)))
+
+
+def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
+    """Returns the same for a file; in a Horovod script, modules beside it count, where the sessions often are.
+
+    Raises:
+      ConfigError: the file cannot be read.
+    """
+    text = text_of(path)
+    if tf_mode != "auto" or is_tensorflow_1(tf_mode, text):
+        return is_tensorflow_1(tf_mode, text)
+    text = text_with_imports(path, script)
+    return bool(_HOROVOD.search(text)) and is_tensorflow_1(tf_mode, text)
 
 
 def text_of(path: pathlib.Path) -> str:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import pickle
 import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.core.framework import tensor_pb2  # the message that `tf.make_ndarray` reads
 
 from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
@@ -42,11 +42,12 @@ class Exchange:
         self._lock = threading.Lock()
         self._channels: dict[str, _Channel] = {}
 
-    def values(self, name: str, value: np.ndarray) -> list[np.ndarray]:
+    def values(self, name: str, value: Any) -> list:
         """Returns the values of all workers that are there, by rank, once each of them has called this.
 
         Args:
           name: the name of the value, the same on all workers.
+          value: an array or another object; it is pickled.
 
         Raises:
           ConfigError: this worker has come back to a training in which values are exchanged.
@@ -89,12 +90,14 @@ class _Channel:
         """Builds the operations, on ps 0."""
         numbers = range(self._size)
         rounds = [self._handle("round", number, tf.int64) for number in numbers]
-        values = [[self._handle(f"value_{parity}", number, tf.string) for number in numbers] for parity in range(2)]
+        # As bytes: TensorFlow copies a string more often on its way.
+        values = [[self._handle(f"value_{parity}", number, tf.uint8, [None]) for number in numbers]
+                  for parity in range(2)]
         awaited = self._handle("awaited", self._number, tf.bool, [self._size])
         conditions = [Condition(f"ps_train/horovod/{self._name}/condition/{number}", self._member.cluster.ps[0].device)
                       for number in numbers]
         self._in_round = tf.placeholder(tf.int64, [])
-        self._in_value = tf.placeholder(tf.string, [])
+        self._in_value = tf.placeholder(tf.uint8, [None])
         self._in_awaited = tf.placeholder(tf.bool, [self._size])
 
         def must_wait() -> tf.Tensor:
@@ -111,32 +114,34 @@ class _Channel:
         self._last_round = _round_in(rounds[self._number])
         self._all_rounds = tf.stack([_round_in(handle) for handle in rounds])
         self._wait = conditions[self._number].wait_while(must_wait)
-        self._read = [[tf.raw_ops.ReadVariableOp(resource=one, dtype=tf.string) for one in values[parity]]
+        self._read = [[tf.raw_ops.ReadVariableOp(resource=one, dtype=tf.uint8) for one in values[parity]]
                       for parity in range(2)]
         with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=awaited, value=self._in_awaited)]):
             self._await = conditions[self._number].notify()
 
-    def _handle(self, kind: str, number: int, dtype: Any, shape: Sequence[int] = ()) -> tf.Tensor:
+    def _handle(self, kind: str, number: int, dtype: Any, shape: Sequence[int | None] = ()) -> tf.Tensor:
         return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, container="",
                                       shared_name=f"ps_train/horovod/{self._name}/{kind}/{number}")
 
-    def exchange(self, value: np.ndarray) -> list[np.ndarray]:
+    def exchange(self, value: Any) -> list:
         """Returns the values of this round."""
         parity, feed = self._round % 2, {self._in_round: self._round}
-        text = tf.make_tensor_proto(value).SerializeToString()
+        pickled = np.frombuffer(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), np.uint8)
         self._reminder = Reminder(self._describe)
         try:
-            self._session.run(self._write[parity], {**feed, self._in_value: text})
+            self._session.run(self._write[parity], {**feed, self._in_value: pickled})
             self._session.run(self._wait, feed)
             came = np.flatnonzero(self._session.run(self._all_rounds) >= self._round)
-            texts = self._session.run([self._read[parity][number] for number in came])
+            found = self._session.run([self._read[parity][number] for number in came])
         except tf.errors.OpError as error:
             raise ClusterLostError("ps_unreachable", f"lost {self._member.cluster.ps[0]} while the workers exchanged "
                                    f"{self._name}") from error
         finally:
             self._reminder = None
+        if not self._round:  # those that are there have come, so one that dies is not awaited as if it were still to
+            self._quorum.expect(0.0)
         self._round += 1
-        return [tf.make_ndarray(tensor_pb2.TensorProto.FromString(text)) for text in texts]
+        return [pickle.loads(each) for each in found]
 
     def _describe(self) -> str:
         names = ", ".join(map(self._member.cluster.worker_name, sorted(self._awaited)))

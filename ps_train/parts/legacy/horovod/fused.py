@@ -11,7 +11,6 @@ workers with two threads each could wait for ever, for different ones.
 from __future__ import annotations
 
 import collections
-import pickle
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -61,7 +60,8 @@ class FusedExchange:
         def take() -> np.ndarray:
             return np.asarray(combine(self._take(name)), tf.as_dtype(dtype).as_numpy_dtype)
 
-        with tf.control_dependencies([tf.py_func(leave, [tensor], [])]), tf.device(self._member.cluster.task.device):
+        with tf.control_dependencies([tf.py_func(leave, [tensor], [])]), tf.device(self._member.cluster.task.device), \
+                tf.container(""):  # not that of a Keras script's graph: `_wake` uses the queue, too
             woken = _queue_of(name).dequeue()
         with tf.control_dependencies([woken]):
             return tf.py_func(take, [], dtype, name=name.partition("/")[0])
@@ -102,10 +102,9 @@ class FusedExchange:
     def _exchange_once(self, own: Mapping[_Key, np.ndarray]) -> dict[_Key, Any]:
         """Returns key -> the values of all workers, by rank, or an error; only of those that all workers left."""
         try:
-            texts = self._exchange.values(_CHANNEL, np.array(pickle.dumps(own, pickle.HIGHEST_PROTOCOL), object))
+            everyone = self._exchange.values(_CHANNEL, own)
         except Exception as error:  # noqa: BLE001 (raised again by the operations that wait)
             return dict.fromkeys(own, error)
-        everyone = [pickle.loads(text.item()) for text in texts]
         return {key: [others[key] for others in everyone] for key in own
                 if all(key in others for others in everyone)}
 

@@ -3,6 +3,7 @@
     hvd.init()              from now on, each new graph has variables on the ps and the rest on this worker
     DistributedOptimizer    this graph is trained: it stays so
     a session of another    its variables come back to this worker: each process has its own
+    horovod.keras           all graphs have their variables on this worker from the start
 
 An initialisation that the script runs must not reset parameters that others use. So on all workers but the chief, and
 on a chief that comes back, it does nothing.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import sys
 import weakref
@@ -28,6 +30,7 @@ from ps_train.graph.devices import is_on_ps
 from ps_train.parts.legacy.classic.server import replica_device_setter
 
 _VARIABLES = ("VarHandleOp", "VariableV2", "Variable")
+_numbers = itertools.count()  # of graphs
 _log = logging.getLogger(__name__)
 
 
@@ -36,15 +39,16 @@ class GraphState:
 
     Attributes:
       is_trained: whether a DistributedOptimizer trains it.
-      is_home: whether its variables have come back to this worker.
+      is_home: whether its variables are on this worker, or have come back to it.
       is_kept: whether its initialisations do nothing.
       exchanges: whether the script exchanges values in it by itself.
       hook: prepares a session for training, in `after_create_session`; None before `apply_gradients`.
     """
 
-    def __init__(self, graph: tf.Graph, cluster: Cluster) -> None:
+    def __init__(self, graph: tf.Graph, cluster: Cluster, is_home: bool) -> None:
         """Places what is added to the graph from now on."""
-        self.is_trained = self.is_home = self.is_kept = self.exchanges = False
+        self.is_home = is_home
+        self.is_trained = self.is_kept = self.exchanges = False
         self.hook: Any = None
         self._graph = weakref.ref(graph)
         self._worker = cluster.task.device
@@ -56,6 +60,10 @@ class GraphState:
         self._on_ps = replica_device_setter(
             cluster=tf.train.ClusterSpec(cluster.addresses), worker_device=self._worker)
         self._scopes.enter_context(graph.device(self._place))
+        if is_home:
+            # Sessions with a server share variables of one name, also those of different graphs. After
+            # `K.clear_session()` a second model would begin with the weights of the first.
+            self._scopes.enter_context(graph.container(f"ps_train_graph_{next(_numbers)}"))
         graph.device = self._device
         with graph.as_default():
             self._scopes.enter_context(tf.variable_creator_scope(self._keep_local_variables))
@@ -149,8 +157,11 @@ def state_of(graph: tf.Graph) -> GraphState | None:
     return getattr(graph, _ATTRIBUTE, None)
 
 
-def place_all(cluster: Cluster) -> Callable[[], None]:
+def place_all(cluster: Cluster, own: bool) -> Callable[[], None]:
     """Places the default graph, and each that is made from now on; returns a function that ends that.
+
+    Args:
+      own: whether each rank has its own variables, on its worker.
 
     Raises:
       ConfigError: the default graph has variables already.
@@ -169,10 +180,10 @@ def place_all(cluster: Cluster) -> Callable[[], None]:
         # devices that they need.
         maker = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 (the only way to the caller)
         if type(self) is graph_class and not maker.startswith("ps_train."):
-            setattr(self, _ATTRIBUTE, GraphState(self, cluster))
+            setattr(self, _ATTRIBUTE, GraphState(self, cluster, own))
 
     graph_class.__init__ = init
-    setattr(graph, _ATTRIBUTE, GraphState(graph, cluster))
+    setattr(graph, _ATTRIBUTE, GraphState(graph, cluster, own))
     restore = _replace_functions()
 
     def end() -> None:

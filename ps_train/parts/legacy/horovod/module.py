@@ -1,4 +1,4 @@
-"""The names of `horovod.tensorflow`: a script's `import horovod.tensorflow as hvd` finds this module.
+"""The names of `horovod.tensorflow`: a script's `import horovod.tensorflow as hvd` finds this module (imports.py).
 
     init, shutdown, is_initialized                         allreduce, allgather, broadcast
     rank, size, local_rank, local_size, cross_...          broadcast_global_variables, broadcast_variables
@@ -11,14 +11,10 @@ Without TF_CONFIG the script runs alone, as rank 0 of 1, in TensorFlow's own loc
 from __future__ import annotations
 
 import collections
-import importlib.abc
-import importlib.machinery
 import logging
 import os
-import pickle
 import re
 import sys
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +22,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ClusterLostError, ConfigError, MissingModuleError, MissingNameError
+from ps_train.errors import ClusterLostError, ConfigError, MissingNameError
 from ps_train.parts.legacy.classic import membership, sessions
 from ps_train.parts.legacy.horovod import graphs, optimizer, ranks
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange
@@ -36,9 +32,8 @@ from ps_train.parts.legacy.horovod.second_step import Collectives
 from ps_train.parts.legacy.names.namespace import script_line
 
 Average, Sum, Adasum, Min, Max, Product = optimizer.AVERAGE, optimizer.SUM, optimizer.ADASUM, "Min", "Max", "Product"
-_NAME = "horovod.tensorflow"
-_SUBMODULES = tuple(f"{_NAME}.{leaf}" for leaf in ("mpi_ops", "functions", "compression"))  # whose names are here, too
-_VERSION = "0.28.1"  # the newest one, whose names these are; scripts ask whether it is a later one than some other
+NAME = "horovod.tensorflow"
+SUBMODULES = tuple(f"{NAME}.{leaf}" for leaf in ("mpi_ops", "functions", "compression"))  # whose names are here, too
 _log = logging.getLogger(__name__)
 
 
@@ -78,6 +73,24 @@ class _State:
     fused: FusedExchange | None = None  # None alone
     named: collections.Counter = collections.Counter()  # base of a name -> how many values have it
     end: Callable[[], None] | None = None
+    keeps_variables: bool = False  # whether each rank has its own, as in a Keras script
+
+
+def use_server(server_class: Any) -> None:
+    """Takes the class of the server that `init` starts."""
+    _State.server_class = server_class
+
+
+def keep_variables() -> None:
+    """Lets each rank have its own variables, as Horovod does: the script imports `horovod.keras`.
+
+    Raises:
+      ConfigError: `init` has decided otherwise.
+    """
+    if _State.exchange is not None and not _State.keeps_variables:
+        raise ConfigError("horovod_import_too_late", f"{script_line()}: import horovod.keras before hvd.init() is "
+                          "called, which places the variables")
+    _State.keeps_variables = True
 
 
 def init(*args: Any, **kwargs: Any) -> None:
@@ -100,13 +113,14 @@ def init(*args: Any, **kwargs: Any) -> None:
         server.join()
         raise SystemExit(0)
     member = membership.current()
-    _State.end = graphs.place_all(cluster)
+    _State.end = graphs.place_all(cluster, own=_State.keeps_variables)
     sessions.set_redirection(HorovodSessions(member))
     _State.exchange = Exchange(member)
     _State.fused = FusedExchange(member, _State.exchange)
     _State.ranks = found
     _log.info("hvd: rank %d of %d, %d of %d on this machine; its variables are on %s", found.rank, found.size,
-              found.local_rank, found.local_size, ", ".join(map(str, cluster.ps)))
+              found.local_rank, found.local_size,
+              cluster.task if _State.keeps_variables else ", ".join(map(str, cluster.ps)))
 
 
 def _gpu_options(local_rank: int) -> tf.ConfigProto | None:
@@ -207,18 +221,27 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     if not isinstance(optimizer, tf.train.Optimizer):
         raise ConfigError("horovod_optimizer", f"hvd.DistributedOptimizer: got {type(optimizer).__name__}; allowed: an "
-                          "optimizer of tf.train. For Keras use horovod.keras without ps_train, or `ps_train keras`")
+                          "optimizer of tf.train. For one of Keras write import horovod.tensorflow.keras as hvd")
+    check_update(op, backward_passes_per_step, compression)
+    if _State.keeps_variables:
+        raise ConfigError("horovod_optimizer", f"hvd.DistributedOptimizer: got {type(optimizer).__name__}, but each "
+                          "rank has its own variables, as the script imports horovod.keras; allowed: an optimizer of "
+                          "Keras, in horovod.keras.DistributedOptimizer, or no import of horovod.keras")
+    if _State.exchange is None:
+        _ranks()
+        return optimizer
+    return _distributed(optimizer, op=op, sparse_as_dense=sparse_as_dense, use_locking=use_locking,
+                        name=name or f"Distributed{type(optimizer).__name__}")
+
+
+def check_update(op: str, backward_passes_per_step: int, compression: Any) -> None:
+    """Raises ConfigError if arguments of an optimizer ask for another kind of update than those that there are."""
     if op not in (Average, Sum) or backward_passes_per_step != 1:
         raise ConfigError("horovod_optimizer", f"hvd.DistributedOptimizer: got op={op}, backward_passes_per_step="
                           f"{backward_passes_per_step}; allowed: op=hvd.Average or hvd.Sum, and 1; for several passes "
                           "give larger batches")
     if compression not in (Compression.none, None):
         _log.info("hvd.DistributedOptimizer: compression does nothing; gradients travel in the dtype that they have")
-    if _State.exchange is None:
-        _ranks()
-        return optimizer
-    return _distributed(optimizer, op=op, sparse_as_dense=sparse_as_dense, use_locking=use_locking,
-                        name=name or f"Distributed{type(optimizer).__name__}")
 
 
 def _distributed(wrapped: Any, op: str, **options: Any) -> optimizer.HorovodOptimizer:
@@ -255,6 +278,18 @@ def _common_name(tensor: tf.Tensor) -> str:
     return f"{base}/{_State.named[base]}"
 
 
+def reduction(average: bool | None, op: str | None) -> str:
+    """Returns the name of a reduction in REDUCTIONS, from Horovod's two arguments.
+
+    Raises:
+      ConfigError: hvd.Adasum.
+    """
+    op = op or (Sum if average is False else Average)
+    if op not in REDUCTIONS:
+        raise ConfigError("horovod_reduction", f"hvd.allreduce: got op={op}; allowed: hvd.{', hvd.'.join(REDUCTIONS)}")
+    return op
+
+
 def allreduce(
     tensor: Any, average: bool | None = None, device_dense: str = "", device_sparse: str = "",
     compression: Any = Compression.none, op: str | None = None, name: str | None = None, **kwargs: Any,
@@ -264,9 +299,7 @@ def allreduce(
     Raises:
       ConfigError: hvd.Adasum.
     """
-    op = op or (Sum if average is False else Average)
-    if op not in REDUCTIONS:
-        raise ConfigError("horovod_reduction", f"hvd.allreduce: got op={op}; allowed: hvd.{', hvd.'.join(REDUCTIONS)}")
+    op = reduction(average, op)
     if isinstance(tensor, tf.IndexedSlices):
         values = allgather(tensor.values, name=name and f"{name}/values")
         values = values / tf.cast(size(), values.dtype) if op == Average else values
@@ -302,7 +335,7 @@ def allgather(tensor: Any, name: str | None = None, **kwargs: Any) -> tf.Tensor:
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None, **kwargs: Any) -> tf.Tensor:
     """Returns the tensor of rank 0, the only root there is here."""
-    _check_root("broadcast", root_rank)
+    check_root("broadcast", root_rank)
     tensor = tf.convert_to_tensor(tensor)
     if _alone():
         return tensor
@@ -316,7 +349,8 @@ def _alone() -> bool:
     return _State.exchange is None
 
 
-def _check_root(function: str, root_rank: int) -> None:
+def check_root(function: str, root_rank: int) -> None:
+    """Raises ConfigError if the root of a broadcast is not rank 0."""
     if root_rank != 0:
         raise ConfigError("horovod_root", f"hvd.{function}: got root_rank={root_rank}; allowed: 0, the chief, which "
                           "prepares the parameters")
@@ -328,7 +362,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> tf.Operatio
     Those of a graph that a DistributedOptimizer trains are on the ps: there is one copy. The operation waits for rank 0
     to prepare it.
     """
-    _check_root("broadcast_variables", root_rank)
+    check_root("broadcast_variables", root_rank)
     state = graphs.state_of(tf.get_default_graph())
     if _alone() or state is None:
         return tf.no_op("horovod_broadcast")
@@ -350,7 +384,7 @@ class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
 
     def __init__(self, root_rank: int, device: str = "") -> None:
         """Takes the root, which must be 0; the device does nothing."""
-        _check_root("BroadcastGlobalVariablesHook", root_rank)
+        check_root("BroadcastGlobalVariablesHook", root_rank)
         self._op: tf.Operation | None = None
 
     def begin(self) -> None:
@@ -365,7 +399,7 @@ class BroadcastGlobalVariablesHook(tf.train.SessionRunHook):
 
 def broadcast_object(obj: Any, root_rank: int = 0, session: Any = None, name: str | None = None, **kwargs: Any) -> Any:
     """Returns the object of rank 0; it is pickled."""
-    _check_root("broadcast_object", root_rank)
+    check_root("broadcast_object", root_rank)
     return allgather_object(obj, session, name or "object")[0]
 
 
@@ -373,45 +407,13 @@ def allgather_object(obj: Any, session: Any = None, name: str | None = None, **k
     """Returns the objects of all workers, by rank; they are pickled."""
     if _alone():
         return [obj]
-    return [pickle.loads(value.item()) for value in _State.exchange.values(
-        f"object/{name or 'object'}", np.array(pickle.dumps(obj), object))]
+    return _State.exchange.values(f"object/{name or 'object'}", obj)
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    if f"{_NAME}.{name}" in _SUBMODULES:
+    if f"{NAME}.{name}" in SUBMODULES:
         return sys.modules[__name__]
     raise MissingNameError("horovod_name_missing", f"hvd.{name} ({script_line()}): ps_train has no stand-in for this "
                            "name of Horovod; docs/migrate_horovod.md lists those that it has")
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `horovod`, `horovod.tensorflow` and the submodules of its names, also where Horovod is installed."""
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        """Returns a spec of these modules; raises MissingModuleError for the others of Horovod."""
-        if fullname in ("horovod", _NAME, *_SUBMODULES):
-            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-        if fullname.partition(".")[0] == "horovod":
-            raise MissingModuleError("horovod_name_missing", f"{fullname} ({script_line()}): ps_train has a stand-in "
-                                     f"for {_NAME} only; Keras scripts need Horovod itself, or `ps_train keras`")
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
-        """Leaves the package to Python."""
-        return None
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """Puts this module in place of `horovod.tensorflow`."""
-        if module.__name__ == "horovod":
-            module.__version__ = _VERSION
-        else:
-            ours = sys.modules[module.__name__] = sys.modules[__name__]
-            ours.__path__ = []  # so that its submodules can be imported
-
-
-def offer(server_class: Any) -> None:
-    """Lets import statements find the module; `server_class` is that of `init`."""
-    _State.server_class = server_class
-    sys.meta_path.insert(0, _Finder())

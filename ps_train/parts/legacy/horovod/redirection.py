@@ -5,7 +5,7 @@
                                                                       updates; the others: wait for it
     empty as yet              the same: the script builds it later    the same; if the script exchanges values by itself
                                                                       in it, each rank takes its variables home
-    any other                 with this worker's own server           nothing
+    any other, or of Keras    with this worker's own server           nothing
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HorovodSessions:
     def shares(self, graph: tf.Graph) -> bool:
         """Returns whether the parameters of a graph are shared; if not, each rank has its own."""
         state = graphs.state_of(graph)
-        return state is None or not graph.get_operations() or state.is_trained
+        return state is None or not (state.is_home or graph.get_operations()) or state.is_trained
 
     def route(self, graph: tf.Graph) -> Route:
         """Returns where a session without a target goes."""

@@ -34,7 +34,7 @@ def exchanged_step(
     pairs = [(tf.convert_to_tensor(gradient), variable) for gradient, variable in grads_and_vars
              if gradient is not None]
     common_name = pairs[0][1].op.name
-    reduced = _reduced([gradient for gradient, _ in pairs], common_name, collectives)
+    reduced = reduced_together([gradient for gradient, _ in pairs], common_name, collectives.reduce)
     done = reduced
     if is_chief:
         done = [optimizer.apply_gradients(
@@ -43,13 +43,19 @@ def exchanged_step(
         return tf.group(collectives.await_chief(f"{common_name}/applied"), name=name)
 
 
-def _reduced(gradients: Sequence[tf.Tensor], common_name: str, collectives: Collectives) -> list[tf.Tensor]:
-    """Returns the gradients of all workers together; all of one dtype travel at once."""
+def reduced_together(gradients: Sequence[tf.Tensor], common_name: str, reduce: Callable) -> list[tf.Tensor]:
+    """Returns the gradients of all workers together; all of one dtype travel at once.
+
+    Args:
+      gradients: this worker's, all dense.
+      common_name: the same on all workers.
+      reduce: as that of `Collectives`.
+    """
     found: dict[int, tf.Tensor] = {}
     for dtype in sorted({gradient.dtype.base_dtype.name for gradient in gradients}):
         places = [place for place, gradient in enumerate(gradients) if gradient.dtype.base_dtype.name == dtype]
         vector = tf.concat([tf.reshape(gradients[place], [-1]) for place in places], 0)
-        parts = tf.split(collectives.reduce(vector, f"{common_name}/{dtype}"),
+        parts = tf.split(reduce(vector, f"{common_name}/{dtype}"),
                          [tf.size(gradients[place]) for place in places])
         for place, part in zip(places, parts):
             found[place] = tf.reshape(part, tf.shape(gradients[place]))

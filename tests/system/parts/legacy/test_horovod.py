@@ -5,11 +5,13 @@ from __future__ import annotations
 import pathlib
 import re
 
+import numpy as np
 import pytest
 
 from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
 
 SCRIPT = "horovod_script.py"
+KERAS_SCRIPT = pathlib.Path(__file__).with_name("horovod_keras.py")
 NUM_STEPS = 20
 
 
@@ -80,6 +82,72 @@ def test_ranks_with_variables_of_their_own_reduce_more_gradients_than_there_are_
             # The weights begin with those of rank 0; they may be read before or after the update of their own step.
             values = [0.5 - 0.5 * (1 - 0.1 * 2) ** count for count in (number, number + 1)]
             assert values[0] - 1e-5 < float(lowest) <= float(highest) < values[1] + 1e-5
+
+
+class KerasOracle:
+    """The training of horovod_keras.py in one process: its gradients are means over both ranks' batches."""
+
+    batch, num_rows = 4, 7
+
+    def __init__(self):
+        """Begins with the weights of rank 0."""
+        self.weights = [np.zeros([self.num_rows, 2]), np.ones([2, 1])]
+        self._momenta = [np.zeros_like(weight) for weight in self.weights]
+        self._data = []
+        for rank in range(2):
+            random = np.random.RandomState(rank)
+            self._data.append((random.randint(self.num_rows, size=[12, 1])[:, 0], random.normal(size=[12, 2]),
+                               random.normal(size=[12, 1])))
+
+    def step(self, number, rate, momentum):
+        """Takes a step of Keras's SGD, which leaves rows without a gradient alone; returns each rank's loss."""
+        table, kernel = self.weights
+        gradients, losses, touched = [np.zeros_like(weight) for weight in self.weights], [], set()
+        for rank in range(2):
+            ids, values, targets = (each[number * self.batch:(number + 1) * self.batch] for each in self._data[rank])
+            inputs = table[ids] + values
+            errors = inputs @ kernel - targets
+            losses.append(np.mean(errors ** 2))
+            scaled = errors * 2 / self.batch / 2  # the mean over the batch, and over the ranks
+            np.add.at(gradients[0], ids, scaled @ kernel.T)
+            gradients[1] += inputs.T @ scaled
+            touched.update(ids)
+        for place, rows in enumerate([sorted(touched), [0, 1]]):
+            self._momenta[place][rows] = momentum * self._momenta[place][rows] - rate * gradients[place][rows]
+            self.weights[place][rows] += self._momenta[place][rows]
+        return losses
+
+    @property
+    def flat(self):
+        """All weights, one after the other."""
+        return np.concatenate([weight.ravel() for weight in self.weights])
+
+
+def test_a_keras_script_trains_as_with_horovod(start_process, tmp_path):
+    """Each rank has its own variables: the same ones, from the broadcast on.
+
+    A file that only rank 0 loads gives all ranks the state of the optimizer, too, whose variables it names otherwise.
+    Issue: in the second model after `K.clear_session()` were the weights of the first, as servers know them by name.
+    """
+    ScriptCluster(start_process, str(KERAS_SCRIPT), [f"--folder={tmp_path}"]).assert_ends_well()
+    # The rate grows from 0.1 to 0.2 in three steps, and is halved then; the momentum follows each change at once.
+    rates = [0.2 * (1 + step / 3) / 2 for step in (1, 2, 3)] + [0.1] * 3
+    momenta = [0.9 * rate / before for rate, before in zip(rates, [0.2, *rates])]
+    oracle = KerasOracle()
+    losses = np.array([oracle.step(number % 3, rate, momentum)
+                       for number, (rate, momentum) in enumerate(zip(rates, momenta))]).reshape([2, 3, 2]).mean(1)
+    trained = oracle.flat
+    oracle.step(0, rates[-1], 0.9)
+    for rank in range(2):
+        log = start_process.log(f"worker-{rank}")
+        assert "finished gradual learning rate warmup to 0.2" in log
+        expected = {"values": [0.5, 3, 0, 5, 1, 5, 7], "loaded weights": oracle.flat, "broadcast weights": trained}
+        for fit in ("fit", "generator"):
+            expected |= {f"{fit} rates": np.transpose([rates, momenta]).ravel(), f"{fit} weights": trained,
+                         f"{fit} losses": [*losses[:, rank], *losses.mean(1), 0.2, 0.1]}
+        for name, numbers in expected.items():
+            found = [float(word) for word in re.search(rf"rank {rank} {name}: (.*)", log)[1].split()]
+            np.testing.assert_allclose(found, numbers, atol=2e-5, err_msg=name)
 
 
 def test_a_chief_whose_variables_have_no_value_says_so_at_once(start_process, tmp_path):
@@ -154,13 +222,17 @@ def test_after_the_death_of_the_ps_a_monitored_session_continues_from_the_checkp
 def test_a_script_without_a_cluster_is_rank_0_of_1_and_what_has_no_stand_in_is_one_line(start_process, tmp_path):
     """`ps_train run` alone, without TF_CONFIG."""
     start_process.start("alone", ["run", str(SCRIPTS / SCRIPT), "--plain", "--train_steps=2"])
-    script = tmp_path / "keras_script.py"
-    script.write_text("import tensorflow as tf\ntf.placeholder(tf.float32)\n"
-                      "import horovod.tensorflow.functions\nfrom horovod.tensorflow.mpi_ops import broadcast, rank\n"
-                      "horovod.tensorflow.init()\nassert horovod.tensorflow.mpi_ops.rank is rank and rank() == 0\n"
-                      "import horovod.keras as hvd\n")
-    start_process.start("keras", ["run", str(script)])
-    assert start_process.wait() == {"alone": 0, "keras": 1}
+    torch, eager = tmp_path / "torch_script.py", tmp_path / "eager.py"
+    torch.write_text("import tensorflow as tf\ntf.placeholder(tf.float32)\n"
+                     "import horovod.tensorflow.functions\nfrom horovod.tensorflow.mpi_ops import broadcast, rank\n"
+                     "horovod.tensorflow.init()\nassert horovod.tensorflow.mpi_ops.rank is rank and rank() == 0\n"
+                     "import horovod.torch as hvd\n")
+    eager.write_text("import tensorflow as tf\nimport horovod.tensorflow.keras as hvd\ntf.GradientTape()\n")
+    for script in (torch, eager):
+        start_process.start(script.stem, ["run", str(script)])
+    start_process.start("keras", ["run", str(KERAS_SCRIPT), f"--folder={tmp_path}"])
+    assert start_process.wait() == {"alone": 0, "torch_script": 1, "eager": 1, "keras": 0}
     assert "rank 0 of 1 (0 of 1 here) ends: loss" in start_process.log("alone")
-    last_line = start_process.log("keras").splitlines()[-1]
-    assert last_line.endswith("[horovod_name_missing]") and f"{script}:7" in last_line
+    for script, line, code in ((torch, 7, "horovod_name_missing"), (eager, 2, "horovod_tensorflow_2")):
+        last_line = start_process.log(script.stem).splitlines()[-1]
+        assert last_line.endswith(f"[{code}]") and f"{script}:{line}" in last_line

@@ -139,7 +139,24 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("strategy = tf.distribute.MultiWorkerMirroredStrategy()", False),
     ("model = tf.keras.Sequential()\nsession = tf.compat.v1.Session()", True),
     ("print(1)", True),
+    ("import keras\nimport horovod.keras as hvd\nhvd.init()", True),
+    ("import horovod.tensorflow.keras as hvd\nkeras = tf.keras\ngpus = tf.config.experimental", False),
+    ("import horovod.tensorflow as hvd\nhvd.DistributedGradientTape(tape)", False),
 ])
 def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
-    """If nothing shows it, it is TensorFlow 1."""
+    """If nothing shows it, it is TensorFlow 1. Keras shows TensorFlow 2, but not in a Horovod script."""
     assert source.is_tensorflow_1("auto", text) is is_tf1
+
+
+@pytest.mark.parametrize(("trainer", "mode", "is_tf1"), [
+    ("import horovod.keras as hvd", "auto", True),
+    ("import horovod.tensorflow as hvd\ntf.GradientTape()", "auto", False),
+    ("tf.Session()", "auto", False),
+    ("import horovod.keras as hvd", "2", False),
+])
+def test_in_a_horovod_script_the_modules_beside_it_count(tmp_path, trainer, mode, is_tf1):
+    """The session or the import of Horovod is often in one of these; in other scripts, they may be unused."""
+    (tmp_path / "trainer.py").write_text(trainer)
+    path = tmp_path / "main.py"
+    path.write_text("import keras\nimport trainer\n")
+    assert source.is_script_tensorflow_1(mode, path, Script(str(path), False, ())) is is_tf1

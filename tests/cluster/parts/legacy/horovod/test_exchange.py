@@ -43,6 +43,16 @@ def test_nobody_waits_for_a_worker_that_has_finished_and_one_that_comes_back_is_
         Exchange(members[0]).values("loss", np.float32(4))
 
 
+def test_a_worker_that_has_come_once_and_died_is_not_awaited(members):
+    """Issue: the others waited for it until the start time-out was over, as for one that is still to come."""
+    exchanges = [Exchange(member) for member in members]
+    exchange_both(exchanges, "loss", [np.float32(1), np.float32(2)])
+    members[1]._stack.close()  # its heartbeats end, and it has not finished
+    call = Call(lambda: exchanges[0].values("loss", np.float32(3)), "loss")
+    call.join(_SECS / 2)  # the start time-out is _SECS
+    assert [float(value) for value in call.result()] == [3.0]
+
+
 def test_the_exchange_goes_on_in_the_next_training_of_a_script(members):
     """Issue: rank 0 had closed its session when the second fold began, and failed at the score of that fold."""
     exchanges = [Exchange(member) for member in members]
