@@ -23,7 +23,7 @@ def names_text() -> str:
     contrib = {name: today for name, today in tables.TABLES.names.items() if name.startswith("tf.contrib.")}
     others = {name: today for name, today in tables.TABLES.names.items() if name not in contrib}
     private = {f"{module}.{name}": today for module, names in
-             (*moved.MOVED.items(), *moved.REPLACED.items(), *moved.AS_PUBLIC.items()) for name, today in names.items()}
+             (*moved.MOVED.items(), *moved.REPLACED.items()) for name, today in names.items()}
     parts = [
         "### Renamed, or with other arguments", _table("name", "today", _rows(others)),
         "### tf.contrib: modules that are looked up elsewhere", _table("module", "looked up in", (

@@ -96,7 +96,7 @@ def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = F
     options = {"shared_name": f"{variable.op.name}/gradients", "reduction_type": "SUM" if sums else "MEAN"}
     with tf.device(variable.device):
         if isinstance(gradient, tf.IndexedSlices):
-            accumulator = tf.SparseConditionalAccumulator(gradient.dtype, variable.shape, **options)
+            accumulator = tf.SparseConditionalAccumulator(gradient.dtype, shape=(), **options)
         else:
             accumulator = tf.ConditionalAccumulator(gradient.dtype, variable.shape, **options)
     return Accumulator(accumulator, variable.device)

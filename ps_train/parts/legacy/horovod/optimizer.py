@@ -85,14 +85,17 @@ class _Combining:
         """Returns the operation that applies them, on ps 0."""
         with tf.control_dependencies([_tensor(gradient) for gradient, _ in grads_and_vars]):
             count = variables.read("required")
-        return self._optimizer.apply_gradients(
-            [(self._combined(gradient, count), variable) for gradient, variable in grads_and_vars], global_step)
+        combined = [(self._combined(gradient, variable, count), variable) for gradient, variable in grads_and_vars]
+        return self._optimizer.apply_gradients(combined, global_step)
 
-    def _combined(self, gradient: Any, count: tf.Tensor) -> Any:
+    def _combined(self, gradient: Any, variable: tf.Variable, count: tf.Tensor) -> Any:
         number = tf.cast(count, gradient.dtype)
         if isinstance(gradient, tf.IndexedSlices):
             values = gradient.values / number if self._op == AVERAGE else gradient.values
-            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+            # An accumulator does not know how many rows there are, which an optimizer needs that makes them dense.
+            is_known = variable.shape.is_fully_defined()
+            shape = tf.constant(variable.shape.as_list(), tf.int64) if is_known else gradient.dense_shape
+            return tf.IndexedSlices(values, gradient.indices, shape)
         return gradient if self._op == AVERAGE else gradient * number
 
 

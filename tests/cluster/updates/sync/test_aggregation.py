@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.updates.sync import aggregation
 from tests import bare_training, clusters
 from tests.tensorflow_mode import tf
 
@@ -70,16 +69,3 @@ def test_the_numbers_are_those_of_the_classic_optimizer(tmp_path, start_servers,
     assert set(saved) == set(expected)
     for variable, value in expected.items():
         np.testing.assert_allclose(saved[variable], value, rtol=1e-6, atol=1e-7, err_msg=variable)
-
-
-def test_the_mean_of_sparse_gradients_has_the_shape_of_its_variable():
-    """So it can become dense, as in an optimizer that knows of no rows."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        table = tf.get_variable("table", [4, 2])
-        gradient = tf.IndexedSlices(tf.placeholder(tf.float32, [None, 2]), tf.placeholder(tf.int64, [None]), None)
-        accumulator = aggregation.gradient_accumulator(gradient, table)
-        push = accumulator.push(gradient, tf.constant(0, tf.int64))
-        for rows, ids in (([[1.0, 2.0]], [3]), ([[3.0, 4.0], [5.0, 6.0]], [1, 3])):
-            session.run(push, {gradient.values: rows, gradient.indices: ids})
-        dense = session.run(tf.convert_to_tensor(accumulator.take()))
-    np.testing.assert_array_equal(dense, [[0, 0], [3, 4], [0, 0], [3, 4]])
