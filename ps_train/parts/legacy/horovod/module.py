@@ -25,6 +25,12 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ClusterLostError, ConfigError, MissingNameError
 from ps_train.parts.legacy.classic import membership, sessions
 from ps_train.parts.legacy.horovod import graphs, optimizer, ranks
+from ps_train.parts.legacy.horovod.compression import (  # noqa: F401 (names of Horovod)
+    Compression,
+    Compressor,
+    FP16Compressor,
+    NoneCompressor,
+)
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange
 from ps_train.parts.legacy.horovod.fused import FusedExchange
 from ps_train.parts.legacy.horovod.redirection import HorovodSessions
@@ -35,33 +41,6 @@ Average, Sum, Adasum, Min, Max, Product = optimizer.AVERAGE, optimizer.SUM, opti
 NAME = "horovod.tensorflow"
 SUBMODULES = tuple(f"{NAME}.{leaf}" for leaf in ("mpi_ops", "functions", "compression"))  # whose names are here, too
 _log = logging.getLogger(__name__)
-
-
-class NoneCompressor:
-    """How Horovod would compress gradients. Here they travel in the dtype that they have."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, None]:
-        """Returns the tensor, and what `decompress` needs: nothing."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """Returns the tensor."""
-        return tensor
-
-
-class FP16Compressor(NoneCompressor):
-    """The same."""
-
-
-Compressor = NoneCompressor
-
-
-class Compression:
-    """The two that scripts name."""
-
-    none, fp16 = NoneCompressor, FP16Compressor
 
 
 class _State:

@@ -12,8 +12,8 @@ Each table is a dictionary of strings that can be read, and docs/compatibility.m
     moved         names inside TensorFlow and packages that have other places today
     script_modules  modules inside TensorFlow with the objects of `tf` for scripts; keras_copies: its copy of Keras
     namespace     looks names up, and says what is missing
-    installation  puts the stand-in in place, for `import` statements, too, and changes TensorFlow, numpy, pandas and
-                  absl themselves where a stand-in would not be reached
+    installation  puts the stand-in in place, for `import` statements, too
+    repairs       changes TensorFlow, numpy and absl themselves, where a stand-in would not be reached
     library       what Python's own library and packages have lost; command_line: flags as argparse read them
 
 The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,

@@ -1,62 +1,33 @@
-"""Puts TensorFlow 1 in TensorFlow's place, for this whole process: the stand-in, and what must be changed in place.
+"""Puts TensorFlow 1 in TensorFlow's place, for this whole process.
 
     sys.modules  `import tensorflow` is a Namespace; by `Finder`, import statements find what its attributes find
-    TensorFlow   functions that stayed, but no longer do what TF1 code expects, for compat.v1 as well
-    numpy        functions and values that were removed, and arguments that it refuses now (arrays.py)
-    pandas etc.  methods that were removed; nothing here imports them (library.py)
-    absl         `tf.app.flags` began empty, and took any default (command_line.py)
+    repairs.py   TensorFlow, numpy and absl themselves, where a stand-in would not be reached
+    library.py   what packages such as pandas have lost; nothing here imports them
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
 import logging
-import operator
-import pkgutil
 import sys
 import types
-from typing import Any, Callable
+from typing import Any
 
-import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
-from tensorflow.python.client import session
-from tensorflow.python.framework import dtypes, meta_graph
-from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
-from tensorflow.python.training import basic_session_run_hooks, saver, training_util
-from tensorflow.python.training.saving import saveable_object_util
 
 from ps_train.errors import MissingModuleError, MissingNameError
-from ps_train.parts.legacy.classic import placement
-from ps_train.parts.legacy.classic.sessions import note_global_step
-from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import (
-    arrays,
-    channels_first,
-    command_line,
-    datasets,
-    examples,
-    keras_copies,
-    library,
-    moved,
-    private,
-    script_modules,
-    tables,
-)
+from ps_train.parts.legacy.names import examples, keras_copies, library, moved, script_modules, tables
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
 from ps_train.parts.legacy.names.namespace import Namespace, name_error
-from ps_train.parts.legacy.names.reference_code import repair_reference_code
+from ps_train.parts.legacy.names.repairs import repair
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
-# Names of BaseSaverBuilder until 1.13.
-_SAVER_NAMES = {"OpListToDict": saveable_object_util.op_list_to_dict,
-                "SaveableObjectsForOp": saveable_object_util.saveable_objects_for_op}
 _log = logging.getLogger(__name__)
 
 
@@ -67,7 +38,7 @@ def install() -> None:
     """
     if isinstance(sys.modules["tensorflow"], Namespace):
         return
-    _repair()
+    repair()
     root = Namespace("tf", tables.TABLES, modules=(tf1, tf2))
     for name in ("__path__", "__file__", "__spec__", "__version__", "__git_version__", "__compiler_version__"):
         if hasattr(tf2, name):
@@ -205,214 +176,3 @@ def _today_name(fullname: str) -> str | None:
     folder, _, leaf = fullname.rpartition(".")
     is_copied = "tf" + folder.removeprefix("tensorflow") in tables.MODELS
     return leaf if is_copied and importlib.machinery.PathFinder.find_spec(leaf, sys.path[:1]) else None
-
-
-def _repair() -> None:
-    """Changes TensorFlow, numpy and absl for TF1 code."""
-    for name, today in tables.NUMPY.items():
-        if name not in np.__dict__:
-            setattr(np, name, pkgutil.resolve_name(today))
-    for module_name, names in moved.MOVED.items():
-        module = importlib.import_module(module_name)
-        for name, today in names.items():
-            if not hasattr(module, name):
-                setattr(module, name, pkgutil.resolve_name(today))
-    for module_name, names in moved.REPLACED.items():
-        for name, today in names.items():
-            setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))
-    private.set_underscored()
-    for name, today in _SAVER_NAMES.items():
-        set_missing(saver.BaseSaverBuilder, name, staticmethod(today))
-    private.set_lists_of_operations()
-    # In TF1 every variable was an instance of tf.Variable.
-    tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
-        method = functools.partialmethod(_in_place, getattr(operator, name))
-        setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
-    command_line.repair_flags()
-    repair_reference_code()
-    channels_first.take_channels_first()
-    _repair_functions()
-    install_deeprec(wrap)
-
-
-def _repair_functions() -> None:
-    for name in ("sum", "mean", "prod", "max", "min", "all", "any", "logsumexp"):
-        wrap(f"reduce_{name}", _reduce, math_ops)
-    library.restore_python()
-    arrays.show_numbers_as_before()
-    for wrapper, names in arrays.WRAPPERS.items():
-        for name in names:
-            wrap(name, wrapper, np)
-    if importlib.util.find_spec("tensorflow.python.util.numpy_compat"):  # it converts what is fed, in 2.18 and later
-        wrap("np_asarray", arrays.ragged_array, importlib.import_module("tensorflow.python.util.numpy_compat"))
-    set_missing(np.lib, "pad", arrays.pad)
-    wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
-          tf2.compat.v2, tf2.compat.v2.dtypes)
-    if _refuses_float(np.ones(1)):
-        wrap("_do_run", _with_numbers, session.BaseSession)
-    wrap("string_input_producer", _string_input_producer, tf1.train)
-    wrap("get_global_step", _get_global_step, training_util, tf1.train)
-    wrap("get_collection", _get_collection, tf1.Graph)
-    wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
-    wrap("as_graph_element", _fetched_by_name, tf1.Graph)
-    wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
-    wrap("constant", _constant, tf1)
-    wrap("map", _map_dataset, tf1.data.Dataset)
-    datasets.let_datasets_change_graphs(wrap)
-    datasets.let_functions_take_constants(wrap)
-    wrap("device", placement.device, tf1.Graph)
-    wrap("__init__", _sparse_tensor, tf1.SparseTensor)
-    wrap("__init__", _dimension, tf1.Dimension)
-    for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
-        wrap("_init_from_args", _of_collections, kind)
-    if importlib.util.find_spec("tf_keras"):
-        from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
-
-        repair_cells(wrap)
-
-
-def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
-    return operation(variable, other)
-
-
-def _refuses_float(array: np.ndarray) -> bool:
-    try:
-        float(array)
-    except TypeError:
-        return True
-    return False
-
-
-class OneNumber(np.ndarray):
-    """An array of one number, which is also that number for Python, as all of them were before numpy 2.4."""
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-
-def _with_numbers(original: Callable, *args: Any, **kwargs: Any) -> list:
-    # Scripts print a loss of the shape [1] with "%f".
-    return [value.view(OneNumber) if type(value) is np.ndarray and value.size == 1 and value.ndim else value
-            for value in original(*args, **kwargs)]
-
-
-def _reduce(original: Callable, *args: Any, keep_dims: Any = None, reduction_indices: Any = None,
-            **kwargs: Any) -> tf1.Tensor:
-    # Until 1.12 the functions of this module took these names, too.
-    for name, value in (("keepdims", keep_dims), ("axis", reduction_indices)):
-        if value is not None:
-            kwargs[name] = value
-    return original(*args, **kwargs)
-
-
-def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    # It asks `not string_tensor`, which a resource variable refuses.
-    if isinstance(string_tensor, variables.Variable):  # tf.Variable, of compat.v1, is no base of it
-        string_tensor = tf1.convert_to_tensor(string_tensor)
-    return original(string_tensor, *args, **kwargs)
-
-
-def _tensor_by_name(original: Callable, graph: tf1.Graph, name: str) -> tf1.Tensor:
-    found = original(graph, name)
-    return found if _caller().startswith("tensorflow.") else _value_of(graph, found)
-
-
-def _fetched_by_name(original: Callable, graph: tf1.Graph, element: Any, *args: Any, **kwargs: Any) -> Any:
-    found = original(graph, element, *args, **kwargs)
-    # `session.run("weights:0")`, LoggingTensorHook(["weights"])
-    is_fetched = isinstance(element, str) and _caller() in (session.__name__, basic_session_run_hooks.__name__)
-    return _value_of(graph, found) if is_fetched else found
-
-
-def _caller() -> str:
-    """Returns the name of the module that has called a function which `wrap` has replaced."""
-    return sys._getframe(3).f_globals.get("__name__", "")  # noqa: SLF001 (the only way)
-
-
-def _value_of(graph: tf1.Graph, found: Any) -> Any:
-    """Returns the value of a variable, whose name was that of its value in TF1, for its handle; else what was found."""
-    if getattr(found, "dtype", None) != tf1.resource or found.op.type != "VarHandleOp":
-        return found
-    try:
-        return graph.get_operation_by_name(f"{found.op.name}/Read/ReadVariableOp").outputs[0]
-    except KeyError:
-        return found
-
-
-def _import_meta_graph(original: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Imports a graph; in its collections, a variable is what was exported by the name of a variable's tensor."""
-    result = original(*args, **kwargs)
-    graph = tf1.get_default_graph()
-    collections = [graph.get_collection_ref(name) for name in graph.get_all_collection_keys()]
-    variables = {item.handle.op.name: item for items in collections for item in items
-                 if isinstance(item, resource_variable_ops.BaseResourceVariable)}
-    for items in collections:
-        items[:] = [variables.get(item.op.name, item) if getattr(item, "dtype", None) == tf1.resource else item
-                    for item in items]
-    return result
-
-
-def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
-    # In Python 2, for which such code was written, `range` and `map` returned lists.
-    is_lazy = isinstance(value, (range, *arrays.LAZY_TYPES))
-    return original(list(value) if is_lazy else value, *args, **kwargs)
-
-
-def _get_global_step(original: Callable, graph: tf1.Graph | None = None) -> Any:
-    note_global_step(graph)
-    return original(graph)
-
-
-def _get_collection(original: Callable, graph: tf1.Graph, name: str, scope: str | None = None) -> list:
-    # A wrapper replaces each regularizer's loss, and makes a new tensor whenever it is converted.
-    if name == tf1.GraphKeys.REGULARIZATION_LOSSES:
-        losses = graph.get_collection_ref(name)
-        losses[:] = [getattr(loss, "_master_tensor", loss) for loss in losses]
-    return original(graph, name, scope)
-
-
-def _map_dataset(original: Callable, dataset: tf1.data.Dataset, map_func: Any, num_parallel_calls: Any = None,
-                 *args: Any, num_threads: Any = None, output_buffer_size: Any = None, **kwargs: Any) -> Any:
-    # The last two are those of tf.contrib.data in 1.2 and 1.3.
-    mapped = original(dataset, map_func, num_parallel_calls or num_threads, *args, **kwargs)
-    return mapped.prefetch(output_buffer_size) if output_buffer_size else mapped
-
-
-@functools.cache  # TensorFlow asks for the dtype of every tensor
-def _is_of_pandas(kind: type) -> bool:
-    return any(base.__name__ == "ExtensionDtype" for base in kind.__mro__)
-
-
-def _as_dtype(original: Callable, type_value: Any) -> Any:
-    """Takes the dtype of a pandas column of strings or categories, or of numbers with gaps, too."""
-    # pandas_input_fn and numpy_input_fn ask for the dtype of each array that they will feed.
-    if _is_of_pandas(type(type_value)):
-        if hasattr(type_value, "categories"):
-            return _as_dtype(original, type_value.categories.dtype)
-        if type_value.type is str:
-            return tf1.string
-        if issubclass(type_value.type, np.generic):
-            return original(np.dtype(type_value.type))
-    return original(type_value)
-
-
-def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
-    # Before 1.0 the name of one collection was taken, too.
-    original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
-
-
-def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:
-    # In TF1 a float that is a whole number was one, too: scripts of Python 2 write `size / 2`.
-    is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
-    original(dimension, int(value) if is_whole else value)
-
-
-def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:
-    # Before 1.0 the argument was called `shape`.
-    if "shape" in kwargs:
-        kwargs["dense_shape"] = kwargs.pop("shape")
-    original(*args, **kwargs)
