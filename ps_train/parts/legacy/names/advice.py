@@ -24,13 +24,12 @@ ADVICE = {
     "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
     "tf.contrib.cudnn_rnn": "use CudnnLSTM, CudnnGRU, CudnnRNNTanh or CudnnRNNRelu, as in TensorFlow 1.3 to 1.15",
     "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
-    "tf.contrib.distributions": "use TensorFlow Probability, pip install tensorflow-probability; of the normal ones, "
-                                "MultivariateNormalDiag is there",
+    "tf.contrib.distributions": "it is found if TensorFlow Probability has it: pip install tensorflow-probability",
     "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
     "tf.contrib.factorization": "there is KMeansClustering only; for matrix factorization, write the two tables as "
                                 "variables, and train them by gradients",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
-    "tf.contrib.gan": "use TF-GAN: pip install tensorflow-gan",
+    "tf.contrib.gan": "it is found if TF-GAN has it: pip install tensorflow-gan",
     "tf.contrib.graph_editor": "there are views, walks, reroutes and copies; in place of a Transformer, use copy and "
                                "reroute_ts",
     "tf.contrib.image": "use TensorFlow Addons' code for it; rotations, translations, transforms and dense_image_warp "
@@ -41,11 +40,8 @@ ADVICE = {
     "tf.contrib.memory_stats": "use the memory of the step's RunMetadata",
     "tf.contrib.metrics": "use tf.metrics, whose functions take labels before predictions",
     "tf.contrib.nccl": "use tf.distribute.MirroredStrategy, which adds gradients with NCCL",
-    "tf.contrib.opt.DropStaleGradientOptimizer": "ps_train drops stale gradients itself in sync mode",
     "tf.contrib.opt.AGNCustomGetter": _LOCAL_STEPS,
     "tf.contrib.opt.AGNOptimizer": _LOCAL_STEPS,
-    "tf.contrib.opt.ElasticAverageCustomGetter": _LOCAL_STEPS,
-    "tf.contrib.opt.ElasticAverageOptimizer": _LOCAL_STEPS,
     "tf.contrib.opt.ModelAverageCustomGetter": _LOCAL_STEPS,
     "tf.contrib.opt.ExternalOptimizerInterface": "call scipy.optimize with the loss and its gradients",
     "tf.contrib.opt.ModelAverageOptimizer": _LOCAL_STEPS,

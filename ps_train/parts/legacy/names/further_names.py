@@ -22,8 +22,6 @@ FURTHER_NAMES = {
     "tf.contrib.estimator.clip_gradients_by_norm": _OURS + "more_optimizers:clip_gradients_by_norm",
     "tf.contrib.estimator.replicate_model_fn": _FUNCTIONS + "replicate_model_fn",
     "tf.contrib.estimator.TowerOptimizer": _FUNCTIONS + "tower_optimizer",
-    **same("tf.contrib.distributions", _OURS + "distributions:", "MultivariateNormalDiag NormalWithSoftplusScale "
-           "MultivariateNormalDiagWithSoftplusScale softplus_inverse percentile"),
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
@@ -48,6 +46,8 @@ FURTHER_NAMES = {
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),
+    **same("tf.contrib.opt", _OURS + "worker_optimizers:", "DropStaleGradientOptimizer ElasticAverageOptimizer "
+           "ElasticAverageCustomGetter"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
     **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
@@ -72,6 +72,12 @@ FURTHER_MODULES: dict[str, tuple[str, ...]] = {
     "tf.contrib.data.python.util": ("tensorflow.python.data.util",),
     **{f"tf.contrib.learn.{folder}{name}": ("tf.train",) for folder in ("", "python.learn.") for name in (
         "monitored_session", "basic_session_run_hooks", "session_run_hook")},
+    # TF-GAN, if it is installed, which TensorFlow had as this module.
+    "tf.contrib.gan": ("tensorflow_gan",),
+    **{f"tf.contrib.gan.{name}": (f"tensorflow_gan.{name}",) for name in ("estimator", "eval", "features", "losses")},
+    **{f"tf.contrib.gan.python.{name}": (f"tensorflow_gan.python.{ours}",) for name, ours in (
+        ("namedtuples", "namedtuples"), ("train", "train"), ("losses.python.losses_impl", "losses.losses_impl"),
+        ("losses.python.tuple_losses", "losses.tuple_losses"))},
     **{f"tf.contrib.nccl.{name}": ("tf.contrib.nccl",) for name in (
         "python", "python.ops", "python.ops.nccl_ops", "ops", "ops.nccl_ops")},
     **{f"tf.contrib.rnn.{name}": ("tf.contrib.rnn",) for name in ("core_rnn", "core_rnn_cell", "core_rnn_cell_impl")},
@@ -82,7 +88,8 @@ FURTHER_MODULES: dict[str, tuple[str, ...]] = {
         "ops", "ops.image_ops", "ops.dense_image_warp")},
     **{f"tf.contrib.opt.python.training.{name}": ("tf.contrib.opt",) for name in (
         "adamax", "addsign", "powersign", "lars_optimizer", "moving_average_optimizer", "nadam_optimizer",
-        "variable_clipping_optimizer", "multitask_optimizer_wrapper")},
+        "variable_clipping_optimizer", "multitask_optimizer_wrapper", "drop_stale_gradient_optimizer",
+        "elastic_average_optimizer")},
     **{f"tf.contrib.{name}": ("tf.contrib.sparsemax",) for name in (
         "sparsemax.python.ops", "sparsemax.python.ops.sparsemax", "sparsemax.python.ops.sparsemax_loss")},
 }

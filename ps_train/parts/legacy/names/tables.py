@@ -297,7 +297,9 @@ _CONTRIB_MODULES = {
     # For tensorflow-estimator, which asks whether the optimizer of a compiled model is a new one.
     "tf.keras.optimizers.experimental": ("tf_keras.api._v2.keras.optimizers.experimental",),
     "tf.contrib.distribute": ("tf.distribute", "tf.distribute.experimental"),
-    "tf.contrib.distributions": ("tf.distributions",),
+    # All of TensorFlow Probability's, if it is installed: its classes do not mix with those of tf.distributions.
+    "tf.contrib.distributions": ("tensorflow_probability.distributions", _OURS + "distributions", "tf.distributions"),
+    "tf.contrib.distributions.bijectors": ("tensorflow_probability.bijectors",),
     "tf.contrib.estimator": ("tf.estimator.experimental", "tf.estimator"),
     "tf.contrib.keras": ("tf.keras",),
     "tf.contrib.feature_column": ("tf.feature_column",),

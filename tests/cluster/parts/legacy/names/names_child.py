@@ -12,6 +12,7 @@ import json
 import math
 import os
 import pkgutil
+import subprocess
 import sys
 
 import numpy as np
@@ -73,6 +74,9 @@ def session(graph):
         yield session
 
 
+OPTIONAL = ("tensorflow_probability", "tensorflow_gan")  # no extra of ps_train has them
+
+
 @pytest.mark.parametrize("full", [*tables.TABLES.names, *tables.TABLES.modules])
 def test_every_name_leads_somewhere(full):
     """By attribute, and for modules by an import statement as well."""
@@ -80,7 +84,8 @@ def test_every_name_leads_somewhere(full):
     if full in tables.TABLES.modules:
         importlib.import_module("tensorflow" + full.removeprefix("tf"))
         for source in tables.TABLES.modules[full]:
-            namespace.resolve(source, tf)
+            if importlib.util.find_spec(source.partition(".")[0]) or not source.startswith(OPTIONAL):
+                namespace.resolve(source, tf)
 
 
 def test_names_inside_tensorflow_and_numpy_are_there():
@@ -532,6 +537,38 @@ def test_a_module_comes_before_a_function_of_its_name():
     assert tf.nn.rnn is tf.nn.static_rnn
     from tensorflow.contrib.distributions.python.ops import bernoulli
     assert bernoulli.Bernoulli is tf.distributions.Bernoulli
+
+
+def test_names_of_packages_that_are_not_installed_are_an_error_that_names_the_package():
+    """And those that ps_train has itself are found."""
+    assert tf.contrib.distributions.Normal is tf.distributions.Normal
+    assert tf.contrib.distributions.percentile.__module__.endswith("legacy.names.distributions")
+    for full, package in (("distributions.Independent", "probability"), ("distributions.bijectors.Tanh", "probability"),
+                          ("gan.gan_model", "gan"), ("gan.losses.wasserstein_generator_loss", "gan")):
+        if not importlib.util.find_spec(f"tensorflow_{package}"):
+            with pytest.raises(MissingNameError, match=f"pip install tensorflow-{package}"):
+                value_of(f"tf.contrib.{full}")
+
+
+def test_names_of_packages_that_are_installed_are_theirs(tmp_path):
+    """Also those that TensorFlow has, as the classes of the two do not mix."""
+    for package, code in (("tensorflow_probability", "from . import bijectors, distributions"),
+                          ("tensorflow_gan", "gan_model = 'a model'")):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(code)
+    (tmp_path / "tensorflow_probability/distributions.py").write_text("Normal = Independent = 'a distribution'")
+    (tmp_path / "tensorflow_probability/bijectors.py").write_text("Tanh = 'a bijector'")
+    script = ("from tests.tensorflow_mode import tf\n"
+              "from ps_train.parts.legacy.names import installation\n"
+              "installation.install()\n"
+              "import tensorflow as tf\n"
+              "from tensorflow.contrib.distributions import bijectors, Normal\n"
+              "found = tf.contrib.distributions\n"
+              "print(Normal, found.Independent, bijectors.Tanh, tf.contrib.gan.gan_model)\n"
+              "print(found.percentile.__name__, tf.distributions.Normal.__name__)\n")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert done.stdout.splitlines() == ["a distribution a distribution a bijector a model", "percentile Normal"], done
 
 
 def test_modules_of_tensorflow_models_are_taken_from_beside_the_script(tmp_path, monkeypatch):
