@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -87,6 +88,11 @@ class _Model(Fitting):
         given.setdefault("loss_reduction", tf.losses.Reduction.SUM_OVER_BATCH_SIZE)
         self._has_words = "label_vocabulary" in given
         super().__init__(**given)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What the model's function got: of that the head, for scripts that set its `_thresholds`."""
+        return {"head": inspect.getclosurevars(self._model_fn).nonlocals["head"]}
 
     def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
                 outputs: Any = None, as_iterable: bool = True, **kwargs: Any) -> Any:

@@ -161,3 +161,16 @@ def test_a_model_function_that_is_a_partial_keeps_its_arguments(tmp_path):
     model = learn.LearnEstimator(functools.partial(model_fn, params={"rate": 0.5}), str(tmp_path))
     model.partial_fit(input_fn=lambda: (tf.constant([1.0]), tf.constant([1.0])))
     assert seen == [({"rate": 0.5}, str(tmp_path))] and model.get_variable_value("weight") == pytest.approx(1.0)
+
+
+def test_the_thresholds_of_a_classifier_s_head_are_set_as_scripts_did(tmp_path):
+    """contrib.learn gave the head to its models' functions as a parameter; the metrics follow its thresholds."""
+    for kind in ("LinearClassifier", "DNNClassifier", "DNNLinearCombinedClassifier"):
+        columns = "linear_feature_columns" if "Combined" in kind else "feature_columns"
+        others = {"hidden_units": [2]} if kind.startswith("DNNC") else {}
+        model = getattr(learn_models, f"Learn{kind}")(
+            **{columns: [NUMBER]}, model_dir=str(tmp_path / kind), **others)
+        model.params["head"]._thresholds = [0.7]
+        model.fit(input_fn=input_fn(CLASSES), steps=1)
+        metrics = model.evaluate(input_fn=input_fn(CLASSES), steps=1)
+        assert any("positive_threshold_0.7" in name for name in metrics), (kind, metrics)
