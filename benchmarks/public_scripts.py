@@ -10,6 +10,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --set=newest         and after those
     python -m benchmarks.public_scripts --corpus=DIR --set=seventh        and after these
     python -m benchmarks.public_scripts --corpus=DIR --set=eighth         and last
+    python -m benchmarks.public_scripts --corpus=DIR --set=tenth          and after that
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
@@ -18,7 +19,7 @@ The corpus is not part of this project: DIR/OWNER/NAME is a clone of each reposi
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
 Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
 matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json`, `seventh.json` and `eighth.json` say which
-packages their jobs need; gym is 0.23 where they name no version.
+packages their jobs need; gym is 0.23 where they name no version. So do those of `tenth.json`.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ def main() -> int:
             latest_data,
             newest_data,
             seventh_data,
+            tenth_data,
         )
 
-        for module in (data, field_data, fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data):
+        for module in (data, field_data, fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data,
+                       tenth_data):
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []

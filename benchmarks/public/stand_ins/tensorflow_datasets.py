@@ -7,6 +7,12 @@ import numpy as np
 import tensorflow as tf
 
 
+class Split:
+    """The names of the parts."""
+
+    TRAIN, TEST = "train", "test"
+
+
 def load(name, split=None, with_info=False, as_supervised=False, **_):
     """Returns {"train": ..., "test": ...} of (image [28, 28, 1] uint8, label int64), and an info with sizes.
 
