@@ -9,7 +9,8 @@
     python -m benchmarks.public_scripts --corpus=DIR --set=latest         and after these
     python -m benchmarks.public_scripts --corpus=DIR --set=newest         and after those
     python -m benchmarks.public_scripts --corpus=DIR --set=seventh        and after these
-    python -m benchmarks.public_scripts --corpus=DIR --set=eighth         and last
+    python -m benchmarks.public_scripts --corpus=DIR --set=eighth         and after those
+    python -m benchmarks.public_scripts --corpus=DIR --set=ninth          and last
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
@@ -17,8 +18,8 @@
 The corpus is not part of this project: DIR/OWNER/NAME is a clone of each repository at the commit of the catalogue.
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
 Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
-matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json`, `seventh.json` and `eighth.json` say which
-packages their jobs need; gym is 0.23 where they name no version.
+matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json` and of the later sets say which packages their
+jobs need; gym is 0.23 where they name no version. gym_moving_dot is the package of github.com/mrahtz/gym-moving-dot.
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ def main() -> int:
             further_data,
             latest_data,
             newest_data,
+            ninth_data,
             seventh_data,
         )
 
-        for module in (data, field_data, fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data):
+        for module in (data, field_data, fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data,
+                       ninth_data):
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []

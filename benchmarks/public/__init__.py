@@ -3,10 +3,10 @@
     catalogue.json  catalogue   which jobs there are, at which commit, and how each is started
     field.json                  jobs that nobody had run when half of them was drawn by lot: `seen` and `unseen`
     fresh.json                  further jobs that nobody had run when they were written down
-    further.json, latest.json, newest.json, seventh.json, eighth.json
+    further.json, latest.json, newest.json, seventh.json, eighth.json, ninth.json
                                 the same, collected later still
     data, field_data            small synthetic data in the formats that the jobs read
-    fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data
+    fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data, ninth_data
                                 the same for the jobs of the sets that are called so
     sandbox                     temporary folders and a network of its own for a job
     commands                    command line and environment of each task

@@ -16,8 +16,9 @@ LATEST = pathlib.Path(__file__).with_name("latest.json")
 NEWEST = pathlib.Path(__file__).with_name("newest.json")
 SEVENTH = pathlib.Path(__file__).with_name("seventh.json")
 EIGHTH = pathlib.Path(__file__).with_name("eighth.json")
+NINTH = pathlib.Path(__file__).with_name("ninth.json")
 SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER, "latest": LATEST,
-        "newest": NEWEST, "seventh": SEVENTH, "eighth": EIGHTH}
+        "newest": NEWEST, "seventh": SEVENTH, "eighth": EIGHTH, "ninth": NINTH}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras", "horovod")
 
@@ -81,8 +82,8 @@ def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
       only: beginnings of names.
       set_name: `catalogue`, the jobs that ps_train was written with; a half of `field.json`, jobs of which nobody had
         run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, and
-        later `further`, `latest`, `newest`, `seventh` and `eighth`, jobs that were collected after that, and of which
-        nobody had run one when they were written down.
+        later `further`, `latest`, `newest`, `seventh`, `eighth` and `ninth`, jobs that were collected after that, and
+        of which nobody had run one when they were written down.
 
     Raises:
       ValueError: a name fits no job.
