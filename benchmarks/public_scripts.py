@@ -4,13 +4,8 @@
     python -m benchmarks.public_scripts --corpus=DIR --how=plain          as they are, to compare with
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
-    python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later
-    python -m benchmarks.public_scripts --corpus=DIR --set=further        and later still
-    python -m benchmarks.public_scripts --corpus=DIR --set=latest         and after these
-    python -m benchmarks.public_scripts --corpus=DIR --set=newest         and after those
-    python -m benchmarks.public_scripts --corpus=DIR --set=seventh        and after these
-    python -m benchmarks.public_scripts --corpus=DIR --set=eighth         and last
-    python -m benchmarks.public_scripts --corpus=DIR --set=tenth          and after that
+    python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later: also further,
+                                                                          latest, newest, seventh, eighth, ninth, tenth
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
@@ -18,13 +13,14 @@
 The corpus is not part of this project: DIR/OWNER/NAME is a clone of each repository at the commit of the catalogue.
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
 Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
-matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json`, `seventh.json` and `eighth.json` say which
-packages their jobs need; gym is 0.23 where they name no version. So do those of `tenth.json`.
+matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json` and of the later sets say which packages their
+jobs need; gym is 0.23 where they name no version. gym_moving_dot is the package of github.com/mrahtz/gym-moving-dot.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -45,20 +41,8 @@ def main() -> int:
         report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
         return 0
     if arguments.make_data:
-        from benchmarks.public import (  # noqa: PLC0415 (imports TensorFlow)
-            data,
-            eighth_data,
-            field_data,
-            fresh_data,
-            further_data,
-            latest_data,
-            newest_data,
-            seventh_data,
-            tenth_data,
-        )
-
-        for module in (data, field_data, fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data,
-                       tenth_data):
+        for name in ("data", "field_data", *(f"{name}_data" for name in catalogue.LATER)):
+            module = importlib.import_module(f"benchmarks.public.{name}")  # imports TensorFlow
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0
     results = []

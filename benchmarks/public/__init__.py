@@ -2,12 +2,9 @@
 
     catalogue.json  catalogue   which jobs there are, at which commit, and how each is started
     field.json                  jobs that nobody had run when half of them was drawn by lot: `seen` and `unseen`
-    fresh.json                  further jobs that nobody had run when they were written down
-    further.json, latest.json, newest.json, seventh.json, eighth.json
-                                the same, collected later still
+    NAME.json                   the sets that were collected later: nobody had run a job when it was written down
     data, field_data            small synthetic data in the formats that the jobs read
-    fresh_data, further_data, latest_data, newest_data, seventh_data, eighth_data
-                                the same for the jobs of the sets that are called so
+    NAME_data                   the same for the jobs of a later set
     sandbox                     temporary folders and a network of its own for a job
     commands                    command line and environment of each task
     running                     runs a job: starts its tasks, waits, ends what is left

@@ -1,4 +1,4 @@
-"""Which public jobs there are: reads `catalogue.json` and the later sets beside it into values."""
+"""Which public jobs there are: reads `catalogue.json` and the other sets beside it into values."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from collections.abc import Mapping, Sequence
 
 CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
 FIELD = pathlib.Path(__file__).with_name("field.json")
-FRESH = pathlib.Path(__file__).with_name("fresh.json")
-FURTHER = pathlib.Path(__file__).with_name("further.json")
-LATEST = pathlib.Path(__file__).with_name("latest.json")
-NEWEST = pathlib.Path(__file__).with_name("newest.json")
-SEVENTH = pathlib.Path(__file__).with_name("seventh.json")
-EIGHTH = pathlib.Path(__file__).with_name("eighth.json")
-TENTH = pathlib.Path(__file__).with_name("tenth.json")
-SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, "fresh": FRESH, "further": FURTHER, "latest": LATEST,
-        "newest": NEWEST, "seventh": SEVENTH, "eighth": EIGHTH, "tenth": TENTH}
+# The sets that were collected later, one after the other.
+LATER = ("fresh", "further", "latest", "newest", "seventh", "eighth", "ninth", "tenth")
+SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD,
+        **{name: CATALOGUE.with_name(f"{name}.json") for name in LATER}}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras", "horovod")
 
@@ -81,9 +76,8 @@ def load(only: Sequence[str] = (), set_name: str = "catalogue") -> list[Job]:
     Args:
       only: beginnings of names.
       set_name: `catalogue`, the jobs that ps_train was written with; a half of `field.json`, jobs of which nobody had
-        run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or `fresh`, and
-        later `further`, `latest`, `newest`, `seventh`, `eighth` and `tenth`, jobs that were collected after that, and
-        of which nobody had run one when they were written down.
+        run one when the lot was drawn: `seen`, by whose failures ps_train was changed, and `unseen`; or one of
+        `LATER`, jobs of which nobody had run one when they were written down.
 
     Raises:
       ValueError: a name fits no job.

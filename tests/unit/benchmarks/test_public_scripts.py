@@ -13,10 +13,8 @@ from benchmarks.public.sandbox import Sandbox
 
 _JOBS = {job.name: job for job in catalogue.load()}
 _FIELD = [job for half in ("seen", "unseen") for job in catalogue.load(set_name=half)]
-_FRESH = catalogue.load(set_name="fresh")
-_FURTHER, _LATEST = catalogue.load(set_name="further"), catalogue.load(set_name="latest")
-_NEWEST, _SEVENTH = catalogue.load(set_name="newest"), catalogue.load(set_name="seventh")
-_EIGHTH = catalogue.load(set_name="eighth")
+_LATER = {name: catalogue.load(set_name=name) for name in catalogue.LATER}
+_SETS = [list(_JOBS.values()), _FIELD, *_LATER.values()]  # in the order in which they were collected
 _PLACE = Sandbox(work="/w", code="/w/code", home="/w/home", data="/data", prefix=())
 
 
@@ -38,33 +36,28 @@ def test_the_field_is_drawn_as_its_file_says():
 
 def test_the_fresh_jobs_are_of_other_repositories():
     """They are at least twenty, at most two a repository, and no other set has one of their repositories."""
-    counts = collections.Counter(job.repository for job in _FRESH)
-    assert len(_FRESH) >= 20
+    counts = collections.Counter(job.repository for job in _LATER["fresh"])
+    assert len(_LATER["fresh"]) >= 20
     assert max(counts.values()) <= 2
     assert not set(counts) & {job.repository for job in [*_JOBS.values(), *_FIELD]}
 
 
-@pytest.mark.parametrize(("jobs", "before"), [
-    (_FURTHER, [*_JOBS.values(), *_FIELD, *_FRESH]), (_LATEST, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER]),
-    (_NEWEST, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST]),
-    (_SEVENTH, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST]),
-    (_EIGHTH, [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST, *_SEVENTH])],
-    ids=["further", "latest", "newest", "seventh", "eighth"])
-def test_twenty_jobs_more_are_of_twenty_other_repositories(jobs, before):
+@pytest.mark.parametrize("name", catalogue.LATER[1:])
+def test_twenty_jobs_more_are_of_twenty_other_repositories(name):
     """No set that was there before has one of their repositories."""
+    jobs = _LATER[name]
+    before = [job for earlier in _SETS[:_SETS.index(jobs)] for job in earlier]
     assert len({job.repository.lower() for job in jobs}) == len(jobs) == 20
     assert not {job.repository.lower() for job in jobs} & {job.repository.lower() for job in before}
 
 
 def test_a_name_stands_for_one_job():
     """Results and logs are kept under the name."""
-    sets = (_JOBS.values(), _FIELD, _FRESH, _FURTHER, _LATEST, _NEWEST, _SEVENTH, _EIGHTH)
-    names = [job.name for jobs in sets for job in jobs]
+    names = [job.name for jobs in _SETS for job in jobs]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("job", [*_JOBS.values(), *_FIELD, *_FRESH, *_FURTHER, *_LATEST, *_NEWEST, *_SEVENTH, *_EIGHTH],
-                         ids=lambda job: job.name)
+@pytest.mark.parametrize("job", [job for jobs in _SETS for job in jobs], ids=lambda job: job.name)
 def test_an_entry_is_well_formed(job):
     """Each entry names a commit and a kind, and its placeholders are known."""
     assert re.fullmatch("[0-9a-f]{40}", job.commit)
@@ -105,7 +98,7 @@ def test_options_stand_before_a_script_whose_name_may_have_blanks():
 
 def test_a_task_may_have_a_script_arguments_and_environment_of_its_own():
     """They are found by the name of the job or of the task, beside those of all tasks."""
-    jobs = {job.name: job for job in _LATEST}
+    jobs = {job.name: job for job in _LATER["latest"]}
     tasks = {task.name: task.command for task in commands.tasks(jobs["haiy-servers"], "plain", _PLACE)}
     assert [tasks[name][1] for name in ("ps:0", "worker:1", "client:1")] == [
         "cluster/local_cluster/grpc_tensorflow_server.py", "cluster/local_cluster/grpc_tensorflow_server.py",

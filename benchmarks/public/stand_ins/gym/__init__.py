@@ -24,6 +24,10 @@ class _Environment:
         self.spec, self.metadata, self._steps = spec(env_id), {}, 0
         self.observation_space = spaces.Box(0, 255, (210, 160, 3))
         self.action_space = types.SimpleNamespace(n=6)
+        self.ale = types.SimpleNamespace(lives=lambda: int(0 < self._steps < _STEPS))
+
+    def seed(self, seed=None):
+        np.random.seed(seed % 2**32 if seed is not None else None)
 
     def reset(self):
         self._steps = 0

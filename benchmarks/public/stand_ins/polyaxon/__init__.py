@@ -1,0 +1,1 @@
+"""Stands in for polyaxon, a service that keeps track of experiments."""

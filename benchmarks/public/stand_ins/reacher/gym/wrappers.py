@@ -1,0 +1,1 @@
+"""The script imports them only."""
