@@ -14,7 +14,8 @@ The corpus is not part of this project: DIR/OWNER/NAME is a clone of each reposi
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
 Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
 matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json` and of the later sets say which packages their
-jobs need; gym is 0.23 where they name no version. gym_moving_dot is the package of github.com/mrahtz/gym-moving-dot.
+jobs need; gym is 0.23 where they name no version. gym_moving_dot is github.com/mrahtz/gym-moving-dot at 875105e, which
+has the names of the environments that its job asks for.
 """
 
 from __future__ import annotations
