@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import variable_scope
 
 
 def linear(args: Any, output_size: Any, bias: bool, bias_initializer: Any = None, kernel_initializer: Any = None,
@@ -50,11 +51,26 @@ def repair_cells(wrap: Callable) -> None:
     for name in ("BasicRNNCell", "GRUCell", "BasicLSTMCell", "LSTMCell"):
         wrap("__init__", _without_input_size, getattr(cells, name))
     wrap("__call__", _with_own_variables, cells.MultiRNNCell)
+    wrap("get_variable", _by_old_name, variable_scope._VariableStore)  # noqa: SLF001 (it has no public name)
 
 
 def _without_input_size(original: Callable, *args: Any, input_size: Any = None, **kwargs: Any) -> None:
     # Deprecated since 0.8, and without effect: a cell takes the size of its input.
     original(*args, **kwargs)
+
+
+# The ends of the names that a cell's variables had until 1.1, and before 1.0.
+_OLD_ENDS = {"Linear/Matrix": "kernel", "Linear/Bias": "bias", "weights": "kernel", "biases": "bias"}
+
+
+def _by_old_name(original: Callable, store: Any, name: str, *args: Any, reuse: Any = None, **kwargs: Any) -> Any:
+    """Finds a cell's variable that a script asks for by the name that it had: `get_variable("lstm_cell/weights")`."""
+    variables = store._vars  # noqa: SLF001
+    if reuse is True and name not in variables:
+        today = next((name.removesuffix(old) + new for old, new in _OLD_ENDS.items() if name.endswith(f"/{old}")), name)
+        snake_case = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", today).lower()
+        name = next((each for each in (today, snake_case) if each in variables), name)
+    return original(store, name, *args, reuse=reuse, **kwargs)
 
 
 def _with_own_variables(original: Callable, stack: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:

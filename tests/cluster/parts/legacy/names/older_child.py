@@ -405,6 +405,23 @@ def test_layers_of_one_cell_have_variables_of_their_own(session, wrap):
     assert sum("candidate/kernel" in v.name for v in tf.trainable_variables()) == 1
 
 
+def test_the_variables_of_a_cell_are_found_by_their_old_names():
+    """Of 1.0 and 1.1, and of before; a script asks for them to train or to copy them."""
+    with tf.Graph().as_default():
+        with tf.variable_scope("net") as scope:
+            for cell in (tf.nn.rnn_cell.BasicLSTMCell(4), tf.nn.rnn_cell.GRUCell(4)):
+                cell(tf.ones([2, 3]), cell.zero_state(2, tf.float32))
+            scope.reuse_variables()
+            for names, today in (
+                    (("basic_lstm_cell/weights", "BasicLSTMCell/Linear/Matrix"), "net/basic_lstm_cell/kernel"),
+                    (("basic_lstm_cell/biases", "BasicLSTMCell/Linear/Bias"), "net/basic_lstm_cell/bias"),
+                    (("gru_cell/gates/weights", "GRUCell/Gates/Linear/Matrix"), "net/gru_cell/gates/kernel")):
+                for name in names:
+                    assert tf.get_variable(name).op.name == today
+            with pytest.raises(ValueError, match="net/other/weights does not exist"):
+                tf.get_variable("other/weights")
+
+
 def test_images_are_resized_to_a_height_and_a_width():
     """Two numbers, as before 1.0; a list or a tensor of both since."""
     image = tf.ones([1, 2, 2, 1])
