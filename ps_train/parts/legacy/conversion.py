@@ -34,6 +34,7 @@ from ps_train.errors import ConfigError
 from ps_train.parts.legacy import (
     chained_pandas,
     division,
+    implicit_imports,
     keyword_names,
     late_globals,
     leaked_names,
@@ -41,6 +42,7 @@ from ps_train.parts.legacy import (
     old_protos,
     one_number,
     path_mapping,
+    proto_strings,
     python2_library,
     python2_order,
 )
@@ -98,11 +100,13 @@ class Conversion:
         if is_converted or self.finds_python2:
             is_changed |= leaked_names.change_leaked_names(tree)
             is_changed |= chained_pandas.may_have_chains(text) and chained_pandas.change_chains(tree)
+            is_changed |= is_in_package and not is_converted and implicit_imports.change_imports(tree, path)
             is_changed |= old_protos.may_be_generated(text) and old_protos.change_generated(tree)
             is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
+            tree = proto_strings.change_bytes_lists(tree)
             tree = _marked(python2_order.change_order(tree))
         if self.mapped:
             tree = path_mapping.Paths(self.mapped).visit(tree)
@@ -138,6 +142,7 @@ class Conversion:
         one_number.install_number()
         division.install_division()
         python2_order.install_order()
+        proto_strings.install_texts()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]

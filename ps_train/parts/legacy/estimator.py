@@ -208,8 +208,13 @@ def replace(
     """
     install_estimator()
     # Not the public modules: only they hold the names that the package calls.
-    from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install_estimator`)
+    from tensorflow_estimator.python.estimator import (  # noqa: PLC0415 (after `install_estimator`)
+        estimator,
+        keras_lib,
+        training,
+    )
 
+    _let_features_fit_models(keras_lib)
     if server_class is not None:
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
     if monitored_training_session is not None:
@@ -227,6 +232,33 @@ def replace(
         training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
     if has_server is not None:
         estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, has_server)
+
+
+def _let_features_fit_models(keras_lib: types.ModuleType) -> None:
+    """Lets a Keras model of floats take features that are whole numbers, such as the pixels of an image.
+
+    Until 1.13 `model_to_estimator` made floats of all numbers.
+    """
+    original = keras_lib._convert_estimator_io_to_keras  # noqa: SLF001 (no public name)
+    if hasattr(original, "__wrapped__"):  # done before
+        return
+
+    @functools.wraps(original)
+    def convert(keras_model: Any, *args: Any, **kwargs: Any) -> tuple:
+        features, *others = original(keras_model, *args, **kwargs)
+        inputs = keras_model.inputs
+        if isinstance(features, dict) and isinstance(inputs, dict):
+            features = {name: _cast_like(feature, inputs.get(name)) for name, feature in features.items()}
+        elif isinstance(features, list) and isinstance(inputs, list) and len(features) == len(inputs):
+            features = [_cast_like(feature, wanted) for feature, wanted in zip(features, inputs)]
+        return (features, *others)
+    keras_lib._convert_estimator_io_to_keras = convert  # noqa: SLF001
+
+
+def _cast_like(feature: Any, wanted: Any) -> Any:
+    """Returns a feature of whole numbers as floats, if the model's input is one of floats."""
+    is_changed = wanted is not None and wanted.dtype.is_floating and feature.dtype.is_integer
+    return tf1.cast(feature, wanted.dtype) if is_changed else feature
 
 
 def _starting_server(train: Callable, server_class: Any, has_server: Callable[[], bool]) -> Callable:

@@ -60,7 +60,17 @@ def ragged_array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> n
 
 def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """`np.reshape`, whose argument `shape` was called `newshape`; numpy 2.4 refuses that."""
-    return original(a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
+    return of_list(original, a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
+
+
+def of_list(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+    """A function of an array, which took a list of rows that differ in length, or of numbers and arrays, too."""
+    try:
+        return original(a, *args, **kwargs)
+    except ValueError as error:
+        if not isinstance(a, (list, tuple)) or "inhomogeneous" not in str(error):
+            raise
+        return original(np.asarray(a), *args, **kwargs)
 
 
 def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
@@ -189,7 +199,8 @@ sctypes = {
 # A wrapper -> the functions of numpy that it wraps.
 WRAPPERS = {
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
-    reshape: ("reshape",), fromstring: ("fromstring",), histogram: ("histogram",),
+    reshape: ("reshape",), of_list: ("resize", "ravel", "squeeze", "transpose", "expand_dims", "repeat", "tile"),
+    fromstring: ("fromstring",), histogram: ("histogram",),
     percentile_by: ("percentile", "quantile", "nanpercentile", "nanquantile"),
     load: ("load",), save_array: ("save", "savez", "savez_compressed"),
     stack: ("vstack", "hstack", "dstack", "column_stack", "stack", "concatenate"),

@@ -14,6 +14,9 @@ from tensorflow.python.platform import flags as platform_flags
 
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 
+_Wrapper = platform_flags._FlagValuesWrapper  # noqa: SLF001 (it has no public name)
+_own_dictionary = vars(_Wrapper)["__dict__"].__get__  # object -> its attributes
+
 
 def repair_flags() -> None:
     """Changes absl for this whole process."""
@@ -24,7 +27,8 @@ def repair_flags() -> None:
     set_missing(flags.FlagValues, "_parse_flags", _parse_flags)
     wrap("_set_default", _set_default, flags.Flag)
     wrap("__call__", _parse, flags.FlagValues)
-    wrap("__getattr__", _read_flag, platform_flags._FlagValuesWrapper)  # noqa: SLF001 (it has no public name)
+    wrap("__getattr__", _read_flag, _Wrapper)
+    object.__setattr__(platform_flags.FLAGS, "__class__", _Flags)  # its own method would set a flag
 
 
 def _parse(original: Callable, values: flags.FlagValues, argv: list[str], *args: Any, **kwargs: Any) -> list[str]:
@@ -44,6 +48,23 @@ _BOOLEANS = ("true", "false", "t", "f", "1", "0")
 def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
     if not self.is_parsed():
         self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
+
+
+class _Dictionary(dict):
+    """The attributes of `tf.app.flags.FLAGS`; until 1.4 the values of a script's flags were one: `__flags`."""
+
+    def __missing__(self, key: str) -> dict[str, Any]:
+        if key != "__flags":
+            raise KeyError(key)
+        modules = self["__wrapped"].flags_by_module_dict()
+        return {flag.name: flag.value for module, defined in modules.items()
+                if not module.startswith(("absl.", "tensorflow.", "ps_train.")) for flag in defined}
+
+
+class _Flags(_Wrapper):
+    """The type of `tf.app.flags.FLAGS`."""
+
+    __dict__ = property(lambda self: _Dictionary(_own_dictionary(self)))
 
 
 def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:

@@ -59,8 +59,9 @@ FURTHER_NAMES = {
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper"),
-    # sparsemax
+    # sparsemax, tpu
     **same("tf.contrib.sparsemax", _FUNCTIONS, "sparsemax sparsemax_loss"),
+    "tf.contrib.tpu.AsyncCheckpointSaverHook": "tf.train.CheckpointSaverHook",
 }
 
 # Module of tf.contrib -> the modules in which its names are looked up.

@@ -5,7 +5,7 @@
     h5py          `dataset.value`, and files that are made when they are opened
     PyYAML        `yaml.load(text)` without a loader
     Pillow        `Image.ANTIALIAS` and the like
-    SciPy         `scipy.misc` (images.py)
+    SciPy         `scipy.misc` (images.py), and filters of arrays of objects
     scikit-learn  modules that were renamed (moved.py)
 
 Only what is missing is set, so a name that is there keeps its meaning.
@@ -37,6 +37,8 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ps_train.parts.legacy.division import divide
 from ps_train.parts.legacy.names import pandas_calls
@@ -153,5 +155,17 @@ def _open_hdf5(original: Callable[..., None], file: Any, name: Any, *args: Any, 
     original(file, name, *args, **kwargs)
 
 
+def restore_filters(signal: types.ModuleType) -> None:
+    """Lets `scipy.signal.lfilter` take an array of objects: numbers, or arrays of one number each."""
+    wrap("lfilter", _filtered, signal)
+
+
+def _filtered(original: Callable[..., Any], b: Any, a: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        x = np.asarray(x, dtype=float)  # which takes arrays of one number, too: arrays.py
+    return original(b, a, x, *args, **kwargs)
+
+
 # Package -> what sets the names that it has lost, once it is loaded.
-RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py}
+RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py,
+            "scipy.signal": restore_filters}

@@ -98,6 +98,7 @@ def _repair_functions() -> None:
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
         repair_cells(wrap)
+        wrap("softmax", _softmax, importlib.import_module("tf_keras.src.backend"))
 
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
@@ -237,6 +238,11 @@ def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None
     # In TF1 a float that is a whole number was one, too: scripts of Python 2 write `size / 2`.
     is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
     original(dimension, int(value) if is_whole else value)
+
+
+def _softmax(original: Callable, x: Any, axis: int = -1) -> tf1.Tensor:
+    # Keras 2 asks for the number of dimensions, which `InputLayer()` leaves open.
+    return tf1.nn.softmax(x, axis) if x.shape.rank is None else original(x, axis)
 
 
 def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:

@@ -250,7 +250,8 @@ _CONTRIB_NAMES = {
         "tensorflow.python.ops.rnn:_transpose_batch_time",
     # slim
     **_same("tf.contrib.slim.nets", "tf_slim.nets.", "alexnet inception inception_v1 inception_v2 inception_v3 "
-            "overfeat resnet_utils resnet_v1 resnet_v2 vgg"),
+            "overfeat vgg"),
+    **_same("tf.contrib.slim.nets", _OURS + "resnets:", "resnet_utils resnet_v1 resnet_v2"),
     **_same("tf.contrib.slim.python.slim.data", "tf_slim.data.", "data_decoder data_provider dataset "
             "dataset_data_provider parallel_reader prefetch_queue tfexample_decoder"),
     # summary

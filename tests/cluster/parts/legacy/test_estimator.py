@@ -414,3 +414,22 @@ def test_a_folder_of_ps_train_goes_on_under_an_estimator_and_back(api, run_confi
     assert mixed.keys() == alone.keys() and any(name.endswith("Adam_1") for name in mixed)
     for name, value in alone.items():
         np.testing.assert_allclose(mixed[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["list", "dictionary"])
+def test_a_keras_model_of_floats_takes_features_of_whole_numbers(api, tmp_path, kind):
+    """As until 1.13: pixels are uint8. An embedding's ids stay whole numbers."""
+    bridge.replace()
+    keras = tf.keras
+    pixels, ids = keras.Input([4], name="pixels"), keras.Input([1], dtype="int32", name="ids")
+    joined = keras.layers.concatenate([pixels, keras.layers.Flatten()(keras.layers.Embedding(3, 2)(ids))])
+    model = keras.Model([pixels, ids], keras.layers.Dense(1)(joined))
+    model.compile(loss="mse", optimizer="sgd")
+    estimator = keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
+    values = {"pixels": np.full([8, 4], 200, np.uint8), "ids": np.ones([8, 1], np.int32)}
+
+    def input_fn():
+        features = values if kind == "dictionary" else tuple(values.values())
+        return tf.data.Dataset.from_tensors((features, np.ones([8, 1], np.float32))).repeat(3)
+    estimator.train(input_fn)
+    assert estimator.get_variable_value("global_step") == 3

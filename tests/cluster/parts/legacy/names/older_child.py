@@ -407,19 +407,18 @@ def test_layers_of_one_cell_have_variables_of_their_own(session, wrap):
 
 def test_the_variables_of_a_cell_are_found_by_their_old_names():
     """Of 1.0 and 1.1, and of before; a script asks for them to train or to copy them."""
-    with tf.Graph().as_default():
-        with tf.variable_scope("net") as scope:
-            for cell in (tf.nn.rnn_cell.BasicLSTMCell(4), tf.nn.rnn_cell.GRUCell(4)):
-                cell(tf.ones([2, 3]), cell.zero_state(2, tf.float32))
-            scope.reuse_variables()
-            for names, today in (
-                    (("basic_lstm_cell/weights", "BasicLSTMCell/Linear/Matrix"), "net/basic_lstm_cell/kernel"),
-                    (("basic_lstm_cell/biases", "BasicLSTMCell/Linear/Bias"), "net/basic_lstm_cell/bias"),
-                    (("gru_cell/gates/weights", "GRUCell/Gates/Linear/Matrix"), "net/gru_cell/gates/kernel")):
-                for name in names:
-                    assert tf.get_variable(name).op.name == today
-            with pytest.raises(ValueError, match="net/other/weights does not exist"):
-                tf.get_variable("other/weights")
+    with tf.Graph().as_default(), tf.variable_scope("net") as scope:
+        for cell in (tf.nn.rnn_cell.BasicLSTMCell(4), tf.nn.rnn_cell.GRUCell(4)):
+            cell(tf.ones([2, 3]), cell.zero_state(2, tf.float32))
+        scope.reuse_variables()
+        for names, today in (
+                (("basic_lstm_cell/weights", "BasicLSTMCell/Linear/Matrix"), "net/basic_lstm_cell/kernel"),
+                (("basic_lstm_cell/biases", "BasicLSTMCell/Linear/Bias"), "net/basic_lstm_cell/bias"),
+                (("gru_cell/gates/weights", "GRUCell/Gates/Linear/Matrix"), "net/gru_cell/gates/kernel")):
+            for name in names:
+                assert tf.get_variable(name).op.name == today
+        with pytest.raises(ValueError, match="net/other/weights does not exist"):
+            tf.get_variable("other/weights")
 
 
 def test_images_are_resized_to_a_height_and_a_width():
@@ -508,3 +507,59 @@ def test_the_inputs_of_ctc_loss_may_come_first(session):
         tf.nn.ctc_loss(inputs, labels, lengths), tf.nn.ctc_loss(labels, inputs, lengths),
         tf.nn.ctc_loss(inputs=inputs, labels=labels, sequence_length=lengths)])
     assert losses[0].tolist() == losses[1].tolist() == losses[2].tolist()
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(("of_scope", "of_network", "trains"), [
+    (((), {}), {}, True), (((), {}), {"is_training": False}, False),
+    (((), {"is_training": False}), {}, False), (((False,), {}), {}, False), (((True, 0.001), {}), {}, True),
+    (((), {"is_training": True}), {"is_training": False}, False)])
+def test_a_residual_network_trains_if_it_or_its_scope_says_so(session, version, of_scope, of_network, trains):
+    """The network is asked first, then the scope, as until 1.1; the default is training."""
+    module = getattr(tf.contrib.slim.nets, f"resnet_{version}")
+    network, make_block = getattr(module, f"resnet_{version}"), getattr(module, f"resnet_{version}_block")
+    images = tf.random_normal([4, 8, 8, 3], 5.0, 3.0)
+    with tf.contrib.slim.arg_scope(module.resnet_arg_scope(*of_scope[0], **of_scope[1])):
+        features, _ = network(images, [make_block("block", 2, 1, 1)], global_pool=True, **of_network)
+    assert np.isfinite(evaluate(session, features)).all()
+    assert bool(tf.get_collection(tf.GraphKeys.UPDATE_OPS)) is trains
+
+
+def test_residual_networks_of_all_depths_ask_their_scope():
+    """With other arguments by place as before."""
+    nets = tf.contrib.slim.nets
+    with tf.Graph().as_default(), tf.contrib.slim.arg_scope(nets.resnet_v1.resnet_arg_scope(is_training=False)):
+        logits, _ = nets.resnet_v1.resnet_v1_50(tf.ones([1, 32, 32, 3]), 7)
+        assert logits.shape.as_list() == [1, 1, 1, 7] and not tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+
+
+def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch):
+    """As until 1.4, without the flags that absl brings; scripts copy them into a configuration of theirs."""
+    flags = tf.app.flags
+    flags.DEFINE_integer("copied_number", 3, "")
+    flags.DEFINE_string("copied_word", "x", "")
+    monkeypatch.setattr(sys, "argv", ["x", "--copied_number=5"])
+    flags.FLAGS.unparse_flags()
+    assert flags.FLAGS.copied_number == 5
+    values = flags.FLAGS.__dict__["__flags"]
+    assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
+    assert flags.FLAGS.__flags["copied_number"].value == 5  # as since 1.5
+    with pytest.raises(KeyError):
+        flags.FLAGS.__dict__["nothing"]
+
+
+def test_a_softmax_layer_takes_any_number_of_dimensions(session):
+    """Also one that is not known yet, as behind an `InputLayer` without a shape."""
+    layer = tf.keras.layers.Softmax()
+    x = tf.placeholder(tf.float32)
+    assert session.run(layer(x), {x: [[0.0, 0.0]]}).tolist() == [[0.5, 0.5]]
+    assert session.run(layer(tf.zeros([1, 2, 2]))).tolist() == [[[0.5, 0.5], [0.5, 0.5]]]
+
+
+def test_lists_of_numbers_and_of_arrays_have_another_shape(session):
+    """Agents collect rewards and predictions: `[1.0, array([2.0])]`."""
+    mixed = [1.0, np.array([2.0])]
+    x = tf.placeholder(tf.float32, [2, 1])
+    for column in (np.resize(mixed, [2, 1]), np.reshape(mixed, [2, 1]), np.expand_dims(mixed, 1)):
+        assert session.run(2 * x, {x: column}).tolist() == [[2.0], [4.0]]
+    assert np.tile([[1], [2, 3]], 2).shape == (4,)

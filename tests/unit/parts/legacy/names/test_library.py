@@ -86,6 +86,22 @@ with h5py.File({str(tmp_path / "x.h5")!r}) as file:
     assert (ended.stdout, ended.returncode) == ("[1, 2] r\n", 0), ended.stderr
 
 
+def test_filters_take_arrays_of_numbers_and_arrays():
+    """Of objects, as SciPy did: rewards that are numbers, and a prediction that is an array of one."""
+    signal = pytest.importorskip("scipy.signal")
+    uses = """\
+import numpy as np, scipy.signal
+from ps_train.parts.legacy.names import library, arrays
+library.restore_filters(scipy.signal)
+arrays.wrap("asarray", arrays.ragged_array, np)
+mixed = np.empty(3, object)
+mixed[:] = [1.0, 2.0, np.array([4.0])]
+print(scipy.signal.lfilter([1], [1, -0.5], mixed, axis=0).tolist())
+"""
+    ended = subprocess.run([sys.executable, "-c", uses], cwd=REPO, capture_output=True, text=True, timeout=120)
+    assert ended.stdout == f"{signal.lfilter([1], [1, -0.5], [1.0, 2.0, 4.0]).tolist()}\n", ended.stderr
+
+
 def test_pairs_with_the_least_cost():
     """As scikit-learn found them; of a matrix with fewer columns than rows, too."""
     pytest.importorskip("scipy")

@@ -1,0 +1,62 @@
+"""TF-Slim's residual networks, which were told by their scope until 1.1 whether they train.
+
+    with slim.arg_scope(resnet_v1.resnet_arg_scope(is_training=False)):
+        logits, _ = resnet_v1.resnet_v1_50(images, 1000)
+
+Since 1.2 the network is told, `resnet_v1_50(images, 1000, is_training=False)`; where it is not, the scope counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tf_slim.layers import layers
+from tf_slim.nets import resnet_utils, resnet_v1, resnet_v2
+from tf_slim.ops import arg_scope as scopes
+
+_Scope = dict[str, dict[str, Any]]
+
+
+def _with_training(original: Callable[..., _Scope]) -> Callable[..., _Scope]:
+    """Returns `resnet_arg_scope` that takes `is_training`, its first argument until 1.1, too."""
+    @functools.wraps(original)
+    def resnet_arg_scope(*args: Any, is_training: bool | None = None, **kwargs: Any) -> _Scope:
+        if args and isinstance(args[0], bool):
+            is_training, *args = args
+        scope = original(*args, **kwargs)
+        if is_training is None:
+            return scope
+        with scopes.arg_scope(scope), scopes.arg_scope([layers.batch_norm], is_training=is_training) as changed:
+            return changed
+    return resnet_arg_scope
+
+
+def _as_its_scope(original: Callable) -> Callable:
+    """Returns a network that trains if its scope says so, unless it is told itself."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def network(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        is_training = scopes.current_arg_scope().get(layers.batch_norm._key_op, {}).get("is_training")  # noqa: SLF001
+        if is_training is not None:
+            given.setdefault("is_training", is_training)
+        return original(**given)
+    return network
+
+
+def _let_scopes_tell() -> None:
+    told = _with_training(resnet_utils.resnet_arg_scope)
+    for module in (resnet_utils, resnet_v1, resnet_v2):
+        module.resnet_arg_scope = told
+        for name in list(vars(module)):
+            if name in ("resnet_v1", "resnet_v2") or name.startswith(("resnet_v1_", "resnet_v2_")):
+                function = getattr(module, name)
+                if "is_training" in inspect.signature(function).parameters:  # not those that make a block
+                    setattr(module, name, _as_its_scope(function))
+
+
+_let_scopes_tell()
