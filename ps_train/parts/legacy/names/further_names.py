@@ -62,6 +62,11 @@ FURTHER_NAMES = {
     # sparsemax, tpu
     **same("tf.contrib.sparsemax", _FUNCTIONS, "sparsemax sparsemax_loss"),
     "tf.contrib.tpu.AsyncCheckpointSaverHook": "tf.train.CheckpointSaverHook",
+    **same("tf.contrib.tpu.python.tpu", "tensorflow.python.tpu.", "device_assignment tpu tpu_feed tpu_function "
+           "tpu_optimizer training_loop"),
+    "tf.contrib.tpu.python.ops.tpu_ops": "tensorflow.python.tpu.ops.tpu_ops",
+    **same("tf.contrib.tpu.python.tpu", "tensorflow_estimator.python.estimator.tpu.", "error_handling tpu_config "
+           "tpu_context tpu_estimator util"),
 }
 
 # Module of tf.contrib -> the modules in which its names are looked up.
