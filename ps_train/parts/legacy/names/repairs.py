@@ -57,6 +57,7 @@ def repair() -> None:
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
         method = functools.partialmethod(_in_place, getattr(operator, name))
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
+    wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
     command_line.repair_flags()
     repair_reference_code()
     channels_first.take_channels_first()
@@ -89,6 +90,7 @@ def _repair_functions() -> None:
     wrap("map", _map_dataset, tf1.data.Dataset)
     datasets.let_datasets_change_graphs(wrap)
     datasets.let_functions_take_constants(wrap)
+    datasets.let_datasets_be_empty(wrap)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)
@@ -99,6 +101,11 @@ def _repair_functions() -> None:
 
         repair_cells(wrap)
         wrap("softmax", _softmax, importlib.import_module("tf_keras.src.backend"))
+
+
+def _is_true(original: Callable, variable: Any) -> bool:
+    # `if global_step:` asked whether there is one.
+    return original(variable) if tf1.executing_eagerly() else True
 
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:

@@ -556,6 +556,18 @@ def test_a_softmax_layer_takes_any_number_of_dimensions(session):
     assert session.run(layer(tf.zeros([1, 2, 2]))).tolist() == [[[0.5, 0.5], [0.5, 0.5]]]
 
 
+def test_a_variable_is_true():
+    """Scripts write `if global_step:` to ask whether they were given one."""
+    with tf.Graph().as_default():
+        assert tf.Variable(0, name="step") and tf.get_variable("x", [2]) and tf.train.get_or_create_global_step()
+
+
+def test_the_functions_of_datasets_are_found_by_an_object_too(session):
+    """`tf.data.Dataset()` made one, which is no dataset."""
+    dataset = tf.data.Dataset().from_tensors(5).map(lambda x: x + 1)
+    assert session.run(dataset.make_one_shot_iterator().get_next()) == 6
+
+
 def test_lists_of_numbers_and_of_arrays_have_another_shape(session):
     """Agents collect rewards and predictions: `[1.0, array([2.0])]`."""
     mixed = [1.0, np.array([2.0])]
