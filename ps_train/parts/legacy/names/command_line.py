@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import operator
 import pathlib
 import re
@@ -56,15 +57,25 @@ class _Dictionary(dict):
     def __missing__(self, key: str) -> dict[str, Any]:
         if key != "__flags":
             raise KeyError(key)
-        modules = self["__wrapped"].flags_by_module_dict()
-        return {flag.name: flag.value for module, defined in modules.items()
-                if not module.startswith(("absl.", "tensorflow.", "ps_train.")) for flag in defined}
+        return _values_of(self["__wrapped"])
+
+
+def _values_of(flag_values: flags.FlagValues) -> dict[str, Any]:
+    """Returns the values of the script's flags, without those of libraries."""
+    return {flag.name: flag.value for module, defined in flag_values.flags_by_module_dict().items()
+            if not module.startswith(("absl.", "tensorflow.", "ps_train.")) for flag in defined}
 
 
 class _Flags(_Wrapper):
     """The type of `tf.app.flags.FLAGS`."""
 
     __dict__ = property(lambda self: _Dictionary(_own_dictionary(self)))
+
+    def __getattribute__(self, name: str) -> Any:
+        # The items of `__flags` were values until 1.4, and are flags since then, whose `value` a script asks for.
+        if name == "__flags" and not _asks_for_values(sys._getframe(1).f_code.co_filename):  # noqa: SLF001 (the only way)
+            return _values_of(self.__dict__["__wrapped"])
+        return super().__getattribute__(name)
 
 
 def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
@@ -83,6 +94,10 @@ def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
             return value
         values.unparse_flags()
     return original(wrapper, name)
+
+
+def _asks_for_values(path: str) -> bool:
+    return any(".value" in line for line in linecache.getlines(path))
 
 
 def _is_defined_later(word: str) -> bool:

@@ -544,6 +544,9 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch):
     values = flags.FLAGS.__dict__["__flags"]
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
     assert flags.FLAGS.__flags["copied_number"].value == 5  # as since 1.5
+    found = {"FLAGS": flags.FLAGS}
+    exec(compile("copied = {k: v for k, v in FLAGS.__flags.items()}", "a_file_that_asks_for_none", "exec"), found)
+    assert (found["copied"]["copied_number"], found["copied"]["copied_word"]) == (5, "x")
     with pytest.raises(KeyError):
         flags.FLAGS.__dict__["nothing"]
 
