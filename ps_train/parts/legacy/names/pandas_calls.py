@@ -2,6 +2,7 @@
 
     frame.mean(1)   frame.drop("label", 1)   pandas.read_csv(path, ";")   frame.x.str.split(",", 1)
     frame.applymap(f)   frame.fillna(method="ffill")   pandas.get_dummies(frame), which are numbers
+    frame.loc[0, "floats"] = ""                   which makes the column one of objects
     frame.corr()   frame.groupby("key").mean()    of the columns with numbers, whatever others there are
 
 Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_pandas.py, which changes the code.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import re
 import types
@@ -48,8 +50,16 @@ def restore_calls(pandas: types.ModuleType) -> None:
     set_missing(pandas, "value_counts", lambda values, *args, **kwargs: series(values).value_counts(*args, **kwargs))
     for name in ("set_option", "get_option", "reset_option"):
         wrap(name, _of_display, pandas)
+    block = importlib.import_module("pandas.core.internals.blocks").Block  # no public place decides on dtypes
+    if "raise_on_upcast" in inspect.signature(block.coerce_to_target_dtype).parameters:  # since pandas 3
+        wrap("coerce_to_target_dtype", _with_another_dtype, block)
     if hasattr(pandas, "json_normalize"):
         set_missing(pandas.io.json, "json_normalize", pandas.json_normalize)
+
+
+def _with_another_dtype(original: Callable, block: Any, other: Any, raise_on_upcast: bool = False) -> Any:
+    """Gives a column another dtype when a value is set that its own does not have, such as "" among floats."""
+    return original(block, other, raise_on_upcast=False)
 
 
 def _of_display(original: Callable, key: Any, *args: Any, **kwargs: Any) -> Any:

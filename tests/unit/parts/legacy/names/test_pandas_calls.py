@@ -24,6 +24,10 @@ print(pd.Series([1, None, 3]).fillna(method="ffill").tolist(), pd.Series([1, Non
 print({str(dtype) for dtype in pd.get_dummies(f.c).dtypes}, f.corr().shape, f.groupby("c").mean().a.tolist())
 print(f.pivot("a", "c", "b").columns.tolist(), pd.concat([f, f], 1).shape, f.sort_values("a", 0, False).a.tolist())
 print(pd.read_csv(io.StringIO("a;b\\n1;2"), ";").values.tolist(), f.to_csv(None, ";").splitlines()[0], f.any(1).all())
+g = pd.DataFrame({"a": [1.0, 2.0]})
+g.loc[0, "a"] = ""
+g.loc[1] = "x"
+print(g.a.tolist(), g.a.dtype)
 pd.set_option("max_columns", 7)
 print(pd.get_option("display.max_columns"))
 try:
@@ -43,6 +47,7 @@ object [2.0, 1.3333333333333333] [1.0, 1.5, 2.5] ['b', 'c']
 {'uint8'} (2, 2) [1.5, 3.0]
 [1, 2] (3, 6) [3.0, 2.0, 1.0]
 [[1, 2]] ;a;b;c True
+['', 'x'] object
 7
 True
 True
