@@ -75,6 +75,7 @@ class _Game(Env):
         self.observation_space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
         self.action_space = spaces.Discrete(len(_MEANINGS))
         self.ale = types.SimpleNamespace(lives=self._lives)
+        self.np_random = np.random.RandomState(0)
 
     def get_action_meanings(self):
         return list(_MEANINGS)
