@@ -244,7 +244,12 @@ def _hidden_by_checkout(name: str) -> importlib.machinery.ModuleSpec | None:
     if str(_CHECKOUT) not in places[1:] or places[0] == str(_CHECKOUT) or not (_CHECKOUT / name).is_dir():
         return None
     spec = importlib.machinery.PathFinder.find_spec(name, [place for place in places if place != str(_CHECKOUT)])
-    return spec if spec is not None and spec.origin else None  # not a mere folder of that name
+    return spec if spec is not None and (spec.origin or _has_modules(spec)) else None
+
+
+def _has_modules(spec: importlib.machinery.ModuleSpec) -> bool:
+    """Returns whether a folder without `__init__.py` has modules, and is not one of data."""
+    return any(any(pathlib.Path(folder).glob("*.py")) for folder in spec.submodule_search_locations or ())
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

@@ -326,6 +326,10 @@ def test_packages_beside_ps_train_in_a_checkout_hide_none_of_the_user(tmp_path, 
     found = conversion._hidden_by_checkout("models")
     assert found is not None and found.origin == str(tmp_path / "models/__init__.py")
     assert conversion._hidden_by_checkout("data") is conversion._hidden_by_checkout("json") is None
+    (tmp_path / "data/numbers.csv").write_text("")
+    assert conversion._hidden_by_checkout("data") is None
+    (tmp_path / "data/reader.py").write_text("")  # now it is one, without an __init__.py
+    assert list(conversion._hidden_by_checkout("data").submodule_search_locations) == [str(tmp_path / "data")]
     monkeypatch.setattr(sys, "path", sys.path[1:])  # a script of the checkout
     assert conversion._hidden_by_checkout("models") is None
 
