@@ -1,4 +1,6 @@
-"""Text that sessions return, as code of Python 2 expects it: it splits lines and compares them with its own strings.
+"""Text that sessions return, and that they give to functions of Python, as code of Python 2 expects it.
+
+It splits lines and compares them with its own strings.
 
 A string of TensorFlow is bytes in Python 3. For a converted script, one that holds nothing but text is a `Text`. What
 operations make for other programs, such as summaries and images, stays bytes, and so does what has other control
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from tensorflow.python.client.session import BaseSession  # the class of all sessions has no public name
+from tensorflow.python.ops import script_ops
 
 # In UTF-8; the control characters of text are tab, line feed, form feed and carriage return.
 _OTHER_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
@@ -57,6 +60,23 @@ def text_of_bytes(value: Any) -> Any:
 def let_sessions_return_text() -> None:
     """Lets each session of this process return text."""
     BaseSession._do_run = _returning_text(BaseSession._do_run)  # noqa: SLF001 (no public place sees all fetches)
+    script_ops._internal_py_func = _taking_text(script_ops._internal_py_func)  # noqa: SLF001 (all functions go there)
+
+
+def _taking_text(py_func: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(py_func)
+    def make(func: Callable, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("use_eager_py_func") or kwargs.get("is_grad_func"):  # which take tensors
+            return py_func(func, *args, **kwargs)
+        return py_func(_with_text(func), *args, **kwargs)
+    return make
+
+
+def _with_text(func: Callable) -> Callable:
+    @functools.wraps(func, updated=())  # which may be a partial, or an object
+    def call(*values: Any) -> Any:
+        return func(*map(text_of_bytes, values))
+    return call
 
 
 def _returning_text(do_run: Callable[..., list]) -> Callable[..., list]:

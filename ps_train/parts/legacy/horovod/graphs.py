@@ -17,7 +17,7 @@ import itertools
 import logging
 import sys
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -107,7 +107,7 @@ class GraphState:
     def needs_start(self, fetches: Any) -> bool:
         """Returns whether a session that is to run this must be prepared for training."""
         graph = self._graph()
-        for fetch in tf.nest.flatten(fetches):
+        for fetch in _flattened(fetches):
             try:
                 element = graph.as_graph_element(fetch)
             except (TypeError, ValueError):  # the session says what is wrong with it
@@ -224,3 +224,14 @@ def _replace_functions() -> Callable[[], None]:
         tf.train.Saver.restore = restore
 
     return end
+
+
+def _flattened(fetches: Any) -> Iterator[Any]:
+    """Yields what is fetched. Unlike tf.nest, it takes a dictionary whose keys have no order, as hooks are."""
+    if isinstance(fetches, Mapping):
+        fetches = list(fetches.values())
+    if isinstance(fetches, (list, tuple)):
+        for fetch in fetches:
+            yield from _flattened(fetch)
+    elif fetches is not None:
+        yield fetches

@@ -51,7 +51,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Puts a stand-in in place of the module."""
         name = module.__name__
         if name == "horovod":
-            module.__version__ = _VERSION
+            module.__version__, module.__file__ = _VERSION, __file__
         elif name in _KERAS:
             sys.modules[name] = _keras_module(name)
         elif name in _CALLBACKS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 
 import numpy as np
@@ -48,6 +49,7 @@ def test_arrays_of_strings_become_arrays_of_text():
 def session(monkeypatch):
     """A session whose class returns text, in a graph of its own."""
     monkeypatch.setattr(session_strings.BaseSession, "_do_run", session_strings.BaseSession._do_run)
+    monkeypatch.setattr(session_strings.script_ops, "_internal_py_func", session_strings.script_ops._internal_py_func)
     session_strings.let_sessions_return_text()
     with tf.Graph().as_default(), tf.Session() as opened:
         yield opened
@@ -72,3 +74,14 @@ def test_what_other_programs_read_stays_bytes(session, tmp_path):
         writer.add_summary(summary, 1)
     assert type(session.run(tf.io.encode_base64("abc"))) is Text
     assert type(session.run(tf.io.serialize_tensor(tf.constant(1)))) is bytes
+
+
+def test_functions_of_python_get_text_and_may_return_it(session):
+    """The name of a method, a list of words, and an image, which stays bytes; a partial has no name."""
+    def call(name, words, image, numbers):
+        return getattr(words[0], name)() + "é", len(image) if isinstance(image, bytes) else -1, numbers.sum()
+    results = tf.py_func(call, ["upper", tf.constant(["ab", "c"]), tf.constant(b"\x89PNG\0"), tf.ones([2])],
+                         [tf.string, tf.int64, tf.float32])
+    text, size, total = session.run(results)
+    assert (text, size, total) == ("ABé", 5, 2.0)
+    assert session.run(tf.py_func(functools.partial(lambda n, x: x * n, 2), [tf.constant("ab")], tf.string)) == "abab"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ps_train.parts.legacy.horovod import graphs, ranks
 from ps_train.parts.legacy.horovod import module as hvd
-from ps_train.parts.legacy.horovod import ranks
+from tests import clusters
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -32,3 +33,17 @@ def test_the_submodules_have_the_same_names():
     assert issubclass(hvd.Compression.none, hvd.compression.Compressor)
     with raises("horovod_name_missing"):
         hvd.no_such_name("x")
+
+
+def test_what_a_session_with_hooks_fetches_is_looked_through():
+    """Its keys are a text and the hooks, which have no order; the operations that train are found in any place."""
+    with tf.Graph().as_default() as graph:
+        state = graphs.GraphState(graph, clusters.GraphCluster(1, 1).view("worker", 0), is_home=False)
+        start, other = tf.no_op(), tf.constant(1.0)
+        state.add_start(start)
+        with tf.control_dependencies([start]):
+            train_op = tf.no_op()
+        hooks = [tf.train.StopAtStepHook(last_step=1), tf.train.SessionRunHook()]
+        for fetches, expected in ((train_op, True), ({"caller": [other, {"x": train_op}], hooks[0]: other}, True),
+                                  ({"caller": other, hooks[0]: (other,), hooks[1]: None}, False)):
+            assert state.needs_start(fetches) is expected
