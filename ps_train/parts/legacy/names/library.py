@@ -4,7 +4,7 @@
     pandas        methods (arrays.py), and calls (pandas_calls.py)
     h5py          `dataset.value`, and files that are made when they are opened
     PyYAML        `yaml.load(text)` without a loader
-    Pillow        `Image.ANTIALIAS` and the like
+    Pillow        `Image.ANTIALIAS` and the like, `font.getsize(text)`, `draw.textsize(text)`
     SciPy         `scipy.misc` (images.py), and filters of arrays of objects
     scikit-learn  modules that were renamed (moved.py)
 
@@ -136,6 +136,31 @@ def restore_pillow(image: types.ModuleType) -> None:
         set_missing(image, name, getattr(image, today))
 
 
+def restore_fonts(fonts: types.ModuleType) -> None:
+    """Sets the methods of fonts that Pillow 10 has removed; sizes are (width, height) in pixels."""
+    for kind in (fonts.FreeTypeFont, fonts.ImageFont):
+        set_missing(kind, "getsize", _text_size)
+    set_missing(fonts.FreeTypeFont, "getoffset", lambda font, text: font.getbbox(text)[:2])
+
+
+def _text_size(font: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
+    left, _, right, bottom = font.getbbox(text, *args, **kwargs)
+    return int(right - left), int(bottom)  # with the room above low letters
+
+
+def restore_drawing(drawing: types.ModuleType) -> None:
+    """Sets the methods of `ImageDraw` that Pillow 10 has removed."""
+    for name, today in (("textsize", "textbbox"), ("multiline_textsize", "multiline_textbbox")):
+        set_missing(drawing.ImageDraw, name, _size_by(today))
+
+
+def _size_by(bounds: str) -> Callable[..., tuple[int, int]]:
+    def size(draw: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        left, _, right, bottom = getattr(draw, bounds)((0, 0), text, *args, **kwargs)
+        return int(right - left), int(bottom)
+    return size
+
+
 def restore_all_of_pandas(pandas: types.ModuleType) -> None:
     """Sets what pandas has lost, and lets it take the calls of before."""
     restore_pandas(pandas)
@@ -168,4 +193,4 @@ def _filtered(original: Callable[..., Any], b: Any, a: Any, x: Any, *args: Any, 
 
 # Package -> what sets the names that it has lost, once it is loaded.
 RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py,
-            "scipy.signal": restore_filters}
+            "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy.signal": restore_filters}

@@ -70,6 +70,19 @@ def test_pillow_has_the_names_of_its_filters():
     assert (image.ANTIALIAS, image.LINEAR, image.CUBIC) == (image.LANCZOS, image.BILINEAR, image.BICUBIC)
 
 
+def test_pillow_measures_text_as_before_10():
+    """By the font and by the image; several lines are higher than one, and low letters have room above them."""
+    fonts, drawing = pytest.importorskip("PIL.ImageFont"), pytest.importorskip("PIL.ImageDraw")
+    library.restore_fonts(fonts)
+    library.restore_drawing(drawing)
+    font = fonts.load_default()
+    left, top, right, bottom = font.getbbox("word")
+    assert font.getsize("word") == (int(right - left), int(bottom)) and bottom > top >= 0
+    draw = drawing.Draw(importlib.import_module("PIL.Image").new("RGB", (50, 50)))
+    assert draw.textsize("word", font) == draw.textsize("word", font=font) == font.getsize("word")
+    assert draw.multiline_textsize("two\nlines", font)[1] > draw.textsize("two", font)[1]
+
+
 def test_h5py_files_are_made_and_read_as_before_3_0(tmp_path):
     """A file that is not there is made without a mode, one that is there is only read; a dataset has `value`."""
     pytest.importorskip("h5py")
