@@ -25,6 +25,7 @@ from tensorflow.python.training import monitored_session, session_manager  # no 
 from ps_train.cluster import reachability
 from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
+from ps_train.graph.devices import task_of
 from ps_train.parts.legacy.classic import ending, membership, placement
 from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
 from ps_train.parts.legacy.classic.script_cluster import real_target
@@ -63,9 +64,11 @@ class Redirection(Protocol):
 
     Attributes:
       is_chief: whether this process prepares the shared parameters and saves them.
+      device: the task of this process, such as "/job:worker/task:1".
     """
 
     is_chief: bool
+    device: str
 
     def shares(self, graph: tf.Graph) -> bool:
         """Returns whether the parameters of a graph are shared; if not, each process has its own."""
@@ -102,6 +105,7 @@ class _ClusterSession(BaseSession):
         route = _route(target, graph or tf.get_default_graph())
         config = _joined_options(route, graph or tf.get_default_graph(), config)
         is_redirected = route.target != target
+        self._task = task_of(_redirections[-1].device) if is_redirected else None
         target = real_target(route.target) if isinstance(route.target, str) else route.target
         super().__init__(target, graph, config)
         if is_redirected and route.member is not None:
@@ -112,6 +116,10 @@ class _ClusterSession(BaseSession):
         if _redirections:
             _redirections[-1].before_run(self, fetches)
         return repeated_if_dropped(functools.partial(super().run, fetches, *args, **kwargs))
+
+    def list_devices(self) -> list[Any]:
+        """Returns the devices of the session; of one that a script opened without a target, those of this process."""
+        return [device for device in super().list_devices() if self._task in (None, task_of(device.name))]
 
     def make_callable(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
         """Returns a function that does what `run` does; see TensorFlow's class. Queue runners use it."""

@@ -30,12 +30,13 @@ class HorovodSessions:
 
     Attributes:
       is_chief: whether this is rank 0.
+      device: the task of this rank.
     """
 
     def __init__(self, member: Membership) -> None:
         """Takes the membership of this worker."""
         self._member = member
-        self.is_chief = member.cluster.is_chief
+        self.is_chief, self.device = member.cluster.is_chief, member.cluster.task.device
         self._lock = threading.Lock()
         self._begun: weakref.WeakSet = weakref.WeakSet()
         self._announce: Callable[[], None] | None = None  # the chief's, for a `tf.Session`

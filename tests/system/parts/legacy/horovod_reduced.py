@@ -30,6 +30,8 @@ def main():
     hvd.init()
     if "--early" in sys.argv:
         sess = tf.Session()
+        # As with Horovod, it has the devices of this process only.
+        assert not [device.name for device in sess.list_devices() if "job:ps" in device.name], sess.list_devices()
         fetches = build()
         sess.run(tf.global_variables_initializer())
         sess.run(hvd.broadcast_global_variables(0))
