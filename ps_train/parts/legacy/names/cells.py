@@ -170,7 +170,15 @@ class GRUBlockCell(GRUBlockCellV2):
         self.built = True
 
 
-class FusedRNNCellAdaptor:
+class FusedRNNCell:
+    """A cell that runs over a sequence; a class of a script has a `__call__` with the arguments of those below."""
+
+
+class LSTMBlockWrapper(FusedRNNCell):
+    """The class of `LSTMBlockFusedCell`, for code that asks which class a cell is of."""
+
+
+class FusedRNNCellAdaptor(FusedRNNCell):
     """A cell that runs over a sequence [time, batch, size], or a list of [batch, size]."""
 
     def __init__(self, cell: Any, use_dynamic_rnn: bool = False) -> None:
@@ -205,7 +213,7 @@ def _bound(cell_clip: float | None) -> float | None:
     return cell_clip if cell_clip and cell_clip > 0 else None
 
 
-class LSTMBlockFusedCell(FusedRNNCellAdaptor):
+class LSTMBlockFusedCell(FusedRNNCellAdaptor, LSTMBlockWrapper):
     """`tf.nn.rnn_cell.LSTMCell` over a sequence: the same numbers and variables, by several operations a step."""
 
     def __init__(self, num_units: int, forget_bias: float = 1.0, cell_clip: float | None = None,
@@ -228,7 +236,7 @@ class LSTMBlockFusedCell(FusedRNNCellAdaptor):
         return super().__call__(inputs, initial_state, dtype, sequence_length, scope or tf.get_variable_scope())
 
 
-class TimeReversedFusedRNN:
+class TimeReversedFusedRNN(FusedRNNCell):
     """Runs another one of these backwards."""
 
     def __init__(self, cell: Any) -> None:

@@ -238,8 +238,8 @@ _CONTRIB_NAMES = {
             "extend_with_decoupled_weight_decay"),
     # rnn, seq2seq
     **_same("tf.contrib.rnn", _OURS + "cells:", "LayerNormBasicLSTMCell NASCell ConvLSTMCell Conv1DLSTMCell "
-            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCellAdaptor LSTMBlockCell LSTMBlockFusedCell TimeReversedFusedRNN "
-            "GRUBlockCell GRUBlockCellV2"),
+            "Conv2DLSTMCell Conv3DLSTMCell FusedRNNCell FusedRNNCellAdaptor LSTMBlockCell LSTMBlockFusedCell "
+            "LSTMBlockWrapper TimeReversedFusedRNN GRUBlockCell GRUBlockCellV2"),
     "tf.contrib.linalg.LinearOperatorTriL": "tf.linalg.LinearOperatorLowerTriangular",
     **_same("tf.contrib.rnn", _OURS + "private:", "_linear _Linear"),
     "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",

@@ -215,3 +215,10 @@ def test_the_size_of_the_inputs_of_a_cell(inputs, size):
     with tf.Graph().as_default():
         tensors = {"tensor": tf.zeros([2, 5]), "unknown": tf.placeholder(tf.float32)}
         assert rnn._size_of(tensors[inputs] if isinstance(inputs, str) else inputs) == size
+
+
+def test_cells_over_a_sequence_are_of_the_classes_that_code_asks_for():
+    """Toolkits find the cells of contrib.rnn by them."""
+    assert issubclass(cells.LSTMBlockFusedCell, cells.LSTMBlockWrapper)
+    for kind in (cells.LSTMBlockWrapper, cells.FusedRNNCellAdaptor, cells.TimeReversedFusedRNN):
+        assert issubclass(kind, cells.FusedRNNCell)
