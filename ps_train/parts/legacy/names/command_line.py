@@ -7,6 +7,7 @@ import operator
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -73,7 +74,7 @@ class _Flags(_Wrapper):
 
     def __getattribute__(self, name: str) -> Any:
         # The items of `__flags` were values until 1.4, and are flags since then, whose `value` a script asks for.
-        if name == "__flags" and not _asks_for_values(sys._getframe(1).f_code.co_filename):  # noqa: SLF001 (the only way)
+        if name == "__flags" and not _asks_for_values(sys._getframe(1)):  # noqa: SLF001 (the only way to the script)
             return _values_of(self.__dict__["__wrapped"])
         return super().__getattribute__(name)
 
@@ -96,8 +97,13 @@ def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
     return original(wrapper, name)
 
 
-def _asks_for_values(path: str) -> bool:
-    return any(".value" in line for line in linecache.getlines(path))
+_NEAR = 6  # lines of a loop over the flags
+
+
+def _asks_for_values(frame: types.FrameType) -> bool:
+    """Returns whether the code behind a place in a script asks something, such as a flag, for its `value`."""
+    lines = linecache.getlines(frame.f_code.co_filename)
+    return any(".value" in line for line in lines[frame.f_lineno - 1:frame.f_lineno + _NEAR])
 
 
 def _is_defined_later(word: str) -> bool:

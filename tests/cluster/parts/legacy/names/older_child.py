@@ -533,7 +533,7 @@ def test_residual_networks_of_all_depths_ask_their_scope():
         assert logits.shape.as_list() == [1, 1, 1, 7] and not tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
 
-def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch):
+def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path):
     """As until 1.4, without the flags that absl brings; scripts copy them into a configuration of theirs."""
     flags = tf.app.flags
     flags.DEFINE_integer("copied_number", 3, "")
@@ -543,10 +543,13 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch):
     assert flags.FLAGS.copied_number == 5
     values = flags.FLAGS.__dict__["__flags"]
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
-    assert flags.FLAGS.__flags["copied_number"].value == 5  # as since 1.5
+    path = tmp_path / "script.py"
+    path.write_text("flags_of_1_5 = {k: v.value for k, v in FLAGS.__flags.items()}\n" + "#\n" * 9
+                    + "values = {}\nfor k, v in FLAGS.__flags.items():\n    values[k] = v\n")
     found = {"FLAGS": flags.FLAGS}
-    exec(compile("copied = {k: v for k, v in FLAGS.__flags.items()}", "a_file_that_asks_for_none", "exec"), found)
-    assert (found["copied"]["copied_number"], found["copied"]["copied_word"]) == (5, "x")
+    exec(compile(path.read_text(), str(path), "exec"), found)
+    for read in (found["flags_of_1_5"], found["values"]):
+        assert (read["copied_number"], read["copied_word"]) == (5, "x")
     with pytest.raises(KeyError):
         flags.FLAGS.__dict__["nothing"]
 
