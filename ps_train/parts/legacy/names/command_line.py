@@ -27,6 +27,7 @@ def repair_flags() -> None:
         flags.FLAGS[name].allow_override = True
     # Before 1.5 scripts parsed the flags themselves by this private name.
     set_missing(flags.FlagValues, "_parse_flags", _parse_flags)
+    flags.Flag.__bool__ = lambda flag: True  # absl refuses it today
     wrap("_set_default", _set_default, flags.Flag)
     wrap("__call__", _parse, flags.FlagValues)
     wrap("__getattr__", _read_flag, _Wrapper)
@@ -97,13 +98,10 @@ def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
     return original(wrapper, name)
 
 
-_NEAR = 6  # lines of a loop over the flags
-
-
 def _asks_for_values(frame: types.FrameType) -> bool:
-    """Returns whether the code behind a place in a script asks something, such as a flag, for its `value`."""
+    """Returns whether a script asks for the `value` of anything but a list in a protocol buffer, so of flags."""
     lines = linecache.getlines(frame.f_code.co_filename)
-    return any(".value" in line for line in lines[frame.f_lineno - 1:frame.f_lineno + _NEAR])
+    return any(re.search(r"(?<!_list)\.value\b", line) for line in lines)
 
 
 def _is_defined_later(word: str) -> bool:

@@ -543,13 +543,13 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     assert flags.FLAGS.copied_number == 5
     values = flags.FLAGS.__dict__["__flags"]
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
-    path = tmp_path / "script.py"
-    path.write_text("flags_of_1_5 = {k: v.value for k, v in FLAGS.__flags.items()}\n" + "#\n" * 9
-                    + "values = {}\nfor k, v in FLAGS.__flags.items():\n    values[k] = v\n")
-    found = {"FLAGS": flags.FLAGS}
-    exec(compile(path.read_text(), str(path), "exec"), found)
-    for read in (found["flags_of_1_5"], found["values"]):
-        assert (read["copied_number"], read["copied_word"]) == (5, "x")
+    for name, loop in (("new", "{k: v.value for k, v in FLAGS.__flags.items() if v}"),
+                       ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value")):
+        path = tmp_path / f"{name}.py"
+        path.write_text(f"read = {loop}\n")
+        found = {"FLAGS": flags.FLAGS}
+        exec(compile(path.read_text(), str(path), "exec"), found)
+        assert (found["read"]["copied_number"], found["read"]["copied_word"]) == (5, "x")
     with pytest.raises(KeyError):
         flags.FLAGS.__dict__["nothing"]
 
