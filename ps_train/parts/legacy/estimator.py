@@ -208,13 +208,9 @@ def replace(
     """
     install_estimator()
     # Not the public modules: only they hold the names that the package calls.
-    from tensorflow_estimator.python.estimator import (  # noqa: PLC0415 (after `install_estimator`)
-        estimator,
-        keras_lib,
-        training,
-    )
+    from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install_estimator`)
 
-    _let_features_fit_models(keras_lib)
+    _let_features_fit_models()
     if server_class is not None:
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
     if monitored_training_session is not None:
@@ -234,11 +230,13 @@ def replace(
         estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, has_server)
 
 
-def _let_features_fit_models(keras_lib: types.ModuleType) -> None:
+def _let_features_fit_models() -> None:
     """Lets a Keras model of floats take features that are whole numbers, such as the pixels of an image.
 
     Until 1.13 `model_to_estimator` made floats of all numbers.
     """
+    from tensorflow_estimator.python.estimator import keras_lib  # noqa: PLC0415 (after `install_estimator`)
+
     original = keras_lib._convert_estimator_io_to_keras  # noqa: SLF001 (no public name)
     if hasattr(original, "__wrapped__"):  # done before
         return
