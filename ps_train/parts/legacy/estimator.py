@@ -89,6 +89,7 @@ def install_estimator() -> types.ModuleType:
             if _lacks_estimator(module):
                 module.estimator = api
         sys.modules[f"{name}.estimator"] = api
+    _let_features_fit_models()
     return v1
 
 
@@ -210,7 +211,6 @@ def replace(
     # Not the public modules: only they hold the names that the package calls.
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install_estimator`)
 
-    _let_features_fit_models()
     if server_class is not None:
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
     if monitored_training_session is not None:
@@ -233,9 +233,10 @@ def replace(
 def _let_features_fit_models() -> None:
     """Lets a Keras model of floats take features that are whole numbers, such as the pixels of an image.
 
-    Until 1.13 `model_to_estimator` made floats of all numbers.
+    Until 1.13 `model_to_estimator` made floats of all numbers. Those of a model with an embedding may be ids, of which
+    a float has only 24 bits.
     """
-    from tensorflow_estimator.python.estimator import keras_lib  # noqa: PLC0415 (after `install_estimator`)
+    from tensorflow_estimator.python.estimator import keras_lib  # noqa: PLC0415 (the package is there now)
 
     original = keras_lib._convert_estimator_io_to_keras  # noqa: SLF001 (no public name)
     if hasattr(original, "__wrapped__"):  # done before
@@ -244,18 +245,19 @@ def _let_features_fit_models() -> None:
     @functools.wraps(original)
     def convert(keras_model: Any, *args: Any, **kwargs: Any) -> tuple:
         features, *others = original(keras_model, *args, **kwargs)
-        inputs = keras_model.inputs
+        inputs, has_ids = keras_model.inputs, any("Embedding" in type(layer).__name__ for layer in keras_model.layers)
         if isinstance(features, dict) and isinstance(inputs, dict):
-            features = {name: _cast_like(feature, inputs.get(name)) for name, feature in features.items()}
+            features = {name: _cast_like(feature, inputs.get(name), has_ids) for name, feature in features.items()}
         elif isinstance(features, list) and isinstance(inputs, list) and len(features) == len(inputs):
-            features = [_cast_like(feature, wanted) for feature, wanted in zip(features, inputs)]
+            features = [_cast_like(feature, wanted, has_ids) for feature, wanted in zip(features, inputs)]
         return (features, *others)
     keras_lib._convert_estimator_io_to_keras = convert  # noqa: SLF001
 
 
-def _cast_like(feature: Any, wanted: Any) -> Any:
-    """Returns a feature of whole numbers as floats, if the model's input is one of floats."""
-    is_changed = wanted is not None and wanted.dtype.is_floating and feature.dtype.is_integer
+def _cast_like(feature: Any, wanted: Any, has_ids: bool) -> Any:
+    """Returns a feature of whole numbers, of small ones where there may be ids, as floats if the model's input is."""
+    is_number = feature.dtype.is_integer and (feature.dtype.size < 4 or not has_ids)
+    is_changed = is_number and wanted is not None and wanted.dtype.is_floating
     return tf1.cast(feature, wanted.dtype) if is_changed else feature
 
 

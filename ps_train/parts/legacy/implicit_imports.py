@@ -11,6 +11,7 @@ import ast
 import pathlib
 from collections.abc import Sequence
 
+from ps_train.parts.legacy import scopes
 from ps_train.parts.legacy.python2_calls import node_at
 
 
@@ -19,7 +20,7 @@ def change_imports(tree: ast.Module, path: str) -> bool:
     if any(isinstance(line, ast.ImportFrom) and line.module == "__future__" and "absolute_import" in _names(line)
            for line in tree.body):
         return False
-    change = _Imports(pathlib.Path(path).parent)
+    change = _Imports(pathlib.Path(path))
     change.visit(tree)
     return change.is_changed
 
@@ -29,12 +30,22 @@ def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 class _Imports(ast.NodeTransformer):
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+    def __init__(self, path: pathlib.Path) -> None:
+        self._folder, self._own_name = path.parent, path.stem
         self.is_changed = False
+
+    def visit_Try(self, node: ast.Try) -> ast.AST:
+        # What may be missing, and is caught, stays so: an optional package may have a namesake beside the file.
+        if scopes.expects(scopes.caught_by(node), "ImportError", "ModuleNotFoundError"):
+            for part in (*node.handlers, *node.orelse, *node.finalbody):
+                self.visit(part)
+            return node
+        return self.generic_visit(node)
 
     def _is_beside(self, name: str) -> bool:
         top = name.partition(".")[0]
+        if top == self._own_name:
+            return False
         return (self._folder / f"{top}.py").is_file() or (self._folder / top / "__init__.py").is_file()
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:

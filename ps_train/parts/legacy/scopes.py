@@ -78,7 +78,7 @@ class Scopes:
     def _children(self, place: PlacedNode) -> Iterator[PlacedNode]:
         node, scope, caught = place
         if isinstance(node, ast.Try):
-            inside = caught | _caught_by(node)
+            inside = caught | caught_by(node)
             yield from (PlacedNode(child, scope, inside) for child in node.body)
             rest = [*node.handlers, *node.orelse, *node.finalbody]
             yield from (PlacedNode(child, scope, caught) for child in rest)
@@ -110,7 +110,7 @@ def _bound_names(node: ast.AST) -> Sequence[str]:
     return [node.rest] if type(node).__name__ == "MatchMapping" and node.rest else []
 
 
-def _caught_by(node: ast.Try) -> frozenset[str]:
+def caught_by(node: ast.Try) -> frozenset[str]:
     """Returns the names of the errors that are caught; those of `except Exception` if the block only tries a name."""
     names = set()
     for handler in node.handlers:

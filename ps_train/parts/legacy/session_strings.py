@@ -10,6 +10,7 @@ characters than those of text.
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +61,16 @@ def text_of_bytes(value: Any) -> Any:
 def let_sessions_return_text() -> None:
     """Lets each session of this process return text."""
     BaseSession._do_run = _returning_text(BaseSession._do_run)  # noqa: SLF001 (no public place sees all fetches)
+    for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512"):
+        setattr(hashlib, name, _hashing_text(getattr(hashlib, name)))
     script_ops._internal_py_func = _taking_text(script_ops._internal_py_func)  # noqa: SLF001 (all functions go there)
+
+
+def _hashing_text(make: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(make)
+    def hashed(string: Any = b"", *args: Any, **kwargs: Any) -> Any:
+        return make(string.encode() if isinstance(string, str) else string, *args, **kwargs)
+    return hashed
 
 
 def _taking_text(py_func: Callable[..., Any]) -> Callable[..., Any]:

@@ -153,7 +153,7 @@ def repeated_if_dropped(run: Callable[[], Any]) -> Any:
     """
     try:
         return run()
-    except (tf.errors.AbortedError, tf.errors.CancelledError) as error:  # the latter if another task was waiting then
+    except (tf.errors.AbortedError, tf.errors.CancelledError) as error:  # the latter if this task awaited a tensor
         if "request was received twice" not in error.message:
             raise
         _log.info("TensorFlow took a request for a duplicate and dropped it; running the step again")

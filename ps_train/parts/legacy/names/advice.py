@@ -24,12 +24,13 @@ ADVICE = {
     "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
     "tf.contrib.cudnn_rnn": "use CudnnLSTM, CudnnGRU, CudnnRNNTanh or CudnnRNNRelu, as in TensorFlow 1.3 to 1.15",
     "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
-    "tf.contrib.distributions": "it is found if TensorFlow Probability has it: pip install tensorflow-probability",
+    "tf.contrib.distributions": "install TensorFlow Probability, which has most of these names: pip install "
+                                "tensorflow-probability",
     "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
     "tf.contrib.factorization": "there is KMeansClustering only; for matrix factorization, write the two tables as "
                                 "variables, and train them by gradients",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
-    "tf.contrib.gan": "it is found if TF-GAN has it: pip install tensorflow-gan",
+    "tf.contrib.gan": "install TF-GAN, which has most of these names: pip install tensorflow-gan",
     "tf.contrib.graph_editor": "there are views, walks, reroutes and copies; in place of a Transformer, use copy and "
                                "reroute_ts",
     "tf.contrib.image": "use TensorFlow Addons' code for it; rotations, translations, transforms and dense_image_warp "

@@ -63,14 +63,14 @@ def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray
     return of_list(original, a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
 
 
-def of_list(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+def of_list(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
     """A function of an array, which took a list of rows that differ in length, or of numbers and arrays, too."""
     try:
-        return original(a, *args, **kwargs)
+        return original(*args, **kwargs)
     except ValueError as error:
-        if not isinstance(a, (list, tuple)) or "inhomogeneous" not in str(error):
+        if not (args and isinstance(args[0], (list, tuple))) or "inhomogeneous" not in str(error):
             raise
-        return original(np.asarray(a), *args, **kwargs)
+        return original(np.asarray(args[0]), *args[1:], **kwargs)
 
 
 def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:

@@ -15,6 +15,7 @@ from absl import flags
 from tensorflow.python.platform import flags as platform_flags
 
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
+from ps_train.runtime import tracebacks
 
 _Wrapper = platform_flags._FlagValuesWrapper  # noqa: SLF001 (it has no public name)
 _own_dictionary = vars(_Wrapper)["__dict__"].__get__  # object -> its attributes
@@ -54,18 +55,30 @@ def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
 
 
 class _Dictionary(dict):
-    """The attributes of `tf.app.flags.FLAGS`; until 1.4 the values of a script's flags were one: `__flags`."""
+    """The attributes of `tf.app.flags.FLAGS`; until 1.4, `__flags` was a dictionary of the flags' values."""
 
     def __missing__(self, key: str) -> dict[str, Any]:
         if key != "__flags":
             raise KeyError(key)
-        return _values_of(self["__wrapped"])
+        return _Values(self["__wrapped"])
 
 
-def _values_of(flag_values: flags.FlagValues) -> dict[str, Any]:
-    """Returns the values of the script's flags, without those of libraries."""
-    return {flag.name: flag.value for module, defined in flag_values.flags_by_module_dict().items()
-            if not module.startswith(("absl.", "tensorflow.", "ps_train.")) for flag in defined}
+class _Values(dict):
+    """The values of the script's flags, without those of libraries; what is set here is set for all."""
+
+    def __init__(self, flag_values: flags.FlagValues) -> None:
+        self._flag_values = flag_values
+        names = {flag.name for module, defined in flag_values.flags_by_module_dict().items()
+                 if not module.startswith(("absl.", "tensorflow.", "ps_train.")) for flag in defined}
+        super().__init__({name: flag_values[name].value for name in sorted(names)})
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._flag_values, name, value)
+        super().__setitem__(name, value)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
 
 
 class _Flags(_Wrapper):
@@ -76,7 +89,7 @@ class _Flags(_Wrapper):
     def __getattribute__(self, name: str) -> Any:
         # The items of `__flags` were values until 1.4, and are flags since then, whose `value` a script asks for.
         if name == "__flags" and not _asks_for_values(sys._getframe(1)):  # noqa: SLF001 (the only way to the script)
-            return _values_of(self.__dict__["__wrapped"])
+            return _Values(self.__dict__["__wrapped"])
         return super().__getattribute__(name)
 
 
@@ -98,10 +111,15 @@ def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
     return original(wrapper, name)
 
 
+# The lists of protocol buffers have a value, too, and so do summaries.
+_OF_FLAGS = re.compile(r"(?<!_list)(?<!ummary)\.(value|default|present|help|serialize)\b")
+
+
 def _asks_for_values(frame: types.FrameType) -> bool:
-    """Returns whether a script asks for the `value` of anything but a list in a protocol buffer, so of flags."""
-    lines = linecache.getlines(frame.f_code.co_filename)
-    return any(re.search(r"(?<!_list)\.value\b", line) for line in lines)
+    """Returns whether the code of a script, or of a module of the user, asks anything for what a flag has."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    paths = [frame.f_code.co_filename, *(path for path in files if path and tracebacks.is_local(path))]
+    return any(_OF_FLAGS.search(line) for path in paths for line in linecache.getlines(path))
 
 
 def _is_defined_later(word: str) -> bool:

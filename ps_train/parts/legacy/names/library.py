@@ -35,7 +35,7 @@ import types
 import urllib
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,13 +139,14 @@ def restore_pillow(image: types.ModuleType) -> None:
 def restore_fonts(fonts: types.ModuleType) -> None:
     """Sets the methods of fonts that Pillow 10 has removed; sizes are (width, height) in pixels."""
     for kind in (fonts.FreeTypeFont, fonts.ImageFont):
-        set_missing(kind, "getsize", _text_size)
+        set_missing(kind, "getsize", _size_of_text)
     set_missing(fonts.FreeTypeFont, "getoffset", lambda font, text: font.getbbox(text)[:2])
 
 
-def _text_size(font: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
-    left, _, right, bottom = font.getbbox(text, *args, **kwargs)
-    return int(right - left), int(bottom)  # with the room above low letters
+def _size_of_text(font: Any, text: Any, direction: Any = None, features: Any = None, language: Any = None,
+                  stroke_width: float = 0) -> tuple[int, int]:
+    options = {"direction": direction, "features": features, "language": language, "stroke_width": stroke_width}
+    return _size(font.getbbox(text, **{name: value for name, value in options.items() if value}))
 
 
 def restore_drawing(drawing: types.ModuleType) -> None:
@@ -155,10 +156,15 @@ def restore_drawing(drawing: types.ModuleType) -> None:
 
 
 def _size_by(bounds: str) -> Callable[..., tuple[int, int]]:
-    def size(draw: Any, text: Any, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        left, _, right, bottom = getattr(draw, bounds)((0, 0), text, *args, **kwargs)
-        return int(right - left), int(bottom)
+    def size(draw: Any, text: Any, font: Any = None, spacing: float = 4, *args: Any, **kwargs: Any) -> tuple[int, int]:
+        kwargs.update(zip(("direction", "features", "language", "stroke_width"), args))
+        return _size(getattr(draw, bounds)((0, 0), text, font=font, spacing=spacing, **kwargs))
     return size
+
+
+def _size(box: Sequence[float]) -> tuple[int, int]:
+    left, _, right, bottom = box
+    return int(right - left), int(bottom)  # with the room above low letters
 
 
 def restore_all_of_pandas(pandas: types.ModuleType) -> None:

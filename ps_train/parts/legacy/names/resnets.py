@@ -13,38 +13,37 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow.compat.v1 as tf
 from tf_slim.layers import layers
 from tf_slim.nets import resnet_utils, resnet_v1, resnet_v2
 from tf_slim.ops import arg_scope as scopes
 
 _Scope = dict[str, dict[str, Any]]
+_TOLD = "ps_train: residual networks"  # beside the functions of a scope whose `resnet_arg_scope` was told
 
 
 def _with_training(original: Callable[..., _Scope]) -> Callable[..., _Scope]:
     """Returns `resnet_arg_scope` that takes `is_training`, its first argument until 1.1, too."""
     @functools.wraps(original)
     def resnet_arg_scope(*args: Any, is_training: bool | None = None, **kwargs: Any) -> _Scope:
-        if args and isinstance(args[0], bool):
+        if args and (isinstance(args[0], bool) or tf.is_tensor(args[0]) and args[0].dtype == tf.bool):
             is_training, *args = args
         scope = original(*args, **kwargs)
         if is_training is None:
             return scope
         with scopes.arg_scope(scope), scopes.arg_scope([layers.batch_norm], is_training=is_training) as changed:
-            return changed
+            return {**changed, _TOLD: {"is_training": is_training}}
     return resnet_arg_scope
 
 
 def _as_its_scope(original: Callable) -> Callable:
-    """Returns a network that trains if its scope says so, unless it is told itself."""
+    """Returns a network that trains if its `resnet_arg_scope` was told so, unless it is told itself."""
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def network(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
-        is_training = scopes.current_arg_scope().get(layers.batch_norm._key_op, {}).get("is_training")  # noqa: SLF001
-        if is_training is not None:
-            given.setdefault("is_training", is_training)
-        return original(**given)
+        return original(**{**scopes.current_arg_scope().get(_TOLD, {}), **given})
     return network
 
 

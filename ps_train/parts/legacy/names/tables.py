@@ -299,7 +299,8 @@ _CONTRIB_MODULES = {
     "tf.keras.optimizers.experimental": ("tf_keras.api._v2.keras.optimizers.experimental",),
     "tf.contrib.distribute": ("tf.distribute", "tf.distribute.experimental"),
     # All of TensorFlow Probability's, if it is installed: its classes do not mix with those of tf.distributions.
-    "tf.contrib.distributions": ("tensorflow_probability.distributions", _OURS + "distributions", "tf.distributions"),
+    "tf.contrib.distributions": (_OURS + "probability", "tensorflow_probability.distributions", _OURS + "distributions",
+                                 "tf.distributions"),
     "tf.contrib.distributions.bijectors": ("tensorflow_probability.bijectors",),
     "tf.contrib.estimator": ("tf.estimator.experimental", "tf.estimator"),
     "tf.contrib.keras": ("tf.keras",),

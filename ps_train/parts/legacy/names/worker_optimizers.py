@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops.variables import PartitionedVariable  # it has no public name
 
 _CENTER, _LOCAL_CENTER = "global_center_variable", "local_center_variable"
-_BETA = 0.9  # of https://arxiv.org/abs/1412.6651: all workers together move the center by it in a period
+_BETA = 0.9  # of https://arxiv.org/abs/1412.6651; over the workers and the period, it is the moving rate
 
 
 class DropStaleGradientOptimizer(tf.train.Optimizer):
@@ -140,13 +140,13 @@ class ElasticAverageOptimizer(tf.train.Optimizer):
             over the learning rate.
           use_locking: see `tf.train.Optimizer`.
           synchronous: whether the workers wait for each other before their first step.
-          name: see there.
+          name: see `tf.train.Optimizer`.
         """
         super().__init__(use_locking, name)
         self._opt, self._getter = opt, ea_custom_getter
         self._num_workers, self._period, self._is_synchronous = num_worker, communication_period, synchronous
         self._moving_rate = _BETA / communication_period / num_worker if moving_rate is None else moving_rate
-        # Optimizers that have no learning rate need `rho`.
+        # Optimizers that have no attribute of this name, such as Adam's, need `rho`.
         self._rho = self._moving_rate / self._opt._learning_rate if rho is None else rho  # noqa: SLF001
         self._local_step = tf.get_variable("local_step", initializer=0, trainable=False,
                                            collections=[tf.GraphKeys.LOCAL_VARIABLES])
@@ -207,7 +207,7 @@ class ElasticAverageOptimizer(tf.train.Optimizer):
             raise ValueError("ElasticAverageOptimizer: the graph has no variables to train")
         if not self._is_synchronous:
             return tf.group(*init_ops)
-        with tf.device(center.device):  # a place that all workers see
+        with tf.device(self._centers_of(tf.trainable_variables()[0])[0].device):  # a place that all workers see
             return self._barrier(init_ops, task_index)
 
     def _barrier(self, after: Sequence[tf.Operation], task_index: int) -> tf.Operation:

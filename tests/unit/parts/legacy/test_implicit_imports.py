@@ -49,6 +49,15 @@ def test_a_module_that_python_3_finds_comes_first(load, tmp_path):
     assert "implicit.json" not in sys.modules
 
 
+def test_a_module_does_not_import_itself_nor_what_its_code_expects_to_be_missing(load):
+    """An optional package, whose stand-in in the script has its name."""
+    package = load(__init__="from implicit import beside_it\nfound = beside_it.beside_it, beside_it.other\n",
+                   beside_it="try:\n    import beside_it\nexcept ImportError:\n    beside_it = None\n"
+                             "try:\n    import other_one as other\nexcept ImportError:\n    other = None\n",
+                   other_one="x = 5\n")
+    assert package.found == (None, None)
+
+
 @pytest.mark.parametrize(("init", "beside"), [
     ("from beside_it import x\n", "import not_there\nx = 5\n"),
     ("from __future__ import absolute_import\nfrom beside_it import x\n", "x = 5\n")])

@@ -17,7 +17,7 @@ EXAMPLE = tf.train.Example(features=tf.train.Features(feature={
 @pytest.fixture
 def names(tmp_path, monkeypatch):
     """Returns a function that runs a text of Python 2 and returns its names."""
-    for name in ("__ps_train_text__", "__ps_train_texts__"):
+    for name in ("__ps_train_text__", "__ps_train_texts__", "__ps_train_bytes__"):
         monkeypatch.setattr(builtins, name, None, raising=False)
 
     def run(text, **given):
@@ -53,3 +53,13 @@ def test_what_is_no_text_stays_and_lists_are_filled(names):
                   "new.features.feature['x'].bytes_list.value[0] = b'2'\n", e=EXAMPLE, new=tf.train.Example())
     assert found["image"] == b"\x89PNG\x00\xff"
     assert found["new"].features.feature["x"].bytes_list.value[:] == [b"2"]
+
+
+def test_lists_take_text(names):
+    """What was read from another one, and strings of the script, which were bytes in Python 2."""
+    found = names("copy = BytesList(value=[e.features.feature['article'].bytes_list.value[0], 'b'])\n"
+                  "new.features.feature['x'].bytes_list.value.append(e.features.feature['image'].bytes_list.value[0])\n"
+                  "new.features.feature['x'].bytes_list.value.extend(['c', b'd'])\n",
+                  e=EXAMPLE, new=tf.train.Example(), BytesList=tf.train.BytesList)
+    assert list(found["copy"].value) == [b"a caf\xc3\xa9 .", b"b"]
+    assert list(found["new"].features.feature["x"].bytes_list.value) == [b"\x89PNG\x00\xff", b"c", b"d"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import pickle
 
 import numpy as np
@@ -50,6 +51,8 @@ def session(monkeypatch):
     """A session whose class returns text, in a graph of its own."""
     monkeypatch.setattr(session_strings.BaseSession, "_do_run", session_strings.BaseSession._do_run)
     monkeypatch.setattr(session_strings.script_ops, "_internal_py_func", session_strings.script_ops._internal_py_func)
+    for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512"):
+        monkeypatch.setattr(hashlib, name, getattr(hashlib, name))
     session_strings.let_sessions_return_text()
     with tf.Graph().as_default(), tf.Session() as opened:
         yield opened
@@ -84,4 +87,6 @@ def test_functions_of_python_get_text_and_may_return_it(session):
                          [tf.string, tf.int64, tf.float32])
     text, size, total = session.run(results)
     assert (text, size, total) == ("ABé", 5, 2.0)
+    hashed = tf.py_func(lambda name: hashlib.md5(name).hexdigest(), [tf.constant("ab")], tf.string)
+    assert session.run(hashed) == hashlib.md5(b"ab").hexdigest()
     assert session.run(tf.py_func(functools.partial(lambda n, x: x * n, 2), [tf.constant("ab")], tf.string)) == "abab"

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as real
 from ps_train.errors import MissingModuleError, MissingNameError
 from ps_train.parts.legacy import estimator, python2_library
 from ps_train.parts.legacy.classic.server import replica_device_setter
-from ps_train.parts.legacy.names import installation
+from ps_train.parts.legacy.names import command_line, installation
 from tests.errors import raises
 
 real.disable_v2_behavior()
@@ -525,6 +525,15 @@ def test_a_residual_network_trains_if_it_or_its_scope_says_so(session, version, 
     assert bool(tf.get_collection(tf.GraphKeys.UPDATE_OPS)) is trains
 
 
+def test_a_scope_of_batch_normalization_alone_leaves_a_residual_network_to_train():
+    """As since 1.2, where the network has a default of its own."""
+    slim, nets = tf.contrib.slim, tf.contrib.slim.nets
+    with tf.Graph().as_default(), slim.arg_scope(nets.resnet_v1.resnet_arg_scope()), slim.arg_scope(
+            [slim.batch_norm], is_training=False):
+        nets.resnet_v1.resnet_v1(tf.ones([1, 8, 8, 3]), [nets.resnet_v1.resnet_v1_block("block", 2, 1, 1)])
+        assert tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+
+
 def test_residual_networks_of_all_depths_ask_their_scope():
     """With other arguments by place as before."""
     nets = tf.contrib.slim.nets
@@ -543,6 +552,7 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     assert flags.FLAGS.copied_number == 5
     values = flags.FLAGS.__dict__["__flags"]
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
+    monkeypatch.setattr(command_line.tracebacks, "is_local", lambda path: path.startswith(str(tmp_path)))
     for name, loop in (("new", "{k: v.value for k, v in FLAGS.__flags.items() if v}"),
                        ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value")):
         path = tmp_path / f"{name}.py"
@@ -550,6 +560,9 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
         found = {"FLAGS": flags.FLAGS}
         exec(compile(path.read_text(), str(path), "exec"), found)
         assert (found["read"]["copied_number"], found["read"]["copied_word"]) == (5, "x")
+    values["copied_number"] = 7
+    values.update(copied_word="y")
+    assert (flags.FLAGS.copied_number, flags.FLAGS.copied_word) == (7, "y")
     with pytest.raises(KeyError):
         flags.FLAGS.__dict__["nothing"]
 
@@ -580,4 +593,4 @@ def test_lists_of_numbers_and_of_arrays_have_another_shape(session):
     x = tf.placeholder(tf.float32, [2, 1])
     for column in (np.resize(mixed, [2, 1]), np.reshape(mixed, [2, 1]), np.expand_dims(mixed, 1)):
         assert session.run(2 * x, {x: column}).tolist() == [[2.0], [4.0]]
-    assert np.tile([[1], [2, 3]], 2).shape == (4,)
+    assert np.tile([[1], [2, 3]], 2).shape == np.tile(A=[1, 2], reps=2).shape == (4,)
