@@ -16,19 +16,23 @@ from collections.abc import Iterator
 
 # Name in an import statement -> name of the package, where they differ.
 PACKAGES = {
-    "attr": "attrs", "apiclient": "google-api-python-client", "Bio": "biopython", "bs4": "beautifulsoup4", "caffe2":
-    "torch", "Crypto": "pycryptodome", "cv2": "opencv-python-headless", "dateutil": "python-dateutil", "docx":
-    "python-docx", "dotenv": "python-dotenv", "fitz": "PyMuPDF", "git": "GitPython", "github": "PyGithub",
-    "google.protobuf": "protobuf", "googleapiclient": "google-api-python-client", "grpc": "grpcio", "jwt": "PyJWT",
+    "apiclient": "google-api-python-client", "attr": "attrs", "audioop": "audioop-lts", "Bio": "biopython", "bs4":
+    "beautifulsoup4", "caffe2": "torch", "Crypto": "pycryptodome", "cv2": "opencv-python-headless", "dateutil":
+    "python-dateutil", "distutils": "setuptools", "docx": "python-docx", "dotenv": "python-dotenv", "fitz":
+    "PyMuPDF", "git": "GitPython", "github": "PyGithub", "google.protobuf": "protobuf", "googleapiclient":
+    "google-api-python-client", "grpc": "grpcio", "Image": "Pillow", "imp": "zombie-imp", "jwt": "PyJWT",
     "Levenshtein": "python-Levenshtein", "magic": "python-magic", "MySQLdb": "mysqlclient", "OpenGL": "PyOpenGL",
-    "OpenSSL": "pyOpenSSL", "past": "future", "PIL": "Pillow", "Image": "Pillow", "psycopg2": "psycopg2-binary",
-    "pkg_resources": "setuptools", "pywt": "PyWavelets", "rest_framework": "djangorestframework", "scikits":
-    "scikit-learn", "serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "snappy":
-    "python-snappy", "socks": "PySocks", "tensorflow_addons": "tensorflow-addons", "tensorflow_datasets":
-    "tensorflow-datasets", "tensorflow_hub": "tensorflow-hub", "tensorflow_io": "tensorflow-io",
-    "tensorflow_probability": "tensorflow-probability", "usb": "pyusb", "wx": "wxPython", "xdg": "pyxdg", "yaml":
-    "PyYAML", "zmq": "pyzmq",
+    "OpenSSL": "pyOpenSSL", "past": "future", "PIL": "Pillow", "pkg_resources": "setuptools", "psycopg2":
+    "psycopg2-binary", "pywt": "PyWavelets", "rest_framework": "djangorestframework", "scikits": "scikit-learn",
+    "serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "snappy": "python-snappy", "socks":
+    "PySocks", "tensorflow_addons": "tensorflow-addons", "tensorflow_datasets": "tensorflow-datasets",
+    "tensorflow_hub": "tensorflow-hub", "tensorflow_io": "tensorflow-io", "tensorflow_probability":
+    "tensorflow-probability", "usb": "pyusb", "wx": "wxPython", "xdg": "pyxdg", "yaml": "PyYAML", "zmq": "pyzmq",
 }
+# Modules that Python's library had until 3.11 or 3.12. Packages have them, such as standard-cgi.
+REMOVED = frozenset((
+    "aifc", "asynchat", "asyncore", "cgi", "cgitb", "chunk", "crypt", "imghdr", "mailcap", "nntplib", "pipes", "smtpd",
+    "sndhdr", "sunau", "telnetlib", "uu", "xdrlib"))
 _MOST_LOOKED_AT = 2000  # entries of folders, to find one of the user's modules
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"}
 _STATEMENTS = re.compile(
@@ -68,7 +72,7 @@ def advise(error: BaseException, path: str) -> str:
     folder = next(_folders_with(top, pathlib.Path(path).resolve().parent), None)
     if folder is not None:
         return f"{top} is in {folder}, where Python does not look: add that folder to PYTHONPATH"
-    package = PACKAGES.get(name, PACKAGES.get(top))
+    package = PACKAGES.get(name, PACKAGES.get(top, f"standard-{top}" if top in REMOVED else None))
     if package is not None:
         return f"install it: pip install {package}"
     return f"install it: pip install {top}; or, if it is a module of your own, add its folder to PYTHONPATH"

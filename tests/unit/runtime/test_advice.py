@@ -32,7 +32,10 @@ def report_of(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("module", "advice"), [
-    ("twisted_nowhere", "pip install twisted_nowhere"), ("pytest.nothing", "installed pytest has no nothing"),
+    ("twisted_nowhere", "pip install twisted_nowhere"),
+    pytest.param("telnetlib", "pip install standard-telnetlib", marks=pytest.mark.skipif(
+        sys.version_info < (3, 13), reason="this Python has it")),
+    ("pytest.nothing", "installed pytest has no nothing"),
     *((f"{name}.nothing", f"Python's own {name} has no nothing") for name in ("json", "math", "os", "sys")),
 ])
 def test_a_missing_module_is_one_line_with_what_to_do(report_of, module, advice):

@@ -26,6 +26,13 @@ def renamed(function: Callable, **old_to_new: str) -> Callable:
     return call
 
 
+# Of contrib.framework, whose arguments had other names than those of `tf.train`.
+load_checkpoint = renamed(tf.train.load_checkpoint, filepattern="ckpt_dir_or_file")
+list_variables = renamed(tf.train.list_variables, checkpoint_dir="ckpt_dir_or_file")
+load_variable = renamed(tf.train.load_variable, checkpoint_dir="ckpt_dir_or_file")
+init_from_checkpoint = renamed(tf.train.init_from_checkpoint, checkpoint_dir="ckpt_dir_or_file")
+
+
 def _is_axis(value: Any) -> bool:
     """Returns whether an argument is the number of an axis: no list, no array, no tensor with axes."""
     if isinstance(value, tf.Tensor):
@@ -304,12 +311,12 @@ class GreedyLoadBalancingStrategy:
 class RandomStrategy:
     """Places each variable on a random ps; every worker draws the same, from the same seed."""
 
-    def __init__(self, num_tasks: int, seed: int = 0) -> None:
-        self._num_tasks = num_tasks
+    def __init__(self, num_ps_tasks: int, seed: int = 0) -> None:
+        self._num_ps_tasks = num_ps_tasks
         self._random = random.Random(seed)
 
     def __call__(self, op: tf.Operation) -> int:
-        return self._random.randrange(self._num_tasks)
+        return self._random.randrange(self._num_ps_tasks)
 
 
 def byte_size_load_fn(op: tf.Operation) -> int:

@@ -36,6 +36,8 @@ FURTHER_NAMES = {
     **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
            "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
            "matrices_to_flat_transforms dense_image_warp bipartite_match"),
+    "tf.contrib.resampler.resampler": _OURS + "image_warps:resampler",
+    "tf.contrib.layers.embedding_lookup_unique": _FUNCTIONS + "embedding_lookup_unique",
     **same("tf.contrib.image.python.ops.distort_image_ops", _OURS + "image_warps:",
            "adjust_hsv_in_yiq random_hsv_in_yiq"),
     **same("tf.contrib.mixed_precision", _OURS + "loss_scale:", "LossScaleManager FixedLossScaleManager "
@@ -46,6 +48,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),
+    "tf.contrib.optimizer_v2.RMSPropOptimizer": _OURS + "more_optimizers:RMSPropOptimizer",
     **same("tf.contrib.opt", _OURS + "worker_optimizers:", "DropStaleGradientOptimizer ElasticAverageOptimizer "
            "ElasticAverageCustomGetter"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",

@@ -157,6 +157,33 @@ def _between(places: tf.Tensor, size: tf.Tensor, dtype: tf.DType) -> tuple[tf.Te
     return tf.cast(first, tf.int32), share[..., tf.newaxis]
 
 
+def resampler(data: Any, warp: Any, name: str = "resampler") -> tf.Tensor:
+    """Returns the pixels of the images at places, interpolated between the four around each; 0 counts for one outside.
+
+    Args:
+      data: float [batch, height, width, channels].
+      warp: float [batch, ..., 2], the places (x, y).
+      name: of the operations.
+
+    Returns:
+      float [batch, ..., channels].
+    """
+    with tf.name_scope(name):
+        data, warp = tf.convert_to_tensor(data), tf.convert_to_tensor(warp)
+        size = tf.shape(data)[1:3]
+        corner = tf.floor(warp)
+        part = warp - corner
+        result: Any = 0.0
+        for right, below in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            step = tf.constant([right, below], warp.dtype)
+            share = tf.reduce_prod(step * part + (1 - step) * (1 - part), -1, keepdims=True)
+            y_x = tf.reverse(tf.cast(corner + step, tf.int32), [-1])
+            is_inside = tf.reduce_all((y_x >= 0) & (y_x < size), -1, keepdims=True)
+            pixel = tf.gather_nd(data, tf.clip_by_value(y_x, 0, size - 1), batch_dims=1)
+            result += tf.where_v2(is_inside, share, 0) * pixel
+        return result
+
+
 def bipartite_match(distance_mat: Any, num_valid_rows: Any, top_k: int = -1,
                     name: str = "bipartite_match") -> tuple[tf.Tensor, tf.Tensor]:
     """Matches rows and columns of a matrix greedily: those with the least distance first.

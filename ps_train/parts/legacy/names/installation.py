@@ -20,7 +20,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 
 from ps_train.errors import MissingModuleError, MissingNameError
-from ps_train.parts.legacy.names import examples, keras_copies, library, moved, script_modules, tables
+from ps_train.parts.legacy.names import examples, imp_module, keras_copies, library, moved, script_modules, tables
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
 from ps_train.parts.legacy.names.namespace import Namespace, name_error
@@ -54,6 +54,8 @@ def install() -> None:
     for name, restore in library.RESTORED.items():
         if name in sys.modules:  # tf_keras imports some
             restore(sys.modules[name])
+    if importlib.util.find_spec("imp") is None:  # since Python 3.12
+        sys.modules["imp"] = imp_module
     sys.meta_path.insert(0, Finder())
     _take_over_loaded(root)
 

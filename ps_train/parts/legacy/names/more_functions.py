@@ -85,6 +85,18 @@ def alpha_dropout(x: Any, keep_prob: Any, noise_shape: Any = None, seed: int | N
         return scale * (x * is_kept + _DROPPED * (1 - is_kept)) - scale * _DROPPED * (1 - keep)
 
 
+def embedding_lookup_unique(params: Any, ids: Any, partition_strategy: str = "mod",
+                            name: str | None = None) -> tf.Tensor:
+    """`tf.nn.embedding_lookup`, which takes each row once only: float [*ids, *row]."""
+    with tf.name_scope(name, "EmbeddingLookupUnique"):
+        ids = tf.convert_to_tensor(ids)
+        different, places = tf.unique(tf.reshape(ids, [-1]))
+        rows = tf.nn.embedding_lookup(params, different, partition_strategy)
+        result = tf.reshape(tf.gather(rows, places), tf.concat([tf.shape(ids), tf.shape(rows)[1:]], 0))
+        result.set_shape(ids.shape.concatenate(rows.shape[1:]))
+        return result
+
+
 def scaled_softplus(x: Any, alpha: Any, clip: Any = None, name: str | None = None) -> tf.Tensor:
     """Returns `alpha * softplus(x / alpha)`, at most `clip`."""
     with tf.name_scope(name, "scaled_softplus"):

@@ -43,6 +43,15 @@ def _cast(var: tf.Variable, *values: Any) -> list[tf.Tensor]:
     return [tf.cast(value() if callable(value) else value, var.dtype.base_dtype) for value in values]
 
 
+class RMSPropOptimizer(tf.train.RMSPropOptimizer):
+    """That of contrib.optimizer_v2, which was Keras's: the mean of the squares begins with zeros, not with ones."""
+
+    def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
+        for var in var_list:
+            self._zeros_slot(var, "rms", self._name)
+        super()._create_slots(var_list)
+
+
 class AdaMaxOptimizer(_Both, tf.train.AdamOptimizer):
     """AdaMax (https://arxiv.org/abs/1412.6980, section 7): Adam, with the greatest gradient in place of its square."""
 

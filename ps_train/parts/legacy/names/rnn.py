@@ -261,10 +261,10 @@ def stack_bidirectional_rnn(cells_fw: Sequence, cells_bw: Sequence, inputs: Sequ
     states_fw, states_bw = [], []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):
         for layer, (forward, backward) in enumerate(_pairs(cells_fw, cells_bw)):
-            with tf.variable_scope(f"cell_{layer}"):
+            with tf.variable_scope(f"cell_{layer}") as scope_of_cell:
                 inputs, state_fw, state_bw = tf.nn.static_bidirectional_rnn(
                     forward, backward, inputs, _nth(initial_states_fw, layer), _nth(initial_states_bw, layer), dtype,
-                    sequence_length)
+                    sequence_length, scope=scope_of_cell)
             states_fw.append(state_fw)
             states_bw.append(state_bw)
     return inputs, tuple(states_fw), tuple(states_bw)

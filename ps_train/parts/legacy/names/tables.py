@@ -137,7 +137,8 @@ _CONTRIB_NAMES = {
     "tf.contrib.estimator.forward_features": _OURS + "estimators:forward_features",
     # framework
     **_same("tf.contrib.framework", "tf.train.", "get_or_create_global_step get_global_step create_global_step "
-            "assert_global_step load_checkpoint load_variable list_variables init_from_checkpoint"),
+            "assert_global_step"),
+    **_same("tf.contrib.framework", _FUNCTIONS, "load_checkpoint load_variable list_variables init_from_checkpoint"),
     **_same("tf.contrib.framework", "tf.", "is_tensor is_non_decreasing is_strictly_increasing assert_scalar "
             "convert_to_tensor_or_sparse_tensor CriticalSection TensorSpec argsort sort"),
     **_same("tf.contrib.framework", "tf.debugging.", "is_numeric_tensor assert_same_float_dtype"),

@@ -156,7 +156,7 @@ def test_an_error_reads_as_that_of_the_command_line(tmp_path):
     ("run.yaml", "ps_hosts: &a [*a]", "config_value_malformed", "line 1"),
     pytest.param("run.toml", "seed = 1\nseed = ", "config_file_malformed", "line 2", marks=needs_toml),
     pytest.param("run.toml", "[params.a]\nb = 1", "config_value_malformed", "line 1", marks=needs_toml),
-    ("run.json", '{"seed": 1,\n}', "config_file_malformed", "line 2"),
+    ("run.json", '{"seed": 1,\n:}', "config_file_malformed", "line 2"),
     ("run.json", "[1]", "config_file_malformed", "line 1"),
     ("run.json", '{"seed": 1,\n"seed": 2}', "flag_given_twice", "run.json"),
     ("run.json", '{"ps_hosts": [["a"]]}', "config_value_malformed", "line 1"),

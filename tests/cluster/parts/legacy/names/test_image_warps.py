@@ -123,3 +123,19 @@ def test_random_colours_lie_between_their_bounds():
         image_warps.random_hsv_in_yiq(pixels, lower_value=1, upper_value=0.5)
     with pytest.raises(ValueError, match="max_delta_hue=-1"):
         image_warps.random_hsv_in_yiq(pixels, -1)
+
+
+def test_resampled_pixels_are_those_at_the_places():
+    """Between pixels their mean; half outside, half of the pixel; far outside 0. The places have gradients, too."""
+    image = IMAGE[np.newaxis, ..., np.newaxis]
+    places = np.array([[[2, 1], [0.5, 0], [3.5, 2], [9, 0], [-0.25, 0.5]]], np.float32)  # (x, y)
+
+    def build():
+        data, warp = tf.constant(image), tf.constant(places)
+        pixels = image_warps.resampler(data, warp)
+        return [pixels, *tf.gradients(pixels[0, :2], [data, warp])]
+    pixels, data_gradient, place_gradient = evaluate(build)
+    assert pixels.shape == (1, 5, 1)
+    np.testing.assert_allclose(pixels.ravel(), [6, 0.5, 11 / 2, 0, 0.75 * 2], atol=1e-6)
+    assert data_gradient[0, ..., 0].tolist() == [[0.5, 0.5, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    np.testing.assert_allclose(place_gradient[0, 1], [1, 4])  # the slopes of the image to the right and down

@@ -185,3 +185,17 @@ def test_a_standard_server_is_that_of_tf_config(monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster}))
     with pytest.raises(ValueError, match='"task" is not found'):
         more_functions.run_standard_tensorflow_server()
+
+
+def test_a_lookup_that_takes_each_row_once():
+    """Ids of any shape, from rows in several parts; the gradient of a row has it once, with the sum."""
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    ids = np.array([[4, 1, 4], [0, 5, 1]])
+
+    def build():
+        parts = [tf.constant(table[:3]), tf.constant(table[3:])]
+        rows = more_functions.embedding_lookup_unique(parts, ids, "div")
+        return [rows, tf.gradients(rows, parts[1])[0].indices, tf.gradients(rows, parts[1])[0].values]
+    rows, indices, values = evaluate(build)
+    np.testing.assert_array_equal(rows, table[ids])
+    assert dict(zip(indices.tolist(), values.tolist())) == {1: [2, 2], 2: [1, 1]}

@@ -43,6 +43,20 @@ both_forms = pytest.mark.parametrize("is_sparse", [True, False])
 
 @both_kinds
 @both_forms
+def test_the_rms_of_optimizer_v2_begins_with_zeros(is_resource, is_sparse):
+    """tf.train's begins with ones, so its first steps are smaller."""
+    x, rms, momentum = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
+    trained = train(more_optimizers.RMSPropOptimizer(0.1, momentum=0.5), is_resource, is_sparse, ("rms", "momentum"))
+    for rows, values in zip(STEPS, trained):
+        g, at = gradient_of(x, rows), np.unique(rows) if is_sparse else slice(None)
+        rms[at] = 0.9 * rms[at] + 0.1 * g[at] ** 2
+        momentum[at] = 0.5 * momentum[at] + 0.1 * g[at] / np.sqrt(rms[at] + 1e-10)
+        x[at] -= momentum[at]
+        np.testing.assert_allclose(values, [x, rms, momentum], **TOLERANCE)
+
+
+@both_kinds
+@both_forms
 def test_adamax(is_resource, is_sparse):
     """The second moment is the greatest gradient; a sparse gradient changes its rows only."""
     x, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)

@@ -171,3 +171,16 @@ def test_losses_of_lists_take_functions_of_both_orders():
         assert session.run([named, ordered]) == [1.0, 1.0]
         with pytest.raises(ValueError, match="they have 2, 2 and 1 steps"):
             seq2seq.list_sequence_loss(logits, targets, weights[:1])
+
+
+def test_stacked_ways_name_their_variables_as_tensorflow_1_did():
+    """So that its checkpoints fit: over a list, no further scope lies in that of a layer; over a tensor, one does."""
+    def cells():
+        return [tf.nn.rnn_cell.BasicRNNCell(2)]
+    with tf.Graph().as_default():
+        rnn.stack_bidirectional_rnn(cells(), cells(), [tf.ones([BATCH, 5])], dtype=tf.float32, scope="list")
+        rnn.stack_bidirectional_dynamic_rnn(cells(), cells(), tf.ones([BATCH, STEPS, 5]), dtype=tf.float32,
+                                            scope="tensor")
+        assert {variable.op.name for variable in tf.global_variables() if variable.op.name.endswith("kernel")} == {
+            *(f"list/cell_0/{way}/basic_rnn_cell/kernel" for way in ("fw", "bw")),
+            *(f"tensor/cell_0/bidirectional_rnn/{way}/basic_rnn_cell/kernel" for way in ("fw", "bw"))}
