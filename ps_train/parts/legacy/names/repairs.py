@@ -26,7 +26,17 @@ from tensorflow.python.training.saving import saveable_object_util
 from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import arrays, channels_first, command_line, datasets, library, moved, private, tables
+from ps_train.parts.legacy.names import (
+    arrays,
+    channels_first,
+    command_line,
+    datasets,
+    fed_variables,
+    library,
+    moved,
+    private,
+    tables,
+)
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.reference_code import repair_reference_code
 
@@ -80,6 +90,7 @@ def _repair_functions() -> None:
           tf2.compat.v2, tf2.compat.v2.dtypes)
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
+    wrap("_run", fed_variables.feed_variables, session.BaseSession)
     wrap("string_input_producer", _string_input_producer, tf1.train)
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
