@@ -108,7 +108,7 @@ def _modules(name: str) -> list[types.ModuleType]:
 def _add_missing_modules() -> None:
     """Puts a substitute into sys.modules for each module that this TensorFlow lacks."""
     _add_unless_importable(_COORDINATOR, _distribute_coordinator)
-    _place_parameter_server_strategy(sys.modules[_COORDINATOR])
+    _drop_needless_strategies(sys.modules[_COORDINATOR])
     for name in _TPU_MODULES:
         _add_unless_importable(f"tensorflow.python.tpu.{name}", _AnyClass)
     if not hasattr(tf_export, "ESTIMATOR_API_NAME"):
@@ -133,17 +133,17 @@ def _distribute_coordinator(name: str) -> types.ModuleType:
     return module
 
 
-def _place_parameter_server_strategy(module: types.ModuleType) -> None:
-    """Lets RunConfig take ParameterServerStrategy for training without a strategy, as it was in TensorFlow 1."""
+def _drop_needless_strategies(module: types.ModuleType) -> None:
+    """Lets RunConfig take ParameterServerStrategy, and strategies of one device, for training without a strategy."""
     others = module.init_run_config
     if hasattr(others, "__wrapped__"):  # done before
         return
 
     @functools.wraps(others)
     def init_run_config(config: Any, tf_config: Any) -> None:
-        from ps_train.parts.legacy.names.run_config import place_on_parameter_servers  # noqa: PLC0415 (needs Estimator)
+        from ps_train.parts.legacy.names.run_config import train_without_strategy  # noqa: PLC0415 (needs Estimator)
 
-        if place_on_parameter_servers(config, tf_config):
+        if train_without_strategy(config, tf_config):
             config._distribute_coordinator_mode = None  # noqa: SLF001 (Estimator reads it)
         else:
             others(config, tf_config)
@@ -154,7 +154,7 @@ def _place_parameter_server_strategy(module: types.ModuleType) -> None:
 def _refusing(feature: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"Estimator with {feature} needs TensorFlow 2.15 or older; train on parameter "
-                                  "servers, or give RunConfig no strategy")
+                                  "servers, or give RunConfig no strategy, or one of a single device")
 
     return refuse
 

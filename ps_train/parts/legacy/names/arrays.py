@@ -73,6 +73,12 @@ def of_list(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
         return original(np.asarray(args[0]), *args[1:], **kwargs)
 
 
+def expand_dims(original: Callable, a: Any, axis: Any) -> np.ndarray:
+    """`np.expand_dims`, which took an axis behind the last one for the last one, before numpy 1.18."""
+    is_behind = isinstance(a, np.ndarray) and isinstance(axis, (int, np.integer)) and axis > a.ndim
+    return of_list(original, a, a.ndim if is_behind else axis)
+
+
 def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Makes an array; copy=False means what it did before numpy 2: no copy if none is needed."""
     if kwargs.get("copy") is False and _COPIES_IF_NEEDED:
@@ -199,7 +205,8 @@ sctypes = {
 # A wrapper -> the functions of numpy that it wraps.
 WRAPPERS = {
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
-    reshape: ("reshape",), of_list: ("resize", "ravel", "squeeze", "transpose", "expand_dims", "repeat", "tile"),
+    reshape: ("reshape",), of_list: ("resize", "ravel", "squeeze", "transpose", "repeat", "tile"),
+    expand_dims: ("expand_dims",),
     fromstring: ("fromstring",), histogram: ("histogram",),
     percentile_by: ("percentile", "quantile", "nanpercentile", "nanquantile"),
     load: ("load",), save_array: ("save", "savez", "savez_compressed"),

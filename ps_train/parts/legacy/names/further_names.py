@@ -22,6 +22,7 @@ FURTHER_NAMES = {
     "tf.contrib.estimator.clip_gradients_by_norm": _OURS + "more_optimizers:clip_gradients_by_norm",
     "tf.contrib.estimator.replicate_model_fn": _FUNCTIONS + "replicate_model_fn",
     "tf.contrib.estimator.TowerOptimizer": _FUNCTIONS + "tower_optimizer",
+    "tf.assert_variables_initialized": _FUNCTIONS + "assert_variables_initialized",
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),

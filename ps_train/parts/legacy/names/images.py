@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+__path__: list[str] = []  # lets scripts import scipy.misc.pilutil, which is this module, too
 _RESAMPLING = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "cubic": 3}  # Pillow's numbers
 _SPECIAL = ("comb", "factorial", "factorial2", "factorialk", "logsumexp")
 

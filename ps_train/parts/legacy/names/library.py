@@ -5,7 +5,7 @@
     h5py          `dataset.value`, and files that are made when they are opened
     PyYAML        `yaml.load(text)` without a loader
     Pillow        `Image.ANTIALIAS` and the like, `font.getsize(text)`, `draw.textsize(text)`
-    SciPy         `scipy.misc` (images.py), and filters of arrays of objects
+    SciPy         `scipy.misc` (images.py), numpy's functions in `scipy`, and names and methods that were removed
     scikit-learn  modules that were renamed (moved.py)
 
 Only what is missing is set, so a name that is there keeps its meaning.
@@ -186,9 +186,42 @@ def _open_hdf5(original: Callable[..., None], file: Any, name: Any, *args: Any, 
     original(file, name, *args, **kwargs)
 
 
-def restore_filters(signal: types.ModuleType) -> None:
-    """Lets `scipy.signal.lfilter` take an array of objects: numbers, or arrays of one number each."""
+def restore_scipy(scipy: types.ModuleType) -> None:
+    """Sets numpy's functions, which SciPy 1.12 has removed; `scipy.log(-1)` and the like are complex numbers."""
+    for name in set(np.__all__) - set(scipy.__all__):
+        if name not in vars(scipy):
+            setattr(scipy, name, getattr(np.emath if name in np.emath.__all__ else np, name))
+    for name in ("rand", "randn"):
+        set_missing(scipy, name, getattr(np.random, name))
+
+
+def restore_sparse(sparse: types.ModuleType) -> None:
+    """Sets the attributes of matrices that SciPy 1.14 has removed."""
+    set_missing(sparse.spmatrix, "A", property(lambda matrix: matrix.toarray()))
+    set_missing(sparse.spmatrix, "H", property(lambda matrix: matrix.getH()))
+
+
+def restore_integrals(integrate: types.ModuleType) -> None:
+    """Sets the names that SciPy 1.14 has removed."""
+    for name, today in (("trapz", "trapezoid"), ("simps", "simpson"), ("cumtrapz", "cumulative_trapezoid")):
+        set_missing(integrate, name, _of_samples(getattr(integrate, today)))
+
+
+def _of_samples(function: Callable[..., Any]) -> Callable[..., Any]:
+    def integral(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1, **kwargs: Any) -> Any:
+        return function(y, x=x, dx=dx, axis=axis, **kwargs)  # whose arguments are given by name only today
+    return integral
+
+
+def restore_signal(signal: types.ModuleType) -> None:
+    """Sets the windows where they were before SciPy 1.13.
+
+    `lfilter` takes an array of objects: numbers, or arrays of one number each.
+    """
     wrap("lfilter", _filtered, signal)
+    for name in signal.windows.__all__:
+        set_missing(signal, name, getattr(signal.windows, name))
+    set_missing(signal, "hanning", signal.windows.hann)
 
 
 def _filtered(original: Callable[..., Any], b: Any, a: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -199,4 +232,5 @@ def _filtered(original: Callable[..., Any], b: Any, a: Any, x: Any, *args: Any, 
 
 # Package -> what sets the names that it has lost, once it is loaded.
 RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py,
-            "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy.signal": restore_filters}
+            "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy": restore_scipy,
+            "scipy.sparse": restore_sparse, "scipy.integrate": restore_integrals, "scipy.signal": restore_signal}

@@ -26,6 +26,20 @@ def uniform_unit_scaling_initializer(factor: float = 1.0, seed: int | None = Non
     return tf.uniform_unit_scaling_initializer(factor, seed, dtype)
 
 
+def assert_variables_initialized(var_list: Sequence[Any] | None = None) -> tf.Tensor | None:
+    """Returns a tensor that fails with FailedPreconditionError if a variable is not initialized; None if there is none.
+
+    TensorFlow's own computes the ranks only, for which no variable is read where shapes are known.
+    """
+    variables = tf.global_variables() + tf.local_variables() if var_list is None else list(var_list)
+    if not variables:
+        return None
+    # Without the copies, graph simplification removes the reads: nothing takes their values.
+    with tf.name_scope("assert_variables_initialized"), tf.control_dependencies(
+            [tf.identity(variable) for variable in variables]):
+        return tf.constant([variable.shape.rank or 0 for variable in variables])
+
+
 def with_shape(expected_shape: Any, tensor: tf.Tensor) -> tf.Tensor:
     """Returns a tensor, or one that fails when it is computed, if it is not of a shape; one number may be of shape [1].
 

@@ -34,7 +34,8 @@ MOVED = {
     "tensorflow.python.ops.resource_variable_ops": {name: _PRIVATE + name for name in (
         "_to_proto_fn", "_from_proto_fn")},
     "tensorflow.python.ops.metrics_impl": {"_safe_div": _PRIVATE + "_safe_div"},
-    "tensorflow.python.ops.variable_scope": {"variable": "tensorflow.python.ops.variable_v1:VariableV1"},
+    "tensorflow.python.ops.variable_scope": {
+        "variable": "tensorflow.python.ops.variable_v1:VariableV1", "_VARSCOPE_KEY": _PRIVATE + "_VARSCOPE_KEY"},
     "tensorflow.python.framework.ops": {
         **_as_before("tensorflow.python.framework.tensor", "Tensor", "TensorSpec"),
         **_as_before("tensorflow.python.framework.indexed_slices", "IndexedSlices", "IndexedSlicesValue",
@@ -166,8 +167,9 @@ PACKAGES = {
     **{f"tensorflow.python.summary.{name}": f"tensorboard.backend.event_processing.{name}" for name in (
         "event_accumulator", "event_multiplexer", "event_file_inspector")},
     "xml.etree.cElementTree": "xml.etree.ElementTree",  # until Python 3.8
-    # SciPy until 1.2 and scikit-learn until 0.23
-    "scipy.misc": "ps_train.parts.legacy.names.images",
+    # SciPy until 1.2 or 1.7, and scikit-learn until 0.23
+    "scipy.sparse.linalg.eigen.arpack": "scipy.sparse.linalg", "scipy.sparse.linalg.eigen": "scipy.sparse.linalg",
+    "scipy.misc.pilutil": "ps_train.parts.legacy.names.images", "scipy.misc": "ps_train.parts.legacy.names.images",
     "sklearn.cross_validation": "sklearn.model_selection", "sklearn.grid_search": "sklearn.model_selection",
     "sklearn.learning_curve": "sklearn.model_selection", "sklearn.externals.joblib": "joblib",
     "sklearn.externals.six": "six", "sklearn.datasets.samples_generator": "sklearn.datasets",

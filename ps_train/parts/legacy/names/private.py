@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import variable_scope
 
+_VARSCOPE_KEY = ("__current_varscope",)  # the old key, ("__varscope",), is that of another object today
 _GENERATED = "tensorflow.python.ops.gen_"
 
 
@@ -92,8 +94,29 @@ def _state_size_with_prefix(state_size: Any, prefix: Sequence[int] | None = None
         lambda size: [*(prefix or ()), *(size.as_list() if isinstance(size, tf.TensorShape) else [size])], state_size)
 
 
-def set_lists_of_operations() -> None:
-    """Lets operations have `_inputs` and `_outputs`, lists of tensors, as in TF1."""
+class _CurrentScope(list):
+    """The collection that had, until 1.5, the current variable scope alone; prettytensor sets it there."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return [tf.get_variable_scope()][index]
+
+    def __setitem__(self, index: Any, scope: Any) -> None:
+        super().__setitem__(index, scope)
+        variable_scope.get_variable_scope_store().current_scope = scope
+
+
+def scopes_of_collection(original: Callable, graph: tf.Graph, name: Any) -> list:
+    """Returns the list of a collection; that of the current variable scope is not kept in the graph any more."""
+    return _CurrentScope([tf.get_variable_scope()]) if name == _VARSCOPE_KEY else original(graph, name)
+
+
+def set_attributes_of_operations() -> None:
+    """Lets operations have `_inputs` and `_outputs`, lists of tensors, and a `_traceback`, as in TF1.
+
+    What a script sets as `_traceback` is for its error messages only, and is not kept.
+    """
+    if not hasattr(tf.Operation, "_traceback"):
+        tf.Operation._traceback = property(lambda op: op.traceback, lambda *_: None)  # noqa: SLF001 (scripts use it)
     for name in ("inputs", "outputs"):
         if not hasattr(tf.Operation, f"_{name}"):
             setattr(tf.Operation, f"_{name}", property(lambda op, name=name: list(getattr(op, name))))

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
-from tensorflow.python.framework import dtypes, meta_graph
+from tensorflow.python.framework import dtypes, meta_graph, ops
 from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
@@ -26,7 +26,17 @@ from tensorflow.python.training.saving import saveable_object_util
 from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import arrays, channels_first, command_line, datasets, library, moved, private, tables
+from ps_train.parts.legacy.names import (
+    arrays,
+    channels_first,
+    command_line,
+    datasets,
+    fed_variables,
+    library,
+    moved,
+    private,
+    tables,
+)
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.reference_code import repair_reference_code
 
@@ -51,7 +61,7 @@ def repair() -> None:
     private.set_underscored()
     for name, today in _SAVER_NAMES.items():
         set_missing(saver.BaseSaverBuilder, name, staticmethod(today))
-    private.set_lists_of_operations()
+    private.set_attributes_of_operations()
     # In TF1 every variable was an instance of tf.Variable.
     tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
     for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
@@ -80,13 +90,16 @@ def _repair_functions() -> None:
           tf2.compat.v2, tf2.compat.v2.dtypes)
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
+    wrap("_run", fed_variables.feed_variables, session.BaseSession)
     wrap("string_input_producer", _string_input_producer, tf1.train)
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
+    wrap("get_collection_ref", private.scopes_of_collection, tf1.Graph)
     wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
     wrap("as_graph_element", _fetched_by_name, tf1.Graph)
     wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
     wrap("constant", _constant, tf1)
+    wrap("register_tensor_conversion_function", _convert_by, tf1, ops)
     wrap("map", _map_dataset, tf1.data.Dataset)
     datasets.let_datasets_change_graphs(wrap)
     datasets.let_functions_take_constants(wrap)
@@ -196,6 +209,15 @@ def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
     # In Python 2, for which such code was written, `range` and `map` returned lists.
     is_lazy = isinstance(value, (range, *arrays.LAZY_TYPES))
     return original(list(value) if is_lazy else value, *args, **kwargs)
+
+
+def _convert_by(original: Callable, base_type: Any, conversion_func: Callable, priority: int = 100) -> None:
+    # The script's function may return a variable, or the value of `tf.assign`, which were tensors.
+    def convert(value: Any, dtype: Any = None, name: str | None = None, as_ref: bool = False) -> Any:
+        found = conversion_func(value, dtype, name, as_ref)
+        return found.value() if isinstance(found, resource_variable_ops.BaseResourceVariable) else found
+
+    original(base_type, convert, priority)
 
 
 def _get_global_step(original: Callable, graph: tf1.Graph | None = None) -> Any:

@@ -77,16 +77,19 @@ class LearnRunConfig(tf.estimator.RunConfig):
         return self.task_id
 
 
-def place_on_parameter_servers(config: tf.estimator.RunConfig, tf_config: dict) -> bool:
-    """Makes a RunConfig with ParameterServerStrategy one without a strategy; returns False if it has another one.
+def train_without_strategy(config: tf.estimator.RunConfig, tf_config: dict) -> bool:
+    """Makes a RunConfig one without a strategy, if that is the same training; returns False if it is another one.
 
-    Under this strategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own graph
-    asynchronously, with the variables on the ps. But worker 0 could be the chief.
+    Under ParameterServerStrategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own
+    graph asynchronously, with the variables on the ps. But worker 0 could be the chief. MirroredStrategy and the like
+    on one device, without a cluster, have nothing to mirror.
     """
     given = vars(config).get("_experimental_distribute")  # the Estimator sets it by its name
     strategies = [config.train_distribute, config.eval_distribute, *(
         (given.train_distribute, given.eval_distribute, given.remote_cluster) if given else ())]
-    if not all(type(strategy).__name__.startswith("ParameterServerStrategy") for strategy in filter(None, strategies)):
+    if not all(type(strategy).__name__.startswith("ParameterServerStrategy") or (
+            not tf_config.get("cluster") and getattr(strategy, "num_replicas_in_sync", None) == 1)
+               for strategy in filter(None, strategies)):
         return False
     vars(config).update(_train_distribute=None, _eval_distribute=None, _experimental_distribute=None)
     if tf_config.get("task", {}).get("type") == "evaluator" and not _has_chief(tf_config):

@@ -100,9 +100,24 @@ def test_an_evaluator_of_parameter_server_strategy_needs_no_chief(api, monkeypat
     assert (config.task_type, config.is_chief, config.num_worker_replicas, config.master) == ("evaluator", False, 0, "")
 
 
+def replicas(count):
+    """Returns something that is taken for a strategy with so many replicas."""
+    return types.SimpleNamespace(num_replicas_in_sync=count)
+
+
+@pytest.mark.parametrize("given", [{"train_distribute": replicas(1), "eval_distribute": replicas(1)},
+                                   {"experimental_distribute": both(replicas(1), None)}])
+def test_a_strategy_of_one_device_is_training_without_one(api, monkeypatch, given):
+    """There is nothing to mirror, and no other worker."""
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    config = api.RunConfig(**given)
+    assert config.train_distribute is None and config.eval_distribute is None and config.master == ""
+    assert (config.task_type, config.is_chief, config.num_worker_replicas) == ("worker", True, 1)
+
+
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow trains its Estimator with other strategies")
 @pytest.mark.parametrize("given", [
-    {"train_distribute": strategy("MirroredStrategy")},
+    {"train_distribute": strategy("MirroredStrategy")}, {"train_distribute": replicas(2)},
     {"train_distribute": strategy(), "eval_distribute": strategy("MirroredStrategy")},
     {"experimental_distribute": types.SimpleNamespace(train_distribute=strategy(), eval_distribute=None,
                                                       remote_cluster={"worker": ["a:1"]})}])
@@ -111,6 +126,10 @@ def test_another_strategy_is_refused(api, monkeypatch, given):
     monkeypatch.setenv("TF_CONFIG", "{}")
     with pytest.raises(NotImplementedError, match="with a tf.distribute strategy needs TensorFlow 2.15 or older"):
         api.RunConfig(**given)
+    cluster = {"chief": ["a:1"], "worker": ["b:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    with pytest.raises(NotImplementedError):
+        api.RunConfig(train_distribute=replicas(1))
 
 
 def columns():

@@ -134,6 +134,38 @@ def test_private_names_of_copied_code_are_there():
         assert session.run(quotients).tolist() == [3.0, 0.0, 0.0]
 
 
+def test_the_current_variable_scope_is_set_in_its_collection():
+    """As prettytensor does, with the key of before 1.6; and `_traceback` of an operation can be set."""
+    from tensorflow.python.ops import variable_scope  # noqa: PLC0415
+
+    before = tf.get_variable_scope()
+    scopes = tf.get_collection_ref(variable_scope._VARSCOPE_KEY)
+    scopes[0] = tf.VariableScope(before.reuse, name="other")
+    inside = tf.get_variable("inside", [2])
+    scopes[0] = before
+    outside = tf.get_variable("outside", [2])
+    assert (inside.op.name, outside.op.name) == ("other/inside", "outside")
+    with tf.variable_scope("named"):
+        assert scopes[0].name == "named"
+    [file, line, function, _] = list(outside.op._traceback)[-1]
+    assert (type(file), type(line), type(function)) == (str, int, str)
+    outside.op._traceback = []
+
+
+def test_a_conversion_function_may_return_a_variable():
+    """`tf.assign_add` returned a tensor, which a script's own class of layers may hold."""
+    class Layer:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+    tf.register_tensor_conversion_function(Layer, lambda layer, *_, **__: layer.tensor)
+    variable = tf.get_variable("v", [2], initializer=tf.ones_initializer())
+    with tf.Session() as session:
+        session.run(variable.initializer)
+        assert session.run(tf.identity(Layer(variable.assign_add([1.0, 2.0])))).tolist() == [2.0, 3.0]
+        assert session.run(tf.identity(Layer(variable))).tolist() == [2.0, 3.0]
+
+
 def test_contrib_is_found_by_all_its_roads():
     """`import tensorflow.compat.v1 as tf`, and modules of it that were copies of others."""
     import tensorflow.compat.v1 as v1  # noqa: PLC0415

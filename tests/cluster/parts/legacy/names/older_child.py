@@ -53,6 +53,19 @@ def test_a_variable_takes_the_name_of_one_collection(is_resource):
     assert [variable.op.name for variable in tf.get_collection("mine")] == ["scope/v"] and not tf.global_variables()
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_variables_are_asserted_to_be_initialized(session, count):
+    """TensorFlow's own asks for their ranks only, which are known without reading them."""
+    variables = [tf.get_variable(f"v{index}", [3]) for index in range(count)]
+    ranks = tf.assert_variables_initialized()
+    assert tf.assert_variables_initialized([]) is None
+    for fetch in (ranks, ranks.op):
+        with pytest.raises(tf.errors.FailedPreconditionError):
+            session.run(fetch)
+    session.run(tf.variables_initializer(variables))
+    assert session.run(ranks).tolist() == [1] * count
+
+
 def test_pickles_in_files_of_gfile_are_read_and_written(tmp_path, monkeypatch):
     """As with a file of Python 2, whose mode "r" gave bytes."""
     for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "dump"), (csv, "reader"), (csv, "writer")):

@@ -40,6 +40,12 @@ def test_reshape_takes_the_name_that_its_argument_had(args, kwargs):
     assert reshape(np.reshape, np.arange(6), *args, **kwargs)[0].tolist() == ([0, 2, 4] if is_by_column else [0, 1, 2])
 
 
+@pytest.mark.parametrize(("axis", "shape"), [(1, (2, 1, 3)), (2, (2, 3, 1)), (4, (2, 3, 1)), (-1, (2, 3, 1))])
+def test_an_axis_behind_the_last_one_is_the_last_one(axis, shape):
+    """As np.expand_dims took it before numpy 1.18."""
+    assert arrays.expand_dims(np.expand_dims, np.ones((2, 3)), axis).shape == shape
+
+
 def test_an_array_is_copied_only_if_need_be():
     """copy=False means that since numpy 2 a copy is an error."""
     values = np.arange(3)

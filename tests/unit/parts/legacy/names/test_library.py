@@ -105,7 +105,7 @@ def test_filters_take_arrays_of_numbers_and_arrays():
     uses = """\
 import numpy as np, scipy.signal
 from ps_train.parts.legacy.names import library, arrays
-library.restore_filters(scipy.signal)
+library.restore_signal(scipy.signal)
 arrays.wrap("asarray", arrays.ragged_array, np)
 mixed = np.empty(3, object)
 mixed[:] = [1.0, 2.0, np.array([4.0])]
@@ -113,6 +113,28 @@ print(scipy.signal.lfilter([1], [1, -0.5], mixed, axis=0).tolist())
 """
     ended = subprocess.run([sys.executable, "-c", uses], cwd=REPO, capture_output=True, text=True, timeout=120)
     assert ended.stdout == f"{signal.lfilter([1], [1, -0.5], [1.0, 2.0, 4.0]).tolist()}\n", ended.stderr
+
+
+def test_names_that_scipy_has_removed():
+    """The windows of signal, attributes of sparse matrices, integrals, numpy's functions, and modules that moved."""
+    pytest.importorskip("scipy")
+    uses = """\
+import numpy as np, scipy, scipy.integrate, scipy.signal, scipy.sparse
+from ps_train.parts.legacy.names import library
+for name in ("scipy", "scipy.integrate", "scipy.signal", "scipy.sparse"):
+    library.RESTORED[name](__import__("sys").modules[name])
+matrix = scipy.sparse.csr_matrix([[1j, 2]])
+print(matrix.A.tolist(), matrix.H.A.tolist())
+print(scipy.signal.hamming(3).round(2).tolist(), scipy.signal.hanning(3).tolist())
+print(scipy.integrate.trapz([1, 2, 3], [0, 1, 3]), scipy.integrate.cumtrapz([1, 2]).tolist(),
+      scipy.integrate.simps([1, 2, 3]))
+print(scipy.zeros(1).tolist(), scipy.log(-1).imag == np.pi, scipy.log(1), scipy.linalg is not np.linalg,
+      callable(scipy.fft), scipy.rand(2).shape)
+"""
+    expected = ("[[1j, (2+0j)]] [[-1j], [(2+0j)]]\n[0.08, 1.0, 0.08] [0.0, 1.0, 0.0]\n6.5 [1.5] 4.0\n"
+                "[0.0] True 0.0 True False (2,)\n")
+    ended = subprocess.run([sys.executable, "-c", uses], cwd=REPO, capture_output=True, text=True, timeout=120)
+    assert ended.stdout == expected, ended.stderr
 
 
 def test_pairs_with_the_least_cost():
