@@ -7,6 +7,8 @@
     Pillow        `Image.ANTIALIAS` and the like, `font.getsize(text)`, `draw.textsize(text)`
     SciPy         `scipy.misc` (images.py), numpy's functions in `scipy`, and names and methods that were removed
     scikit-learn  modules that were renamed (moved.py)
+    matplotlib    `cm.get_cmap`
+    NetworkX      names of before 2.0 and 3.0, where those of today do the same: `graph.node`, `from_numpy_matrix`
 
 Only what is missing is set, so a name that is there keeps its meaning.
 """
@@ -16,8 +18,11 @@ from __future__ import annotations
 import base64
 import collections
 import collections.abc
+import contextlib
 import errno
 import fractions
+import html
+import html.parser
 import inspect
 import itertools
 import json
@@ -32,10 +37,11 @@ import sys
 import threading
 import time
 import types
+import unittest
 import urllib
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +85,9 @@ def restore_python() -> None:
         (types, _TYPES),
         (operator, {"div": divide, "idiv": divide}),
         (json.encoder, {"FLOAT_REPR": float.__repr__}),
+        (contextlib, {"nested": nested}),
+        (html.parser.HTMLParser, {"unescape": lambda self, text: html.unescape(text)}),
+        (unittest.TestCase, {"assertItemsEqual": unittest.TestCase.assertCountEqual}),
     ):
         for name, value in names.items():
             set_missing(owner, name, value)
@@ -88,7 +97,8 @@ def restore_python() -> None:
         if hasattr(urllib.request, name):  # URLopener is gone in 3.14
             set_missing(urllib, name, getattr(urllib.request, name))
     wrap("sample", _sample, random)
-    for name in ("load", "loads"):
+    wrap("shuffle", _shuffle, random)
+    for name in ("load", "loads", "dump", "dumps"):
         wrap(name, _without_encoding, json)
 
 
@@ -112,6 +122,23 @@ def _sample(original: Callable[..., list], population: Any, *args: Any, **kwargs
     """Takes a set or the keys of a dictionary, too, as before 3.11."""
     is_ordered = not isinstance(population, (collections.abc.Set, collections.abc.ValuesView))
     return original(population if is_ordered else list(population), *args, **kwargs)
+
+
+def _shuffle(original: Callable[..., None], values: Any, random: Callable[[], float] | None = None) -> None:
+    """Takes the source of the random numbers, from 0 to 1, as until 3.10."""
+    if random is None:
+        return original(values)
+    for last in range(len(values) - 1, 0, -1):
+        place = int(random() * (last + 1))
+        values[last], values[place] = values[place], values[last]
+    return None
+
+
+@contextlib.contextmanager
+def nested(*managers: Any) -> Iterator[tuple]:
+    """Enters all of them, and yields what they gave, as until Python 2.7."""
+    with contextlib.ExitStack() as stack:
+        yield tuple(stack.enter_context(manager) for manager in managers)
 
 
 def _without_encoding(original: Callable[..., Any], source: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,7 +257,35 @@ def _filtered(original: Callable[..., Any], b: Any, a: Any, x: Any, *args: Any, 
     return original(b, a, x, *args, **kwargs)
 
 
+def restore_colormaps(cm: types.ModuleType) -> None:
+    """Sets `get_cmap`, which matplotlib 3.9 has removed."""
+    def get_cmap(name: Any = None, lut: int | None = None) -> Any:
+        if name is not None and not isinstance(name, str):
+            return name
+        colormap = sys.modules["matplotlib"].colormaps.get_cmap(name)
+        return colormap if lut is None else colormap.resampled(lut)
+    set_missing(cm, "get_cmap", get_cmap)
+
+
+def restore_networkx(nx: types.ModuleType) -> None:
+    """Sets names of before NetworkX 2 and 3; `graph.nodes()` is no list today, so `graph.nodes()[0]` is not there."""
+    set_missing(nx.Graph, "node", property(lambda graph: graph.nodes))
+    for name in ("nodes", "edges"):
+        set_missing(nx.Graph, f"{name}_iter", lambda graph, *args, name=name, **kwargs: iter(
+            getattr(graph, name)(*args, **kwargs)))
+    for name in ("add_path", "add_cycle", "add_star"):
+        set_missing(nx.Graph, name, getattr(nx, name))
+    set_missing(nx.Graph, "selfloop_edges", nx.selfloop_edges)
+    set_missing(nx, "connected_component_subgraphs", lambda graph: (
+        graph.subgraph(nodes).copy() for nodes in nx.connected_components(graph)))
+    set_missing(nx, "to_numpy_matrix", lambda *args, **kwargs: np.asmatrix(nx.to_numpy_array(*args, **kwargs)))
+    for name, today in (("from_numpy_matrix", "from_numpy_array"), ("from_scipy_sparse_matrix",
+                        "from_scipy_sparse_array"), ("to_scipy_sparse_matrix", "to_scipy_sparse_array")):
+        set_missing(nx, name, getattr(nx, today))
+
+
 # Package -> what sets the names that it has lost, once it is loaded.
 RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py,
             "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy": restore_scipy,
-            "scipy.sparse": restore_sparse, "scipy.integrate": restore_integrals, "scipy.signal": restore_signal}
+            "scipy.sparse": restore_sparse, "scipy.integrate": restore_integrals, "scipy.signal": restore_signal,
+            "matplotlib.cm": restore_colormaps, "networkx": restore_networkx}

@@ -4,6 +4,8 @@
     frame.applymap(f)   frame.fillna(method="ffill")   pandas.get_dummies(frame), which are numbers
     frame.loc[0, "floats"] = ""                   which makes the column one of objects
     frame.corr()   frame.groupby("key").mean()    of the columns with numbers, whatever others there are
+    row[0]   row[0] = 1                           by position, if the labels are no numbers
+    frame.set_value(0, "x", 1)   pandas.to_datetime(texts), of several formats   frame.to_csv(path, line_terminator="")
 
 Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_pandas.py, which changes the code.
 """
@@ -11,9 +13,11 @@ Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_p
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import importlib
 import inspect
+import numbers
 import re
 import types
 import warnings
@@ -26,6 +30,7 @@ from ps_train.parts.legacy.names.arrays import set_missing, wrap
 _ORDERS = {"pivot": ("index", "columns", "values"), "pivot_table": ("values", "index", "columns", "aggfunc")}
 # Methods that left out the columns without numbers, and until 2.0 did so by default.
 _OF_NUMBERS = ("mean", "median", "std", "var", "sem", "skew", "kurt", "prod", "corr", "cov", "quantile")
+_NUMBERED = ("integer", "mixed-integer", "floating", "mixed-integer-float", "complex", "boolean")
 _OF_GROUPS = ("mean", "median", "std", "var", "sem", "prod")
 
 
@@ -45,7 +50,14 @@ def restore_calls(pandas: types.ModuleType) -> None:
     groups = type(frame({"key": [0]}).groupby("key"))
     for name in _OF_GROUPS:
         wrap(name, _of_groups, groups)
+    for name in ("__getitem__", "__setitem__"):
+        wrap(name, _by_place, series)
     wrap("replace", _replace_text, series.str)
+    wrap("to_csv", _to_csv, frame, series)
+    wrap("to_datetime", _to_datetime, pandas)
+    set_missing(frame, "set_value", lambda self, index, col, value: _set(self, (index, col), value))
+    set_missing(series, "set_value", lambda self, label, value: _set(self, label, value))
+    set_missing(pandas, "datetime", datetime.datetime)
     wrap("get_dummies", _get_dummies, pandas)
     set_missing(pandas, "value_counts", lambda values, *args, **kwargs: series(values).value_counts(*args, **kwargs))
     for name in ("set_option", "get_option", "reset_option"):
@@ -126,6 +138,36 @@ def _of_groups(original: Callable, groups: Any, *args: Any, **kwargs: Any) -> An
 def _has_others(frame: Any) -> bool:
     """Returns whether a table has columns of other things than numbers."""
     return frame.select_dtypes(exclude=["number", "bool"]).shape[1] > 0
+
+
+def _by_place(original: Callable, series: Any, key: Any, *value: Any) -> Any:
+    """`series[0]`: until pandas 3 the first element, where the labels are no numbers; so was a list of places."""
+    labels = series.index
+    if (isinstance(key, numbers.Integral) and not isinstance(key, bool) and labels.nlevels == 1
+            and labels.inferred_type not in _NUMBERED and key not in labels):
+        return series.iloc[key] if not value else series.iloc.__setitem__(key, *value)
+    return original(series, key, *value)
+
+
+def _set(owner: Any, key: Any, value: Any) -> Any:
+    owner.at[key] = value
+    return owner
+
+
+def _to_csv(original: Callable, owner: Any, *args: Any, **kwargs: Any) -> Any:
+    if "line_terminator" in kwargs:
+        kwargs["lineterminator"] = kwargs.pop("line_terminator")
+    return original(owner, *args, **kwargs)
+
+
+def _to_datetime(original: Callable, arg: Any, *args: Any, infer_datetime_format: bool = False, **kwargs: Any) -> Any:
+    """Reads each text by a format of its own, as until 2.0, where they do not share that of the first."""
+    try:
+        return original(arg, *args, **kwargs)
+    except ValueError:
+        if len(args) > 3 or kwargs.get("format") is not None:  # errors, dayfirst, yearfirst; then utc and the format
+            raise
+        return original(arg, *args, **{**kwargs, "format": "mixed"})
 
 
 def _replace_text(original: Callable, text: Any, pat: Any, repl: Any = None, *args: Any, **kwargs: Any) -> Any:

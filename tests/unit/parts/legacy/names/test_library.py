@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import random
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import types
 
+import numpy as np
 import pytest
 
 from ps_train.parts.legacy.names import library
@@ -135,6 +137,47 @@ print(scipy.zeros(1).tolist(), scipy.log(-1).imag == np.pi, scipy.log(1), scipy.
                 "[0.0] True 0.0 True False (2,)\n")
     ended = subprocess.run([sys.executable, "-c", uses], cwd=REPO, capture_output=True, text=True, timeout=120)
     assert ended.stdout == expected, ended.stderr
+
+
+def test_networkx_has_names_of_before_2_and_3():
+    """Those that do the same today; subgraphs are graphs of their own."""
+    nx = pytest.importorskip("networkx")
+    library.restore_networkx(nx)
+    graph = nx.Graph()
+    graph.add_path([1, 2, 3])
+    graph.add_edge(7, 7)
+    graph.node[1]["colour"] = "red"
+    assert graph.nodes[1] == {"colour": "red"} and list(graph.nodes_iter()) == [1, 2, 3, 7]
+    assert list(graph.edges_iter(1, data=True)) == [(1, 2, {})] and list(graph.selfloop_edges()) == [(7, 7)]
+    assert sorted(map(len, nx.connected_component_subgraphs(graph))) == [1, 3]
+    matrix = nx.to_numpy_matrix(graph)
+    assert isinstance(matrix, np.matrix) and nx.from_numpy_matrix(np.asarray(matrix)).number_of_edges() == 3
+
+
+def test_matplotlib_finds_colours_by_name():
+    """At the place that 3.9 removed; with a number of colours, or a map as it is."""
+    cm = pytest.importorskip("matplotlib.cm")
+    library.restore_colormaps(cm)
+    assert cm.get_cmap("jet").name == "jet" and cm.get_cmap("jet", 5).N == 5
+    assert cm.get_cmap(cm.get_cmap("jet")) == cm.get_cmap("jet") and cm.get_cmap().name == "viridis"
+
+
+def test_several_contexts_are_entered_in_order():
+    """And left in reverse, also after an error; what they gave is a tuple."""
+    seen = []
+
+    @contextlib.contextmanager
+    def context(name):
+        seen.append(name)
+        try:
+            yield name
+        finally:
+            seen.append(name.upper())
+    with library.nested(context("a"), context("b")) as (first, second):
+        assert (first, second) == ("a", "b")
+    with pytest.raises(KeyError), library.nested(context("c"), context("d")):
+        raise KeyError
+    assert seen == ["a", "b", "B", "A", "c", "d", "D", "C"]
 
 
 def test_pairs_with_the_least_cost():

@@ -28,6 +28,22 @@ g = pd.DataFrame({"a": [1.0, 2.0]})
 g.loc[0, "a"] = ""
 g.loc[1] = "x"
 print(g.a.tolist(), g.a.dtype)
+named = pd.Series([1, 2], index=["x", "y"])
+named[0] = 7
+days = pd.Series([3, 4], index=pd.date_range("2018-01-01", periods=2))
+print(named[0], named[-1], named["x"], days[1], f.groupby("b").c.sum()[0], [row[0] for _, row in f.iterrows()])
+print(pd.Series([5, 6], index=[1, 2])[1], pd.Series([5, 6], index=[0.5, 1.5])[0.5], 0 in pd.Series([5], index=[1]))
+try:
+    pd.Series([5, 6], index=[1, 2])[0]
+except KeyError as error:
+    print(error)
+print(pd.to_datetime(["2018-01-01", "01/02/2018"]).day.tolist(), pd.datetime(2018, 1, 3).day,
+      pd.to_datetime(["2018-01-01"], infer_datetime_format=True).year.tolist())
+try:
+    pd.to_datetime(["2018-01-01", "01/02/2018"], format="%Y-%m-%d")
+except ValueError as error:
+    print("match" in str(error))
+print(g.set_value(0, "a", 9).a.tolist(), named.set_value("y", 8).tolist(), g.to_csv(line_terminator="|"))
 pd.set_option("max_columns", 7)
 print(pd.get_option("display.max_columns"))
 try:
@@ -48,6 +64,12 @@ object [2.0, 1.3333333333333333] [1.0, 1.5, 2.5] ['b', 'c']
 [1, 2] (3, 6) [3.0, 2.0, 1.0]
 [[1, 2]] ;a;b;c True
 ['', 'x'] object
+7 2 7 4 2 [1.0, 2.0, 3.0]
+5 5 False
+0
+[1, 2] 3 [2018]
+True
+[9, 'x'] [7, 8] ,a|0,9|1,x|
 7
 True
 True
