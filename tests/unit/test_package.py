@@ -147,7 +147,7 @@ def test_no_timer_reads_the_time_of_day():
     assert {name for name in readers if not name.startswith("parts/profile/")} == {
         "training/reporting.py", "parts/doctor/network.py", "storage/journal.py",
         "parts/publish/freshness.py", "parts/report/writing.py", "parts/sharding/growth.py",
-        "parts/legacy/names/keras_exports.py"}
+        "parts/legacy/names/keras_exports.py", "parts/legacy/names/pandas_calls.py"}
 
 
 def test_the_version_is_that_of_the_changelog():
