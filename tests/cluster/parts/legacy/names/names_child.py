@@ -179,7 +179,7 @@ def test_modules_that_moved_are_imported_by_their_old_names():
 
 @pytest.mark.parametrize(("find", "kind", "start"), [
     (lambda: tf.train.nothing, MissingNameError, "tf.train.nothing is not in TensorFlow 2."),
-    (lambda: tf.contrib.resampler.resampler, MissingNameError, "tf.contrib.resampler is not in"),
+    (lambda: tf.contrib.labeled_tensor.concat, MissingNameError, "tf.contrib.labeled_tensor is not in"),
     (lambda: __import__("tensorflow.contrib.nothing"), MissingModuleError, "tf.contrib.nothing is not in"),
     (lambda: __import__("tensorflow.contrib.seq2seq", fromlist=["SequenceLoss"]).SequenceLoss,
      MissingModuleError, "tf.contrib.seq2seq.SequenceLoss is not in"),
@@ -216,7 +216,7 @@ def test_modules_inside_of_seq2seq_and_crf_have_what_scripts_import():
 
 
 def test_code_may_ask_whether_a_name_exists():
-    assert not hasattr(tf, "nothing") and not hasattr(tf.contrib, "resampler") and getattr(tf, "nothing", 3) == 3
+    assert not hasattr(tf, "nothing") and not hasattr(tf.contrib, "specs") and getattr(tf, "nothing", 3) == 3
 
 
 def test_a_name_is_located_as_in_tensorflow_1():
