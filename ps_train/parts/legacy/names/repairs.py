@@ -91,6 +91,7 @@ def _repair_functions() -> None:
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
     wrap("_run", fed_variables.feed_variables, session.BaseSession)
+    wrap("restore", _restore, saveable_object_util.ResourceVariableSaveable)
     wrap("string_input_producer", _string_input_producer, tf1.train)
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
@@ -109,6 +110,7 @@ def _repair_functions() -> None:
     wrap("__init__", _dimension, tf1.Dimension)
     for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
         wrap("_init_from_args", _of_collections, kind)
+    wrap("_init_from_args", _of_open_shape, resource_variable_ops.ResourceVariable)
     if importlib.util.find_spec("tf_keras"):
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
@@ -163,6 +165,15 @@ def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, *
     if isinstance(string_tensor, variables.Variable):  # tf.Variable, of compat.v1, is no base of it
         string_tensor = tf1.convert_to_tensor(string_tensor)
     return original(string_tensor, *args, **kwargs)
+
+
+def _restore(original: Callable, saveable: Any, restored_tensors: list, restored_shapes: list | None) -> Any:
+    # A variable took only values of its own shape. A resource variable takes what a checkpoint of another model has.
+    if restored_shapes is None:
+        with tf1.colocate_with(restored_tensors[0]):
+            of_shape = tf1.ensure_shape(restored_tensors[0], saveable._var_shape)  # noqa: SLF001 (no public name)
+        restored_tensors = [of_shape, *restored_tensors[1:]]
+    return original(saveable, restored_tensors, restored_shapes)
 
 
 def _tensor_by_name(original: Callable, graph: tf1.Graph, name: str) -> tf1.Tensor:
@@ -261,6 +272,13 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
 def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
     # Before 1.0 the name of one collection was taken, too.
     original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
+
+
+def _of_open_shape(original: Callable, variable: Any, *args: Any, **kwargs: Any) -> None:
+    # A variable without a check of its shape had no static shape, and took values of any.
+    if kwargs.get("validate_shape") is False and kwargs.get("shape") is None:
+        kwargs["shape"] = tf1.TensorShape(None)
+    original(variable, *args, **kwargs)
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:
