@@ -19,7 +19,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes, meta_graph, ops
-from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
+from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, state_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
 
@@ -96,6 +96,8 @@ def _repair_functions() -> None:
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
     wrap("get_collection_ref", private.scopes_of_collection, tf1.Graph)
+    for name in ("assign", "assign_add", "assign_sub"):
+        wrap(name, _assign, state_ops, tf1)
     wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
     wrap("as_graph_element", _fetched_by_name, tf1.Graph)
     wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
@@ -176,16 +178,36 @@ def _restore(original: Callable, saveable: Any, restored_tensors: list, restored
     return original(saveable, restored_tensors, restored_shapes)
 
 
+def _assign(original: Callable, ref: Any, *args: Any, **kwargs: Any) -> Any:
+    # The tensor that a graph had by the name of a variable was the variable.
+    handle = fed_variables.variable_handle(ref.graph, ref) if isinstance(ref, tf1.Tensor) else None
+    if handle is not None:
+        known = ref.graph.get_collection("variables") + ref.graph.get_collection("local_variables")
+        ref = next((variable for variable in known if variable.op.name == handle.op.name), ref)
+    return original(ref, *args, **kwargs)
+
+
 def _tensor_by_name(original: Callable, graph: tf1.Graph, name: str) -> tf1.Tensor:
-    found = original(graph, name)
+    found = original(graph, _name_today(graph, name))
     return found if _caller().startswith("tensorflow.") else _value_of(graph, found)
 
 
 def _fetched_by_name(original: Callable, graph: tf1.Graph, element: Any, *args: Any, **kwargs: Any) -> Any:
-    found = original(graph, element, *args, **kwargs)
+    found = original(graph, _name_today(graph, element), *args, **kwargs)
     # `session.run("weights:0")`, LoggingTensorHook(["weights"])
     is_fetched = isinstance(element, str) and _caller() in (session.__name__, basic_session_run_hooks.__name__)
     return _value_of(graph, found) if is_fetched else found
+
+
+def _name_today(graph: tf1.Graph, name: Any) -> Any:
+    """Returns the name of a variable for that of its value: "weights:0" for "weights/read:0"; others as they are."""
+    variable = name.removesuffix("/read:0") if isinstance(name, str) else name
+    if variable == name:
+        return name
+    try:
+        return f"{variable}:0" if graph.get_operation_by_name(variable).type == "VarHandleOp" else name
+    except KeyError:
+        return name
 
 
 def _caller() -> str:

@@ -497,6 +497,9 @@ def test_a_variable_is_found_by_the_name_of_its_tensor(session):
     values = evaluate(session, [value, twice, "a/w:0", {"count": "count:0"}])
     assert [values[0].tolist(), values[1].tolist(), values[2].tolist(), values[3]] == [
         [1, 2], [2, 4], [1, 2], {"count": 5}]
+    assert graph.get_tensor_by_name("a/w/read:0") is value and session.run("a/w/read:0").tolist() == [1, 2]
+    with pytest.raises(KeyError, match="b/read:0"):
+        graph.get_tensor_by_name("b/read:0")
     session.run(variable.assign([3.0, 4.0]))
     hook = tf.train.LoggingTensorHook(["a/w"], every_n_iter=1)
     hook.begin()
@@ -514,7 +517,11 @@ def test_variables_of_an_imported_graph_are_found_by_the_names_of_their_tensors(
     tf.train.Saver().save(session, path)
     with tf.Graph().as_default() as graph, tf.Session() as other:
         tf.train.import_meta_graph(path + ".meta").restore(other, path)
-        assert other.run(graph.get_tensor_by_name("w:0")).tolist() == [1, 2]
+        value = graph.get_tensor_by_name("w:0")
+        assert other.run(value).tolist() == [1, 2]
+        assert other.run(tf.assign_add(value, [1.0, 1.0])).tolist() == [2, 3]
+        other.run(tf.assign(value, [7.0, 8.0]))
+        assert other.run(value).tolist() == [7, 8]
 
 
 def test_arrays_of_objects_are_read_and_lazy_lists_are_arrays(session, tmp_path):
