@@ -27,13 +27,13 @@ def feed_variables(original: Callable, session: tf.Session, handle: Any, fetches
       ConfigError: the variable is also read by an operation whose value cannot be fed.
     """
     if isinstance(feed_dict, Mapping):
-        handles = {key: _variable_handle(session.graph, key) for key in feed_dict}
+        handles = {key: variable_handle(session.graph, key) for key in feed_dict}
         if any(found is not None for found in handles.values()):
             feed_dict = {tensor: value for key, value in feed_dict.items() for tensor in _fed(key, handles[key])}
     return original(session, handle, fetches, feed_dict, *args)
 
 
-def _variable_handle(graph: tf.Graph, key: Any) -> tf.Tensor | None:
+def variable_handle(graph: tf.Graph, key: Any) -> tf.Tensor | None:
     """Returns the handle of the variable that a key of a feed_dict stands for; None if it is no variable."""
     if isinstance(key, resource_variable_ops.BaseResourceVariable):
         is_value = isinstance(key, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what tf.assign returns)

@@ -19,7 +19,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes, meta_graph, ops
-from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
+from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, state_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
 
@@ -91,10 +91,13 @@ def _repair_functions() -> None:
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
     wrap("_run", fed_variables.feed_variables, session.BaseSession)
+    wrap("restore", _restore, saveable_object_util.ResourceVariableSaveable)
     wrap("string_input_producer", _string_input_producer, tf1.train)
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
     wrap("get_collection_ref", private.scopes_of_collection, tf1.Graph)
+    for name in ("assign", "assign_add", "assign_sub"):
+        wrap(name, _assign, state_ops, tf1)
     wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
     wrap("as_graph_element", _fetched_by_name, tf1.Graph)
     wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
@@ -109,6 +112,7 @@ def _repair_functions() -> None:
     wrap("__init__", _dimension, tf1.Dimension)
     for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
         wrap("_init_from_args", _of_collections, kind)
+    wrap("_init_from_args", _of_open_shape, resource_variable_ops.ResourceVariable)
     if importlib.util.find_spec("tf_keras"):
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
@@ -165,16 +169,45 @@ def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, *
     return original(string_tensor, *args, **kwargs)
 
 
+def _restore(original: Callable, saveable: Any, restored_tensors: list, restored_shapes: list | None) -> Any:
+    # A variable took only values of its own shape. A resource variable takes what a checkpoint of another model has.
+    if restored_shapes is None:
+        with tf1.colocate_with(restored_tensors[0]):
+            of_shape = tf1.ensure_shape(restored_tensors[0], saveable._var_shape)  # noqa: SLF001 (no public name)
+        restored_tensors = [of_shape, *restored_tensors[1:]]
+    return original(saveable, restored_tensors, restored_shapes)
+
+
+def _assign(original: Callable, ref: Any, *args: Any, **kwargs: Any) -> Any:
+    # The tensor that a graph had by the name of a variable was the variable.
+    handle = fed_variables.variable_handle(ref.graph, ref) if isinstance(ref, tf1.Tensor) else None
+    if handle is not None:
+        known = ref.graph.get_collection("variables") + ref.graph.get_collection("local_variables")
+        ref = next((variable for variable in known if variable.op.name == handle.op.name), ref)
+    return original(ref, *args, **kwargs)
+
+
 def _tensor_by_name(original: Callable, graph: tf1.Graph, name: str) -> tf1.Tensor:
-    found = original(graph, name)
+    found = original(graph, _name_today(graph, name))
     return found if _caller().startswith("tensorflow.") else _value_of(graph, found)
 
 
 def _fetched_by_name(original: Callable, graph: tf1.Graph, element: Any, *args: Any, **kwargs: Any) -> Any:
-    found = original(graph, element, *args, **kwargs)
+    found = original(graph, _name_today(graph, element), *args, **kwargs)
     # `session.run("weights:0")`, LoggingTensorHook(["weights"])
     is_fetched = isinstance(element, str) and _caller() in (session.__name__, basic_session_run_hooks.__name__)
     return _value_of(graph, found) if is_fetched else found
+
+
+def _name_today(graph: tf1.Graph, name: Any) -> Any:
+    """Returns the name of a variable for that of its value: "weights:0" for "weights/read:0"; others as they are."""
+    variable = name.removesuffix("/read:0") if isinstance(name, str) else name
+    if variable == name:
+        return name
+    try:
+        return f"{variable}:0" if graph.get_operation_by_name(variable).type == "VarHandleOp" else name
+    except KeyError:
+        return name
 
 
 def _caller() -> str:
@@ -261,6 +294,13 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
 def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
     # Before 1.0 the name of one collection was taken, too.
     original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
+
+
+def _of_open_shape(original: Callable, variable: Any, *args: Any, **kwargs: Any) -> None:
+    # A variable without a check of its shape had no static shape, and took values of any.
+    if kwargs.get("validate_shape") is False and kwargs.get("shape") is None:
+        kwargs["shape"] = tf1.TensorShape(None)
+    original(variable, *args, **kwargs)
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:

@@ -66,6 +66,38 @@ def test_variables_are_asserted_to_be_initialized(session, count):
     assert session.run(ranks).tolist() == [1] * count
 
 
+def test_a_variable_whose_shape_is_not_validated_may_grow(session):
+    """Its static shape is not known, as that of TF1's reference variables."""
+    grown = tf.Variable([], dtype=tf.float32, trainable=False, validate_shape=False)
+    shared = tf.get_variable("shared", initializer=tf.ones([2]), validate_shape=False)
+    grow = tf.assign(grown, tf.concat([grown, [1.5]], 0), validate_shape=False)
+    step = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(shared * shared))
+    assert grown.shape.rank is shared.shape.rank is tf.identity(grown).shape.rank is None
+    session.run(tf.global_variables_initializer())
+    assert [session.run(grow).tolist() for _ in range(2)] == [[1.5], [1.5, 1.5]]
+    session.run(step)
+    np.testing.assert_allclose(session.run(shared), [0.9, 0.9], rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [[3], [2, 2], None])
+def test_a_variable_is_restored_with_its_own_shape_only(session, tmp_path, shape):
+    """A checkpoint of another model is refused, as in TF1; one variable of an open shape takes all."""
+    saved = tf.get_variable("saved", initializer=[1.0, 2.0])
+    other = tf.Variable(tf.zeros([9] if shape is None else shape), validate_shape=shape is not None, name="other")
+    session.run(tf.global_variables_initializer())
+    path = tf.train.Saver([saved]).save(session, str(tmp_path / "model"))
+    assert session.run(saved.assign([0.0, 0.0])).tolist() == [0.0, 0.0]
+    tf.train.Saver([saved]).restore(session, path)
+    assert session.run(saved).tolist() == [1.0, 2.0]
+    if shape is None:
+        tf.train.Saver({"saved": other}).restore(session, path)
+        assert session.run(other).tolist() == [1.0, 2.0]
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="mismatch between the current graph"):
+            tf.train.Saver({"saved": other}).restore(session, path)
+        assert session.run(other).tolist() == np.zeros(shape).tolist()
+
+
 def test_pickles_in_files_of_gfile_are_read_and_written(tmp_path, monkeypatch):
     """As with a file of Python 2, whose mode "r" gave bytes."""
     for owner, name in ((pickle, "load"), (pickle, "loads"), (pickle, "dump"), (csv, "reader"), (csv, "writer")):
@@ -465,6 +497,9 @@ def test_a_variable_is_found_by_the_name_of_its_tensor(session):
     values = evaluate(session, [value, twice, "a/w:0", {"count": "count:0"}])
     assert [values[0].tolist(), values[1].tolist(), values[2].tolist(), values[3]] == [
         [1, 2], [2, 4], [1, 2], {"count": 5}]
+    assert graph.get_tensor_by_name("a/w/read:0") is value and session.run("a/w/read:0").tolist() == [1, 2]
+    with pytest.raises(KeyError, match="b/read:0"):
+        graph.get_tensor_by_name("b/read:0")
     session.run(variable.assign([3.0, 4.0]))
     hook = tf.train.LoggingTensorHook(["a/w"], every_n_iter=1)
     hook.begin()
@@ -482,7 +517,11 @@ def test_variables_of_an_imported_graph_are_found_by_the_names_of_their_tensors(
     tf.train.Saver().save(session, path)
     with tf.Graph().as_default() as graph, tf.Session() as other:
         tf.train.import_meta_graph(path + ".meta").restore(other, path)
-        assert other.run(graph.get_tensor_by_name("w:0")).tolist() == [1, 2]
+        value = graph.get_tensor_by_name("w:0")
+        assert other.run(value).tolist() == [1, 2]
+        assert other.run(tf.assign_add(value, [1.0, 1.0])).tolist() == [2, 3]
+        other.run(tf.assign(value, [7.0, 8.0]))
+        assert other.run(value).tolist() == [7, 8]
 
 
 def test_arrays_of_objects_are_read_and_lazy_lists_are_arrays(session, tmp_path):
