@@ -19,6 +19,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.framework import dtypes, meta_graph
+from tensorflow.python.lib.io import file_io
 from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
@@ -91,6 +92,7 @@ def _repair_functions() -> None:
     datasets.let_datasets_change_graphs(wrap)
     datasets.let_functions_take_constants(wrap)
     datasets.let_datasets_be_empty(wrap)
+    wrap("_prepare_value", _text_or_bytes, file_io.FileIO)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)
@@ -239,6 +241,14 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
 def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
     # Before 1.0 the name of one collection was taken, too.
     original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
+
+
+def _text_or_bytes(original: Callable, file: file_io.FileIO, value: bytes) -> str | bytes:
+    # In Python 2, `tf.gfile.FastGFile("image.jpg", "r").read()` was right.
+    try:
+        return original(file, value)
+    except UnicodeDecodeError:
+        return value
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:

@@ -189,6 +189,16 @@ def test_a_dimension_may_be_a_float_that_is_a_whole_number():
         tf.TensorShape([2.5])
 
 
+def test_a_file_that_is_opened_as_text_and_has_none_gives_bytes(tmp_path):
+    """As an image that a script of Python 2 opens with "r"; text stays text."""
+    image, text = tmp_path / "image.jpg", tmp_path / "text.txt"
+    image.write_bytes(b"\xff\xd8\xff\n\xe0")
+    text.write_text("\u00e9\n")
+    assert tf.gfile.FastGFile(str(image), "r").read() == b"\xff\xd8\xff\n\xe0"
+    assert tf.gfile.GFile(str(image)).readlines() == [b"\xff\xd8\xff\n", b"\xe0"]
+    assert tf.gfile.Open(str(text)).read() == "\u00e9\n" and tf.gfile.GFile(str(text), "rb").read() == b"\xc3\xa9\n"
+
+
 def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
     """It would read their source again, and divide as Python 3 does."""
     half = "def half(number):\n    return number / 2\n"
