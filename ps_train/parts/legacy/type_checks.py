@@ -17,7 +17,8 @@ from ps_train.parts.legacy.python2_calls import call_node
 _TYPE = "__ps_train_type__"
 _KINDS = ("Tensor", "Variable")
 # Class of today -> what it was.
-_WAS = {"SymbolicTensor": "Tensor", "ResourceVariable": "Variable", "RefVariable": "Variable"}
+_WAS = {"SymbolicTensor": "Tensor", "_UnreadVariable": "Tensor",  # the second is what `variable.assign(value)` returns
+        "ResourceVariable": "Variable", "RefVariable": "Variable"}
 
 
 def may_check_types(text: str) -> bool:

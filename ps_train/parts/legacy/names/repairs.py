@@ -59,6 +59,7 @@ def repair() -> None:
         method = functools.partialmethod(_in_place, getattr(operator, name))
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
+    wrap("eval", _assigned, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what `assign` returns)
     command_line.repair_flags()
     repair_reference_code()
     channels_first.take_channels_first()
@@ -112,6 +113,13 @@ def _is_true(original: Callable, variable: Any) -> bool:
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
     return operation(variable, other)
+
+
+def _assigned(_: Callable, assigned: Any, feed_dict: Any = None, run_in: Any = None, **kwargs: Any) -> np.ndarray:
+    # In TF1 `variable.assign(placeholder)` was a tensor, whose `eval` takes what to feed first.
+    if feed_dict is not None and not isinstance(feed_dict, dict):  # a session, as for any variable
+        feed_dict, run_in = None, feed_dict
+    return assigned._graph_element.eval(feed_dict, kwargs.get("session", run_in))  # noqa: SLF001
 
 
 def _refuses_float(array: np.ndarray) -> bool:

@@ -15,6 +15,7 @@ EXPRESSIONS = [
     ("type(x) in (list, tf.Tensor), type(x) not in {dict, tf.Tensor}", (True, False)), ("type([]) is tf.Tensor", False),
     ("x.__class__ is tf.Tensor", True), ("type(x).__name__ == 'Tensor'", True),
     ("type(v) == tf.Variable, type(shared) is tf.Variable, type(x) is tf.Variable", (True, True, False)),
+    ("type(shared.assign(2.0)) is tf.Tensor", True),
     ("type(one) is tf.Variable, type(one) is np.ndarray", (False, True)), ("type(x) is type(x)", True),
     ("type(type(x) is tf.Tensor) is bool", True), ("[type(y) == tf.Tensor for y in (x, 1)]", [True, False])]
 
