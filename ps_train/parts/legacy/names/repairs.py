@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
-from tensorflow.python.framework import dtypes, meta_graph
+from tensorflow.python.eager import context
+from tensorflow.python.framework import dtypes, meta_graph, ops
 from tensorflow.python.lib.io import file_io
 from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
@@ -80,6 +81,7 @@ def _repair_functions() -> None:
     set_missing(np.lib, "pad", arrays.pad)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
+    wrap("enable_eager_execution_internal", _enable_eager_execution, ops)
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
     wrap("string_input_producer", _string_input_producer, tf1.train)
@@ -104,6 +106,13 @@ def _repair_functions() -> None:
 
         repair_cells(wrap)
         wrap("softmax", _softmax, importlib.import_module("tf_keras.src.backend"))
+
+
+def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> None:
+    # ps_train has made the context, in graph mode, and used it for nothing: let it be made with the script's options.
+    if context._context is not None and not context._context._initialized:  # noqa: SLF001 (it has no public name)
+        context._context = None  # noqa: SLF001
+    original(*args, **kwargs)
 
 
 def _is_true(original: Callable, variable: Any) -> bool:
