@@ -13,7 +13,8 @@ Start with `run.py`.
                 `await`, chained_pandas the columns that pandas 3 leaves as they are, one_number numpy's arrays of one
     old_protos  modules that an older protoc has generated; late_globals, `global` behind a use of the name;
                 implicit_imports, what a package of Python 2 imported from its own folder; proto_strings, text in
-                protocol buffers
+                protocol buffers; ended_generators, StopIteration that leaves a generator;
+                type_checks, `type(x) is tf.Tensor`
     estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator, which learns from
                 observer when training is over
     names/      TensorFlow 1's names, on today's TensorFlow

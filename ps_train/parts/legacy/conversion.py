@@ -34,6 +34,7 @@ from ps_train.errors import ConfigError
 from ps_train.parts.legacy import (
     chained_pandas,
     division,
+    ended_generators,
     implicit_imports,
     keyword_names,
     late_globals,
@@ -45,6 +46,7 @@ from ps_train.parts.legacy import (
     proto_strings,
     python2_library,
     python2_order,
+    type_checks,
 )
 from ps_train.runtime import advice, tracebacks
 
@@ -102,6 +104,8 @@ class Conversion:
             is_changed |= chained_pandas.may_have_chains(text) and chained_pandas.change_chains(tree)
             is_changed |= is_in_package and not is_converted and implicit_imports.change_imports(tree, path)
             is_changed |= old_protos.may_be_generated(text) and old_protos.change_generated(tree)
+            is_changed |= "yield" in text and ended_generators.change_generators(tree)
+            is_changed |= type_checks.may_check_types(text) and type_checks.change_type_checks(tree)
             is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
@@ -140,6 +144,7 @@ class Conversion:
         leftovers.install_changes()
         chained_pandas.install_chains()
         one_number.install_number()
+        type_checks.install_types()
         division.install_division()
         python2_order.install_order()
         proto_strings.install_texts()

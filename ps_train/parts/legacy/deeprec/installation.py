@@ -142,9 +142,10 @@ def _bulk_restore(
             for saveable in saveables for _ in saveable.specs]
 
 
-def _save(original: Callable, saver: tf.train.Saver, sess: tf.Session, *args: Any, **kwargs: Any) -> Any:
+def _save(original: Callable, saver: tf.train.Saver, sess: tf.Session | None, *args: Any, **kwargs: Any) -> Any:
     """Drops the rows that an `evict_option` drops, and saves."""
-    saving.evict(variables.variables_of_graph(sess.graph), sess)
+    if sess is not None:  # None where a script runs eagerly
+        saving.evict(variables.variables_of_graph(sess.graph), sess)
     return original(saver, sess, *args, **kwargs)
 
 

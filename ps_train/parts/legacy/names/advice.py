@@ -26,7 +26,7 @@ ADVICE = {
     "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
     "tf.contrib.distributions": "install TensorFlow Probability, which has most of these names: pip install "
                                 "tensorflow-probability",
-    "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
+    "tf.contrib.eager": "use tf.keras.Model and tf.train.Checkpoint; a script that runs eagerly uses no ps",
     "tf.contrib.factorization": "there is KMeansClustering only; for matrix factorization, write the two tables as "
                                 "variables, and train them by gradients",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",

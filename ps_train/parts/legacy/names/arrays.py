@@ -79,6 +79,23 @@ def expand_dims(original: Callable, a: Any, axis: Any) -> np.ndarray:
     return of_list(original, a, a.ndim if is_behind else axis)
 
 
+# What numpy made of an abstract type as a dtype before 2.4.
+_CONCRETE = {np.integer: np.int_, np.signedinteger: np.int_, np.unsignedinteger: np.uint, np.number: np.float64,
+             np.inexact: np.float64, np.floating: np.float64, np.complexfloating: np.complex128}
+
+
+def of_abstract_dtype(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
+    """A function that makes an array, which took `dtype=np.integer` and the like, too."""
+    try:
+        return original(*args, **kwargs)
+    except TypeError:
+        values = [*args, *kwargs.values()]
+        concrete = [_CONCRETE.get(value, value) if isinstance(value, type) else value for value in values]
+        if all(new is old for new, old in zip(concrete, values)):
+            raise
+        return original(*concrete[:len(args)], **dict(zip(kwargs, concrete[len(args):])))
+
+
 def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Makes an array; copy=False means what it did before numpy 2: no copy if none is needed."""
     if kwargs.get("copy") is False and _COPIES_IF_NEEDED:
@@ -204,6 +221,8 @@ sctypes = {
 
 # A wrapper -> the functions of numpy that it wraps.
 WRAPPERS = {
+    of_abstract_dtype: ("array", "asarray", "arange", "empty", "zeros", "ones", "full", "empty_like", "zeros_like",
+                        "ones_like", "full_like"),
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), of_list: ("resize", "ravel", "squeeze", "transpose", "repeat", "tile"),
     expand_dims: ("expand_dims",),

@@ -23,6 +23,20 @@ FURTHER_NAMES = {
     "tf.contrib.estimator.replicate_model_fn": _FUNCTIONS + "replicate_model_fn",
     "tf.contrib.estimator.TowerOptimizer": _FUNCTIONS + "tower_optimizer",
     "tf.assert_variables_initialized": _FUNCTIONS + "assert_variables_initialized",
+    # eager
+    "tf.contrib.eager.Saver": _OURS + "eager_classes:EagerSaver",
+    **{f"tf.contrib.eager.metrics.{name}": f"{_OURS}eager_classes:Eager{name}" for name in (
+        "Mean", "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseAccuracy")},
+    **same("tf.contrib.eager", "tensorflow.python.eager.backprop:", "gradients_function"),
+    "tf.contrib.eager.implicit_gradients": "tensorflow.python.eager.backprop:implicit_grad",
+    "tf.contrib.eager.implicit_value_and_gradients": "tensorflow.python.eager.backprop:implicit_val_and_grad",
+    "tf.contrib.eager.value_and_gradients_function": "tensorflow.python.eager.backprop:val_and_grad_function",
+    **same("tf.contrib.eager", "tensorflow.python.eager.context:", "DEVICE_PLACEMENT_EXPLICIT DEVICE_PLACEMENT_SILENT "
+           "DEVICE_PLACEMENT_WARN execution_mode SYNC ASYNC"),
+    **same("tf.contrib.eager", "tf.", "custom_gradient make_template"),
+    "tf.contrib.eager.Checkpoint": "tf.train.Checkpoint",
+    "tf.contrib.eager.EagerVariableStore": "tensorflow.python.ops.variable_scope:EagerVariableStore",
+    "tf.contrib.eager.Iterator": "builtins:iter",
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
@@ -79,6 +93,9 @@ FURTHER_MODULES: dict[str, tuple[str, ...]] = {
         "ops.arg_scope", "ops.checkpoint_ops", "framework.experimental")},
     "tf.contrib.all_reduce.python.all_reduce": ("tensorflow.python.distribute.v1.all_reduce",),
     "tf.contrib.keras.python": (),
+    "tf.contrib.eager.metrics": (),
+    **{f"tf.contrib.eager.{name}": ("tf.contrib.eager",) for name in ("python", "python.tfe")},
+    "tf.contrib.eager.python.metrics": ("tf.contrib.eager.metrics",),
     "tf.contrib.data.python.util": ("tensorflow.python.data.util",),
     **{f"tf.contrib.learn.{folder}{name}": ("tf.train",) for folder in ("", "python.learn.") for name in (
         "monitored_session", "basic_session_run_hooks", "session_run_hook")},

@@ -18,7 +18,9 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
+from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, meta_graph, ops
+from tensorflow.python.lib.io import file_io
 from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, state_ops, variables
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
@@ -68,6 +70,7 @@ def repair() -> None:
         method = functools.partialmethod(_in_place, getattr(operator, name))
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
+    wrap("eval", _assigned, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what `assign` returns)
     command_line.repair_flags()
     repair_reference_code()
     channels_first.take_channels_first()
@@ -88,6 +91,7 @@ def _repair_functions() -> None:
     set_missing(np.lib, "pad", arrays.pad)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
+    wrap("enable_eager_execution_internal", _enable_eager_execution, ops)
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
     wrap("_run", fed_variables.feed_variables, session.BaseSession)
@@ -107,6 +111,7 @@ def _repair_functions() -> None:
     datasets.let_datasets_change_graphs(wrap)
     datasets.let_functions_take_constants(wrap)
     datasets.let_datasets_be_empty(wrap)
+    wrap("_prepare_value", _text_or_bytes, file_io.FileIO)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)
@@ -120,6 +125,13 @@ def _repair_functions() -> None:
         wrap("softmax", _softmax, importlib.import_module("tf_keras.src.backend"))
 
 
+def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> None:
+    # ps_train has made the context, in graph mode, and used it for nothing: let it be made with the script's options.
+    if context._context is not None and not context._context._initialized:  # noqa: SLF001 (it has no public name)
+        context._context = None  # noqa: SLF001
+    original(*args, **kwargs)
+
+
 def _is_true(original: Callable, variable: Any) -> bool:
     # `if global_step:` asked whether there is one.
     return original(variable) if tf1.executing_eagerly() else True
@@ -127,6 +139,13 @@ def _is_true(original: Callable, variable: Any) -> bool:
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
     return operation(variable, other)
+
+
+def _assigned(_: Callable, assigned: Any, feed_dict: Any = None, run_in: Any = None, **kwargs: Any) -> np.ndarray:
+    # In TF1 `variable.assign(placeholder)` was a tensor, whose `eval` takes what to feed first.
+    if feed_dict is not None and not isinstance(feed_dict, dict):  # a session, as for any variable
+        feed_dict, run_in = None, feed_dict
+    return assigned._graph_element.eval(feed_dict, kwargs.get("session", run_in))  # noqa: SLF001
 
 
 def _refuses_float(array: np.ndarray) -> bool:
@@ -301,6 +320,14 @@ def _of_open_shape(original: Callable, variable: Any, *args: Any, **kwargs: Any)
     if kwargs.get("validate_shape") is False and kwargs.get("shape") is None:
         kwargs["shape"] = tf1.TensorShape(None)
     original(variable, *args, **kwargs)
+
+
+def _text_or_bytes(original: Callable, file: file_io.FileIO, value: bytes) -> str | bytes:
+    # In Python 2, `tf.gfile.FastGFile("image.jpg", "r").read()` was right.
+    try:
+        return original(file, value)
+    except UnicodeDecodeError:
+        return value
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:

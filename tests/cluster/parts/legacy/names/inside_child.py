@@ -221,6 +221,27 @@ def test_a_dimension_may_be_a_float_that_is_a_whole_number():
         tf.TensorShape([2.5])
 
 
+def test_what_an_assignment_returns_is_evaluated_as_a_tensor():
+    """With what to feed first, and a session behind it; the session alone is taken, too."""
+    value = tf.placeholder(tf.float32)
+    assigned, added = (method(value) for method in (tf.Variable(1.0).assign, tf.Variable(2.0).assign_add))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert assigned.eval({value: 5}) == 5 and added.eval({value: 3}, session) == 5
+        assert added.eval(feed_dict={value: 1}, session=session) == 6
+        assert tf.Variable(1.0).assign(7.0).eval(session=session) == tf.Variable(2.0).assign(7.0).eval(session) == 7
+
+
+def test_a_file_that_is_opened_as_text_and_has_none_gives_bytes(tmp_path):
+    """As an image that a script of Python 2 opens with "r"; text stays text."""
+    image, text = tmp_path / "image.jpg", tmp_path / "text.txt"
+    image.write_bytes(b"\xff\xd8\xff\n\xe0")
+    text.write_text("\u00e9\n")
+    assert tf.gfile.FastGFile(str(image), "r").read() == b"\xff\xd8\xff\n\xe0"
+    assert tf.gfile.GFile(str(image)).readlines() == [b"\xff\xd8\xff\n", b"\xe0"]
+    assert tf.gfile.Open(str(text)).read() == "\u00e9\n" and tf.gfile.GFile(str(text), "rb").read() == b"\xc3\xa9\n"
+
+
 def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
     """It would read their source again, and divide as Python 3 does."""
     half = "def half(number):\n    return number / 2\n"

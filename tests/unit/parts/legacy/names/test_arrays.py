@@ -126,3 +126,15 @@ def test_a_file_that_was_opened_as_text_takes_an_array(tmp_path):
         assert arrays.load(np.load, file).tolist() == list(range(300))
     arrays.save_array(np.savez, str(tmp_path / "more.npz"), a=np.ones(2))
     assert arrays.load(np.load, str(tmp_path / "more.npz"))["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("make", "args", "kwargs", "dtype"), [
+    (np.empty, (2,), {"dtype": np.integer}, np.int_), (np.zeros, ([2], np.floating), {}, np.float64),
+    (np.array, ([1, 0],), {"dtype": np.unsignedinteger}, np.uint), (np.ones, (2, np.int32), {}, np.int32),
+    (np.asarray, ([1, 0], np.complexfloating), {}, np.complex128), (np.full, (2, 7, np.number), {}, np.float64)])
+def test_an_abstract_type_is_a_dtype(make, args, kwargs, dtype):
+    """As before numpy 2.4; what is no dtype at all is still refused."""
+    made = arrays.of_abstract_dtype(make, *args, **kwargs)
+    assert made.dtype == dtype and made.shape == (2,)
+    with pytest.raises(TypeError):
+        arrays.of_abstract_dtype(np.zeros, 2, dtype=np.generic if arrays._COPIES_IF_NEEDED else "no dtype")
