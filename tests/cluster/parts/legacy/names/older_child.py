@@ -554,7 +554,10 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
     monkeypatch.setattr(command_line.tracebacks, "is_local", lambda path: path.startswith(str(tmp_path)))
     for name, loop in (("new", "{k: v.value for k, v in FLAGS.__flags.items() if v}"),
-                       ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value")):
+                       ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value"),
+                       ("older", "{k: v for k, v in FLAGS.__flags.items()}\ndef f(x):\n  return x.size.value"),
+                       ("elsewhere", "FLAGS.__flags\ndef f(flag):\n  return flag.value\n"
+                                     "read = {k: f(flag) for k, flag in read.items()}")):
         path = tmp_path / f"{name}.py"
         path.write_text(f"read = {loop}\n")
         found = {"FLAGS": flags.FLAGS}
