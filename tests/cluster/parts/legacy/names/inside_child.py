@@ -189,6 +189,13 @@ def test_a_dimension_may_be_a_float_that_is_a_whole_number():
         tf.TensorShape([2.5])
 
 
+def test_a_dimension_may_be_the_text_of_a_whole_number():
+    """As `FLAGS.layer_sizes.split(",")` has them; TF1 called `int`."""
+    assert tf.get_variable("of_text", [2, 3, "4"]).shape.as_list() == [2, 3, 4]
+    with pytest.raises(ValueError, match="2.5"):
+        tf.TensorShape(["2.5"])
+
+
 def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
     """It would read their source again, and divide as Python 3 does."""
     half = "def half(number):\n    return number / 2\n"
