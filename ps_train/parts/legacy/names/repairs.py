@@ -242,8 +242,8 @@ def _of_collections(original: Callable, variable: Any, *args: Any, collections: 
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:
-    # In TF1 a float that is a whole number was one, too, as scripts of Python 2 write `size / 2`; and so was the text of
-    # one, as in `"64,32".split(",")`.
+    # In TF1 a float that is a whole number was one, too, and so was its text: scripts write `size / 2` in Python 2, or
+    # `"64,32".split(",")`.
     is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
     original(dimension, int(value) if is_whole or isinstance(value, (str, bytes)) else value)
 
