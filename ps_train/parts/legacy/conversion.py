@@ -45,6 +45,7 @@ from ps_train.parts.legacy import (
     proto_strings,
     python2_library,
     python2_order,
+    slice_lists,
 )
 from ps_train.runtime import advice, tracebacks
 
@@ -103,6 +104,7 @@ class Conversion:
             is_changed |= is_in_package and not is_converted and implicit_imports.change_imports(tree, path)
             is_changed |= old_protos.may_be_generated(text) and old_protos.change_generated(tree)
             is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
+            is_changed |= slice_lists.may_have_lists(text) and slice_lists.change_lists(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
@@ -140,6 +142,7 @@ class Conversion:
         leftovers.install_changes()
         chained_pandas.install_chains()
         one_number.install_number()
+        slice_lists.install_lists()
         division.install_division()
         python2_order.install_order()
         proto_strings.install_texts()
