@@ -29,8 +29,8 @@ def run(text):
     ("rows[0]", IMAGE[1]), ("mask", IMAGE[[True, False]])])
 def test_a_list_of_slices_is_a_tuple(index, expected):
     """However it is written; a list of numbers still chooses rows."""
-    text = f"crop, rows, mask = [slice(0, 1), slice(1, 3)], [1, 0], [True, False]\nall = [crop]\nfound = image[{index}]\n"
-    np.testing.assert_array_equal(run(text)["found"], expected)
+    text = "crop, rows, mask = [slice(0, 1), slice(1, 3)], [1, 0], [True, False]\nall = [crop]\n"
+    np.testing.assert_array_equal(run(f"{text}found = image[{index}]\n")["found"], expected)
 
 
 def test_values_are_set_by_a_list_of_slices():
