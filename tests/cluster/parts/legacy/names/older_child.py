@@ -80,6 +80,7 @@ from tensorflow.contrib.nothing.here import function
 import tensorflow.contrib.nothing.there as there
 from tensorflow.python.tpu import gone_config
 from tensorflow.python.gone.ops import gone_function
+from tensorflow.tools.gone_transforms import gone_transform
 class Derived(NeverWritten):
     pass
 try:
@@ -111,11 +112,11 @@ def test_a_name_that_is_only_imported_fails_where_it_is_used(tmp_path, monkeypat
     assert library.NorThis is library.NeitherThis is None and library.in_function() == "MissingModuleError"
     assert not hasattr(tf.contrib.opt, "NeverWritten") and not isinstance(3, library.NeverWritten)
     for use in (library.NeverWritten, library.Derived, library.function, lambda: library.there.name,
-                lambda: library.gone_config.TPUConfig, library.gone_function,
+                lambda: library.gone_config.TPUConfig, library.gone_function, library.gone_transform,
                 lambda: library.there[0], lambda: list(library.there)):
         with raises("tf_name_missing", kind=MissingNameError):
             use()
-    assert len([message for message in caplog.messages if "fails where it uses it" in message]) == 4
+    assert len([message for message in caplog.messages if "fails where it uses it" in message]) == 5
     with raises("tf_name_missing", kind=MissingModuleError):
         importlib.import_module("tensorflow.contrib.nor_that")
 
