@@ -100,7 +100,9 @@ def _repair_functions() -> None:
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
         repair_cells(wrap)
-        wrap("softmax", _softmax, importlib.import_module("tf_keras.src.backend"))
+        backend = importlib.import_module("tf_keras.src.backend")
+        wrap("softmax", _softmax, backend)
+        wrap("_get_available_gpus", _gpus, backend)
 
 
 def _is_true(original: Callable, variable: Any) -> bool:
@@ -251,6 +253,11 @@ def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None
 def _softmax(original: Callable, x: Any, axis: int = -1) -> tf1.Tensor:
     # Keras 2 asks for the number of dimensions, which `InputLayer()` leaves open.
     return tf1.nn.softmax(x, axis) if x.shape.rank is None else original(x, axis)
+
+
+def _gpus(original: Callable) -> list:
+    # Keras 2 asks a session of its own, which initialises the variables; a task has no session before its cluster's.
+    return tf2.config.list_physical_devices("GPU")
 
 
 def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:

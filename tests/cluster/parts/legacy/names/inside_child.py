@@ -196,6 +196,19 @@ def test_a_dimension_may_be_the_text_of_a_whole_number():
         tf.TensorShape(["2.5"])
 
 
+def _by_definition(op):
+    definition = op if isinstance(op, tf.NodeDef) else op.node_def
+    return "/cpu:0" if definition.op in ("Variable", "VariableV2") else "/gpu:0"
+
+
+@pytest.mark.parametrize("device", [_by_definition, lambda op: "/cpu:0", tf.train.replica_device_setter(ps_tasks=1)])
+def test_a_layer_that_asks_for_its_device_is_made_by_a_device_function(device):
+    """Keras shows the function an object that is no operation, and asked a session without the ps for its GPUs."""
+    with tf.Graph().as_default(), tf.device(device):
+        images = tf.placeholder(tf.float32, [2, 3, 8, 8])
+        assert tf.layers.conv2d_transpose(images, 4, 3, data_format="channels_first").shape == [2, 4, 10, 10]
+
+
 def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
     """It would read their source again, and divide as Python 3 does."""
     half = "def half(number):\n    return number / 2\n"
