@@ -14,7 +14,7 @@ Start with `run.py`.
                 slice_lists its lists of slices
     old_protos  modules that an older protoc has generated; late_globals, `global` behind a use of the name;
                 implicit_imports, what a package of Python 2 imported from its own folder; proto_strings, text in
-                protocol buffers
+                protocol buffers; encoded_text, what `encode` returns
     estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator, which learns from
                 observer when training is over
     names/      TensorFlow 1's names, on today's TensorFlow

@@ -34,6 +34,7 @@ from ps_train.errors import ConfigError
 from ps_train.parts.legacy import (
     chained_pandas,
     division,
+    encoded_text,
     implicit_imports,
     keyword_names,
     late_globals,
@@ -108,7 +109,7 @@ class Conversion:
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
-            tree = proto_strings.change_bytes_lists(tree)
+            tree = encoded_text.change_encode(proto_strings.change_bytes_lists(tree))
             tree = _marked(python2_order.change_order(tree))
         if self.mapped:
             tree = path_mapping.Paths(self.mapped).visit(tree)
@@ -146,6 +147,7 @@ class Conversion:
         division.install_division()
         python2_order.install_order()
         proto_strings.install_texts()
+        encoded_text.install_encoder()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]
