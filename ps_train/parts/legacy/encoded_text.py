@@ -90,7 +90,8 @@ def encoder_of(owner: Any) -> Callable[..., Any]:
 
 def _encoded(text: str, encoding: str, errors: str) -> Any:
     if not codecs.lookup(encoding)._is_text_encoding:  # noqa: SLF001 (no public name); such as "hex"
-        value = codecs.encode(text.encode("latin-1") if encoding != "rot13" else text, encoding, errors)
+        owner: Any = text if encoding in ("rot13", "rot_13") else text.encode("latin-1")
+        value = codecs.encode(owner, encoding, errors)
         return value.decode("latin-1") if isinstance(value, bytes) else value
     encoded = Encoded(text.encode(encoding, errors))
     encoded.text = encoded.decode(encoding)

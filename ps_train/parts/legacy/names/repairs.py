@@ -26,7 +26,17 @@ from tensorflow.python.training.saving import saveable_object_util
 from ps_train.parts.legacy.classic import placement
 from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.deeprec.installation import install_deeprec
-from ps_train.parts.legacy.names import arrays, channels_first, command_line, datasets, library, moved, private, tables
+from ps_train.parts.legacy.names import (
+    arrays,
+    channels_first,
+    command_line,
+    datasets,
+    keras_nodes,
+    library,
+    moved,
+    private,
+    tables,
+)
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.reference_code import repair_reference_code
 
@@ -100,6 +110,7 @@ def _repair_functions() -> None:
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
         repair_cells(wrap)
+        keras_nodes.let_models_be_nodes(wrap)
         backend = importlib.import_module("tf_keras.src.backend")
         wrap("softmax", _softmax, backend)
         wrap("_get_available_gpus", _gpus, backend)

@@ -209,6 +209,24 @@ def test_a_layer_that_asks_for_its_device_is_made_by_a_device_function(device):
         assert tf.layers.conv2d_transpose(images, 4, 3, data_format="channels_first").shape == [2, 4, 10, 10]
 
 
+def test_the_first_node_of_a_model_is_its_own_graph():
+    """And its calls are the next ones, as in TF1; those of a layer stay."""
+    with tf.Graph().as_default():
+        layer = tf.keras.layers.Dense(2)
+        model = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(4,)), layer])
+        assert model.get_input_at(0) is model.inputs[0] and model.get_output_at(-1) is model.outputs[0]
+        x = tf.keras.Input(batch_shape=(5, 4))
+        y = model(x)
+        assert model.get_output_at(1) is model.get_output_at(-1) is y and model.get_input_at(1) is x
+        assert model.get_output_at(0) is model.outputs[0] and layer.get_output_at(1) is y
+        assert (model.get_input_shape_at(0), model.get_output_shape_at(1)) == ((None, 4), (5, 2))
+        with pytest.raises(ValueError, match="node"):
+            model.get_output_at(2)
+        pair = [tf.keras.Input((2,)), tf.keras.Input((3,))]
+        both = tf.keras.Model(pair, tf.keras.layers.concatenate(pair))
+        assert [a is b for a, b in zip(both.get_input_at(0), pair)] == [True, True]
+
+
 def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):
     """It would read their source again, and divide as Python 3 does."""
     half = "def half(number):\n    return number / 2\n"
