@@ -34,6 +34,7 @@ from ps_train.errors import ConfigError
 from ps_train.parts.legacy import (
     chained_pandas,
     division,
+    encoded_text,
     ended_generators,
     implicit_imports,
     keyword_names,
@@ -46,6 +47,7 @@ from ps_train.parts.legacy import (
     proto_strings,
     python2_library,
     python2_order,
+    slice_lists,
     type_checks,
 )
 from ps_train.runtime import advice, tracebacks
@@ -107,10 +109,11 @@ class Conversion:
             is_changed |= "yield" in text and ended_generators.change_generators(tree)
             is_changed |= type_checks.may_check_types(text) and type_checks.change_type_checks(tree)
             is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
+            is_changed |= slice_lists.may_have_lists(text) and slice_lists.change_lists(tree)
         if is_converted:
             tree = _OpenModes().visit(tree)
             tree = division.change_division(tree, text)
-            tree = proto_strings.change_bytes_lists(tree)
+            tree = encoded_text.change_encode(proto_strings.change_bytes_lists(tree))
             tree = _marked(python2_order.change_order(tree))
         if self.mapped:
             tree = path_mapping.Paths(self.mapped).visit(tree)
@@ -145,9 +148,11 @@ class Conversion:
         chained_pandas.install_chains()
         one_number.install_number()
         type_checks.install_types()
+        slice_lists.install_lists()
         division.install_division()
         python2_order.install_order()
         proto_strings.install_texts()
+        encoded_text.install_encoder()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]

@@ -19,6 +19,7 @@ from ps_train.graph.devices import is_on_ps
 
 _RESOURCE = "VarHandleOp"
 _REFERENCES = ("VariableV2", "Variable")
+_SETTER = "tensorflow.python.training.device_setter"
 _KNOWN = {*_REFERENCES, "AutoReloadVariable"}
 
 
@@ -45,12 +46,23 @@ def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
 
 
 def device(original: Callable, graph: Any, device_name_or_function: Any) -> Any:
-    """`tf.Graph.device`, which `tf.device` calls, for functions of a script."""
+    """`tf.Graph.device`, which `tf.device` calls, for functions of a script and of `replica_device_setter`."""
     function = device_name_or_function
-    if callable(function) and not _module_of(function).startswith(("tensorflow", "ps_train")):
+    is_own = callable(function) and _module_of(function) == _SETTER
+    if is_own or callable(function) and not _module_of(function).startswith(("tensorflow", "ps_train")):
         def device_name_or_function(op: Any) -> Any:
-            return _device_of(function, op)
+            if not hasattr(op, "type"):  # Keras asks which device is set by an object that has nothing of an operation
+                op = _Computation()
+            return function(op) if is_own else _device_of(function, op)
     return original(graph, device_name_or_function)
+
+
+class _Computation:
+    """Stands for any operation that is no variable."""
+
+    def __init__(self) -> None:
+        self.type, self.name, self.device, self.inputs, self.outputs = "NoOp", "", "", (), ()
+        self.node_def = tf.NodeDef(op=self.type)
 
 
 def _module_of(function: Callable) -> str:

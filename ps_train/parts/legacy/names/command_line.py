@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import linecache
 import operator
+import os
 import pathlib
 import re
 import sys
@@ -111,15 +113,28 @@ def _read_flag(original: Callable, wrapper: Any, name: str) -> Any:
     return original(wrapper, name)
 
 
-# The lists of protocol buffers have a value, too, and so do summaries.
-_OF_FLAGS = re.compile(r"(?<!_list)(?<!ummary)\.(value|default|present|help|serialize)\b")
+# The lists of protocol buffers have a value, too, and so do summaries and the dimensions of shapes.
+_OF_FLAGS = re.compile(r"(?<!_list)(?<!ummary)(?<!\d\])\.(value|default|present|help|serialize)\b(?!\.(add|extend)\()")
+# Where the flags have gone elsewhere, in an item with a name.
+_OF_ITEMS = re.compile(r"""(\[(["']\w+["']|(k|key|name|attr|arg)\w*)\]|\b(v|val|value|flag)\w*)""" + _OF_FLAGS.pattern)
 
 
 def _asks_for_values(frame: types.FrameType) -> bool:
-    """Returns whether the code of a script, or of a module of the user, asks anything for what a flag has."""
+    """Returns whether the function that reads the flags, or another of the user, asks them for what a flag has."""
+    lines = linecache.getlines(frame.f_code.co_filename)
+    if any(_OF_FLAGS.search(lines[number - 1]) for number in _lines(frame.f_code) if number <= len(lines)):
+        return True
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    paths = [frame.f_code.co_filename, *(path for path in files if path and tracebacks.is_local(path))]
-    return any(_OF_FLAGS.search(line) for path in paths for line in linecache.getlines(path))
+    folder = os.path.dirname(os.path.abspath(sys.argv[0]))  # not that of a package on PYTHONPATH
+    paths = [frame.f_code.co_filename,
+             *(path for path in files if path and path.startswith(folder) and tracebacks.is_local(path))]
+    return any(_OF_ITEMS.search(line) for path in paths for line in linecache.getlines(path))
+
+
+def _lines(code: types.CodeType) -> set[int]:
+    """Returns the numbers of the lines of a function, with those of its lambdas and comprehensions."""
+    inner = [value for value in code.co_consts if isinstance(value, types.CodeType) and value.co_name.startswith("<")]
+    return {line for _, line in dis.findlinestarts(code) if line}.union(*map(_lines, inner))
 
 
 def _is_defined_later(word: str) -> bool:

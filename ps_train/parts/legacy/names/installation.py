@@ -124,7 +124,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def _removed_spec(finder: Finder, fullname: str, path: Any) -> importlib.machinery.ModuleSpec | None:
     """Returns the spec of a private module that TensorFlow has removed and a script only imports; else None."""
-    if not fullname.startswith("tensorflow.python.") or importlib.machinery.PathFinder.find_spec(fullname, path):
+    package, _, inner = fullname.partition(".")
+    if package != "tensorflow" or inner.partition(".")[0] not in _PRIVATE or (
+            importlib.machinery.PathFinder.find_spec(fullname, path)):
         return None
     _, frame = _import_system()
     if not is_bare_import(frame):

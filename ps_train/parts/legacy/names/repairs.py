@@ -34,6 +34,7 @@ from ps_train.parts.legacy.names import (
     command_line,
     datasets,
     fed_variables,
+    keras_nodes,
     library,
     moved,
     private,
@@ -122,7 +123,10 @@ def _repair_functions() -> None:
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
         repair_cells(wrap)
-        wrap("softmax", _softmax, importlib.import_module("tf_keras.src.backend"))
+        keras_nodes.let_models_be_nodes(wrap)
+        backend = importlib.import_module("tf_keras.src.backend")
+        wrap("softmax", _softmax, backend)
+        wrap("_get_available_gpus", _gpus, backend)
 
 
 def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> None:
@@ -331,14 +335,20 @@ def _text_or_bytes(original: Callable, file: file_io.FileIO, value: bytes) -> st
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:
-    # In TF1 a float that is a whole number was one, too: scripts of Python 2 write `size / 2`.
+    # In TF1 a float that is a whole number was one, too, and so was its text: scripts write `size / 2` in Python 2, or
+    # `"64,32".split(",")`.
     is_whole = isinstance(value, (float, np.floating)) and float(value).is_integer()
-    original(dimension, int(value) if is_whole else value)
+    original(dimension, int(value) if is_whole or isinstance(value, (str, bytes)) else value)
 
 
 def _softmax(original: Callable, x: Any, axis: int = -1) -> tf1.Tensor:
     # Keras 2 asks for the number of dimensions, which `InputLayer()` leaves open.
     return tf1.nn.softmax(x, axis) if x.shape.rank is None else original(x, axis)
+
+
+def _gpus(original: Callable) -> list:
+    # Keras 2 asks a session of its own, which initialises the variables; a task has no session before its cluster's.
+    return tf2.config.list_physical_devices("GPU")
 
 
 def _sparse_tensor(original: Callable, *args: Any, **kwargs: Any) -> None:

@@ -240,6 +240,42 @@ def test_a_file_that_is_opened_as_text_and_has_none_gives_bytes(tmp_path):
     assert tf.gfile.FastGFile(str(image), "r").read() == b"\xff\xd8\xff\n\xe0"
     assert tf.gfile.GFile(str(image)).readlines() == [b"\xff\xd8\xff\n", b"\xe0"]
     assert tf.gfile.Open(str(text)).read() == "\u00e9\n" and tf.gfile.GFile(str(text), "rb").read() == b"\xc3\xa9\n"
+def test_a_dimension_may_be_the_text_of_a_whole_number():
+    """As `FLAGS.layer_sizes.split(",")` has them; TF1 called `int`."""
+    assert tf.get_variable("of_text", [2, 3, "4"]).shape.as_list() == [2, 3, 4]
+    with pytest.raises(ValueError, match="2.5"):
+        tf.TensorShape(["2.5"])
+
+
+def _by_definition(op):
+    definition = op if isinstance(op, tf.NodeDef) else op.node_def
+    return "/cpu:0" if definition.op in ("Variable", "VariableV2") else "/gpu:0"
+
+
+@pytest.mark.parametrize("device", [_by_definition, lambda op: "/cpu:0", tf.train.replica_device_setter(ps_tasks=1)])
+def test_a_layer_that_asks_for_its_device_is_made_by_a_device_function(device):
+    """Keras shows the function an object that is no operation, and asked a session without the ps for its GPUs."""
+    with tf.Graph().as_default(), tf.device(device):
+        images = tf.placeholder(tf.float32, [2, 3, 8, 8])
+        assert tf.layers.conv2d_transpose(images, 4, 3, data_format="channels_first").shape == [2, 4, 10, 10]
+
+
+def test_the_first_node_of_a_model_is_its_own_graph():
+    """And its calls are the next ones, as in TF1; those of a layer stay."""
+    with tf.Graph().as_default():
+        layer = tf.keras.layers.Dense(2)
+        model = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(4,)), layer])
+        assert model.get_input_at(0) is model.inputs[0] and model.get_output_at(-1) is model.outputs[0]
+        x = tf.keras.Input(batch_shape=(5, 4))
+        y = model(x)
+        assert model.get_output_at(1) is model.get_output_at(-1) is y and model.get_input_at(1) is x
+        assert model.get_output_at(0) is model.outputs[0] and layer.get_output_at(1) is y
+        assert (model.get_input_shape_at(0), model.get_output_shape_at(1)) == ((None, 4), (5, 2))
+        with pytest.raises(ValueError, match="node"):
+            model.get_output_at(2)
+        pair = [tf.keras.Input((2,)), tf.keras.Input((3,))]
+        both = tf.keras.Model(pair, tf.keras.layers.concatenate(pair))
+        assert [a is b for a, b in zip(both.get_input_at(0), pair)] == [True, True]
 
 
 def test_autograph_calls_functions_of_python_2_as_they_are(tmp_path):

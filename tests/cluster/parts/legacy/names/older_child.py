@@ -125,6 +125,7 @@ from tensorflow.contrib.nothing.here import function
 import tensorflow.contrib.nothing.there as there
 from tensorflow.python.tpu import gone_config
 from tensorflow.python.gone.ops import gone_function
+from tensorflow.tools.gone_transforms import gone_transform
 class Derived(NeverWritten):
     pass
 try:
@@ -156,11 +157,11 @@ def test_a_name_that_is_only_imported_fails_where_it_is_used(tmp_path, monkeypat
     assert library.NorThis is library.NeitherThis is None and library.in_function() == "MissingModuleError"
     assert not hasattr(tf.contrib.opt, "NeverWritten") and not isinstance(3, library.NeverWritten)
     for use in (library.NeverWritten, library.Derived, library.function, lambda: library.there.name,
-                lambda: library.gone_config.TPUConfig, library.gone_function,
+                lambda: library.gone_config.TPUConfig, library.gone_function, library.gone_transform,
                 lambda: library.there[0], lambda: list(library.there)):
         with raises("tf_name_missing", kind=MissingNameError):
             use()
-    assert len([message for message in caplog.messages if "fails where it uses it" in message]) == 4
+    assert len([message for message in caplog.messages if "fails where it uses it" in message]) == 5
     with raises("tf_name_missing", kind=MissingModuleError):
         importlib.import_module("tensorflow.contrib.nor_that")
 
@@ -606,7 +607,10 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
     monkeypatch.setattr(command_line.tracebacks, "is_local", lambda path: path.startswith(str(tmp_path)))
     for name, loop in (("new", "{k: v.value for k, v in FLAGS.__flags.items() if v}"),
-                       ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value")):
+                       ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value"),
+                       ("older", "{k: v for k, v in FLAGS.__flags.items()}\ndef f(x):\n  return x.size.value"),
+                       ("elsewhere", "FLAGS.__flags\ndef f(flag):\n  return flag.value\n"
+                                     "read = {k: f(flag) for k, flag in read.items()}")):
         path = tmp_path / f"{name}.py"
         path.write_text(f"read = {loop}\n")
         found = {"FLAGS": flags.FLAGS}

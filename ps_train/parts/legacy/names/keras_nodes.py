@@ -1,0 +1,32 @@
+"""`model.get_input_at(0)` and the like: a model's own graph was its first node in TF1, and its calls came after it.
+
+    model = tf.keras.Sequential([...])      node 0: the model's own inputs and outputs
+    y = model(x)                            node 1: x and y; today's Keras counts it as node 0
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+def let_models_be_nodes(wrap: Callable[..., None]) -> None:
+    """Changes Keras 2, in whose models of today only calls are nodes."""
+    wrap("_get_node_attribute_at_index", _attribute_at,
+         importlib.import_module("tf_keras.src.engine.functional").Functional)
+
+
+def _attribute_at(original: Callable, model: Any, node_index: int, attr: str, attr_name: str) -> Any:
+    """Returns the inputs or outputs, or their shapes, of one node of a model."""
+    if not model._is_graph_network:  # noqa: SLF001 (no public name); it has no inputs of its own
+        return original(model, node_index, attr, attr_name)
+    index = node_index + len(model._inbound_nodes) + 1 if node_index < 0 else node_index  # noqa: SLF001
+    if index:
+        return original(model, index - 1, attr, attr_name)
+    values = model._nested_inputs if attr.startswith("input") else model._nested_outputs  # noqa: SLF001
+    if attr.endswith("shapes"):
+        values = tf.nest.map_structure(lambda tensor: tuple(tensor.shape.as_list()), values)
+    return values[0] if isinstance(values, list) and len(values) == 1 else values

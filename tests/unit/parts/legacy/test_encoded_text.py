@@ -1,0 +1,55 @@
+"""What `encode` returns in code of Python 2."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import pickle
+import struct
+
+import pytest
+
+from ps_train.parts.legacy import encoded_text
+
+
+def value_of(expression):
+    """Returns what an expression of Python 2 is when it is changed."""
+    encoded_text.install_encoder()
+    tree = encoded_text.change_encode(ast.parse(f"value = {expression}\n"))
+    scope = {"word": "caf\u00e9", "hashlib": hashlib, "struct": struct}
+    exec(compile(tree, "script.py", "exec"), scope)
+    return scope["value"]
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("{word.encode('utf-8'): 1}[word]", 1), ("{word: 1}[word.encode('utf-8')]", 1), ("word in [word.encode()]", True),
+    ("{'a'.encode(): 1}[b'a']", 1), ("'x' + word.encode('latin-1') + 'y'", "xcaf\u00e9y"),
+    ("word.encode() != word", False),
+    ("'%s|{}'.format(word.encode()) % word.encode()", "caf\u00e9|caf\u00e9"), ("'f' in word.encode()", True),
+    ("word.encode('ascii', 'ignore').split('a')", ["c", "f"]), ("'A b'.encode().lower().split()", ["a", "b"]),
+    ("'ab'.encode('hex')", "6162"), ("b'ab'.encode('utf-8')", b"ab")])
+def test_it_is_the_text(expression, expected):
+    """In dictionaries and in other text."""
+    assert value_of(expression) == expected
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("len(word.encode('utf-8'))", 5), ("hashlib.md5('a'.encode()).hexdigest()", hashlib.md5(b"a").hexdigest()),
+    ("struct.pack('2s', 'ab'.encode())", b"ab"), ("word.encode().decode('utf-8')", "caf\u00e9"),
+    ("b'x' + 'y'.encode()", b"xy"), ("'y'.encode() + b'x'", b"yx"), ("'a,b'.encode().split(b',')", [b"a", b"b"])])
+def test_it_is_bytes(expression, expected):
+    """For what takes bytes only."""
+    assert value_of(expression) == expected
+
+
+def test_other_objects_encode_in_their_own_way():
+    """A tokenizer, which is the owner of the method; and a pickle has the text."""
+    encoded_text.install_encoder()
+
+    class Tokenizer:
+        def encode(self, text):
+            return [len(text)]
+
+    assert encoded_text.encoder_of(Tokenizer())("abc") == [3]
+    copy = pickle.loads(pickle.dumps(encoded_text.encoder_of("a")("utf-8"), 2))
+    assert type(copy) is str and copy == "a"
