@@ -257,7 +257,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
             trained.train(batches, steps=3)
         return len(calls) >= 4
 
-    bridge.replace(find_end=lambda: is_over)
+    bridge.replace(find_end=lambda config: is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     evaluated = []
     hook = type("Hook", (tf.train.SessionRunHook,), {"end": lambda self, session: evaluated.append(
@@ -271,7 +271,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
 
 def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     """Training that died before it saved leaves nothing to evaluate."""
-    bridge.replace(find_end=lambda: lambda has_max_steps: True)
+    bridge.replace(find_end=lambda config: lambda has_max_steps: True)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
@@ -284,7 +284,7 @@ def never_there(has_max_steps):
 def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_config, tmp_path, restored):
     """Issue: it ended with 138, as no task answers any more."""
     api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
-    bridge.replace(find_end=lambda: never_there)
+    bridge.replace(find_end=lambda config: never_there)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
         lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
@@ -299,7 +299,7 @@ def test_an_evaluator_ends_with_the_ps_once_it_has_evaluated_max_steps(api, run_
     ps = f"localhost:{processes.free_ports(1)[0]}"
     cluster = Cluster("evaluator", 0, {"ps": {0: ps}, "chief": {0: "localhost:1"}})
     observer = observing.Observer(cluster, Timeouts(start_secs=600, heartbeat_secs=600))
-    bridge.replace(find_end=lambda: observer.is_over)
+    bridge.replace(find_end=lambda config: observer.is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 4), api.EvalSpec(
         lambda: batches(1), start_delay_secs=0, throttle_secs=0))
@@ -347,7 +347,7 @@ def test_an_evaluator_ends_without_an_export_if_the_chief_has_failed(api, run_co
     monkeypatch.setattr(observing.blackboard, "for_client", lambda cluster, secs: board)
     monkeypatch.setattr(observing, "_ASK_PERIOD_SECS", 0.0)
     observer = observing.Observer(Cluster("evaluator", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}}), Timeouts())
-    bridge.replace(find_end=lambda: observer.is_over)
+    bridge.replace(find_end=lambda config: observer.is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("chief_failed", kind=ChiefFailedError):
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
@@ -373,7 +373,7 @@ def test_a_failure_of_the_chief_is_noticed_during_an_evaluation(api, run_config,
         assert has_failed.wait(30.0)
         return batches(1)
 
-    bridge.replace(find_end=lambda: is_over)
+    bridge.replace(find_end=lambda config: is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("chief_failed", kind=ChiefFailedError):
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
@@ -383,7 +383,7 @@ def test_a_failure_of_the_chief_is_noticed_during_an_evaluation(api, run_config,
 
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
     """Training may not have begun."""
-    bridge.replace(find_end=lambda: never_there)
+    bridge.replace(find_end=lambda config: never_there)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("timed_out", kind=ClusterLostError):
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
