@@ -164,17 +164,18 @@ def _export_decorator(name: str) -> types.ModuleType:
 
 def replace(
     server_class: Any = None, monitored_training_session: Any = None,
-    find_end: Callable[[Any], Callable[[bool], bool] | None] | None = None, has_server: Callable[[], bool] | None = None,
+    find_end: Callable[[Any], Callable[[bool], bool] | None] | None = None,
+    has_server: Callable[[], bool] | None = None,
 ) -> None:
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
     Args:
       server_class: replaces `tf.train.Server`; its `join` ends the process of a ps after training.
       monitored_training_session: replaces `tf.train.MonitoredTrainingSession`, with the same arguments.
-      find_end: called with the RunConfig when an evaluator starts; returns a function that returns whether training is over, after
-        which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator calls the
-        function before each look at the folder, and about once a second while it waits, and says whether it has
-        evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered, and
+      find_end: called with the RunConfig when an evaluator starts; returns a function that returns whether training is
+        over, after which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator
+        calls the function before each look at the folder, and about once a second while it waits, and says whether it
+        has evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered, and
         ChiefFailedError if the chief's script has failed.
       has_server: returns whether this process has a server. If not, `Estimator.train` starts one in a cluster.
 

@@ -68,6 +68,7 @@ def init_run_config(config: Any, tf_config: dict) -> None:
                if job not in ("ps", "evaluator")}
     config._distribute_coordinator_mode = distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER  # noqa: SLF001
     run_config.take_cluster(config, cluster, {"type": names.get(parsed.job, parsed.job), "index": parsed.index})
+    config._is_chief = True  # noqa: SLF001 (as with TensorFlow, for model_to_estimator: all workers start from a file)
     _log.info("the Estimator trains under %s on %s", type(strategy).__name__, ", ".join(
         f"{job}:{index}" for job, tasks in cluster.items() for index in range(len(tasks))))
 
@@ -132,7 +133,7 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
     def run(strategy: Any) -> Any:
         trained = copy.deepcopy(estimator)
         vars(trained._config).update(  # noqa: SLF001 (as above)
-            _train_distribute=strategy, _distribute_coordinator_mode=None)
+            _train_distribute=strategy, _distribute_coordinator_mode=None, _is_chief=cluster.is_chief)
         trained._train_distribution = strategy  # noqa: SLF001
         with contextlib.ExitStack() as stack:
             return train(trained, strategy, [PeerWatch(cluster, _State.timeouts, stack)])
@@ -156,6 +157,7 @@ class PeerWatch(tf.train.SessionRunHook):
         self._peers = [task for task in cluster.workers if task != cluster.task]
         self._task, self._timeouts, self._stack = cluster.task, timeouts, stack
         self._bound_secs = timeouts.heartbeat_secs
+        self._begun_secs: float | None = None  # while a session is created
         self._seen_secs = 0.0
 
     def begin(self) -> None:
@@ -168,8 +170,12 @@ class PeerWatch(tf.train.SessionRunHook):
         stop = threading.Event()
         ending.on_stop(stop.set)
         reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop)
-        self._seen_secs = time.monotonic()
+        self._begun_secs = self._seen_secs = time.monotonic()
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
+
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
+        """All workers have prepared their variables, which waits for each of them."""
+        self._begun_secs = None
 
     def before_run(self, run_context: Any) -> None:
         """A worker that ends during a step takes no more part in it."""
@@ -180,14 +186,20 @@ class PeerWatch(tf.train.SessionRunHook):
         self._bound_secs = self._timeouts.start_secs
 
     def _check(self) -> None:
+        now_secs, begun_secs = time.monotonic(), self._begun_secs
         lost = [str(task) for task in self._peers if not reachability.accepts(task.address)]
         if not lost or ending.script_ended.is_set():
-            self._seen_secs = time.monotonic()
-        elif (silent_secs := time.monotonic() - self._seen_secs) > self._bound_secs:
+            self._seen_secs = now_secs
+        elif (silent_secs := now_secs - self._seen_secs) > self._bound_secs:
             ending.end_process(ClusterLostError(
-                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {silent_secs:.0f} s: it has "
-                "died, or its input has ended before that of the others; start all tasks again: they continue from "
-                "the last checkpoint"))
+                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {silent_secs:.0f} s: it "
+                "has died, or its input has ended before that of the others; start all tasks again: they continue "
+                "from the last checkpoint"))
+        if begun_secs is not None and now_secs - begun_secs > self._timeouts.start_secs:
+            ending.end_process(ClusterLostError(
+                "timed_out", f"waited {self._timeouts.start_secs:g} s for a session with "
+                f"{', '.join(map(str, self._peers))}; do all workers have the same code, and the same model_dir on a "
+                "shared disk?"))
 
 
 class ChiefWatch:
@@ -247,7 +259,7 @@ def _of_any_task(initialize: Callable) -> Callable:
         if cluster_resolver.task_type == "ps":
             _leave_ps("MultiWorkerMirroredStrategy")
         if cluster_resolver.task_type == "evaluator":  # as Kubeflow starts it; it is alone in either case
-            self._initialize_local(cluster_resolver)  # noqa: SLF001
+            self._initialize_local(cluster_resolver)
         else:
             initialize(self, cluster_resolver, *args, **kwargs)
 

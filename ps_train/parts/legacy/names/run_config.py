@@ -126,7 +126,7 @@ def share_input(estimator_class: type) -> None:
 
     @functools.wraps(call)
     def call_input_fn(self: Any, input_fn: Any, mode: str, input_context: Any = None) -> Any:
-        config = self._config  # noqa: SLF001 (`config` is a copy)
+        config = self._config
         if input_context is None and mode == "train" and hasattr(config, "_had_train_distribute"):
             input_context = tf.distribute.InputContext(config.num_worker_replicas, config.global_id_in_cluster)
         elif input_context is None and mode == "eval" and hasattr(config, "_had_eval_distribute"):

@@ -65,54 +65,6 @@ def test_worker_0_is_the_chief_of_an_estimator_if_it_has_the_address_of_the_chie
     assert (config.task_type, config.task_id, config.is_chief) == task
 
 
-def strategy(name="ParameterServerStrategy"):
-    """Returns something that has the name of a strategy: they are known by it."""
-    return type(f"{name}V1", (), {})()
-
-
-def both(train, evaluate):
-    """Returns what `experimental_distribute` takes."""
-    return types.SimpleNamespace(train_distribute=train, eval_distribute=evaluate, remote_cluster=None)
-
-
-@pytest.mark.parametrize("given", [
-    {"train_distribute": strategy()}, {"train_distribute": strategy(), "eval_distribute": strategy()},
-    {"experimental_distribute": both(strategy(), None)}])
-@pytest.mark.parametrize(("jobs", "job", "index", "task"), [
-    (("ps", "worker"), "worker", 0, ("worker", 0, True, 0)), (("ps", "worker"), "worker", 1, ("worker", 1, False, 1)),
-    (("ps", "worker"), "ps", 0, ("ps", 0, False, 2)), (("ps", "chief"), "chief", 0, ("chief", 0, True, 0)),
-    (("ps", "master", "worker"), "master", 0, ("master", 0, True, 0))])
-def test_parameter_server_strategy_is_how_an_estimator_trains_anyway(api, monkeypatch, given, jobs, job, index, task):
-    """As without a strategy; without a chief, worker 0 is it."""
-    cluster = {name: [f"{name}:{number}" for number in range(2 if name == "worker" else 1)] for name in jobs}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
-    config = api.RunConfig(**given)
-    assert (config.task_type, config.task_id, config.is_chief, config.global_id_in_cluster) == task
-    assert config.train_distribute is None and config.eval_distribute is None and config.num_ps_replicas == 1
-    assert config.master == f"grpc://{job}:{index}" and config.session_config.device_filters[0] == "/job:ps"
-
-
-def test_an_evaluator_of_parameter_server_strategy_needs_no_chief(api, monkeypatch):
-    """Worker 0 is it, as for the workers."""
-    cluster = {"ps": ["p:1"], "worker": ["w:0", "w:1"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
-    config = api.RunConfig(train_distribute=strategy())
-    assert (config.task_type, config.is_chief, config.num_worker_replicas, config.master) == ("evaluator", False, 0, "")
-
-
-@pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow trains its Estimator with other strategies")
-@pytest.mark.parametrize("given", [
-    {"train_distribute": strategy("MirroredStrategy")},
-    {"train_distribute": strategy(), "eval_distribute": strategy("MirroredStrategy")},
-    {"experimental_distribute": types.SimpleNamespace(train_distribute=strategy(), eval_distribute=None,
-                                                      remote_cluster={"worker": ["a:1"]})}])
-def test_another_strategy_is_refused(api, monkeypatch, given):
-    """And one that trains from a client outside the cluster."""
-    monkeypatch.setenv("TF_CONFIG", "{}")
-    with pytest.raises(NotImplementedError, match="with a tf.distribute strategy needs TensorFlow 2.15 or older"):
-        api.RunConfig(**given)
-
-
 def columns():
     """Returns a numeric column and an embedding of words."""
     words = tf.feature_column.categorical_column_with_vocabulary_list("color", ["red", "blue"])
