@@ -50,7 +50,7 @@ def main(_):
     if FLAGS.keras:
         model = tf.keras.Sequential([
             tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", input_shape=(1,))])
-        model.compile(tf.train.GradientDescentOptimizer(0.01), "mse")
+        model.compile(tf.keras.optimizers.legacy.SGD(0.01), "mse")
         estimator = tf.keras.estimator.model_to_estimator(model, config=config)
     else:
         estimator = tf.estimator.Estimator(model_fn, config=config)
