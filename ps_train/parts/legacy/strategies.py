@@ -26,7 +26,11 @@ import types
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.distribute import collective_all_reduce_strategy, distribute_coordinator  # no public names
+from tensorflow.python.distribute import (  # no public names
+    collective_all_reduce_strategy,
+    distribute_coordinator,
+    mirrored_strategy,
+)
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
@@ -51,12 +55,12 @@ def init_run_config(config: Any, tf_config: dict) -> None:
     """Gives a RunConfig with strategies its task in the cluster.
 
     Raises:
-      ConfigError: the strategies are given twice, or train from a client outside the cluster.
+      ConfigError: the strategies are given twice, train from a client outside the cluster, or lack a ps.
     """
     from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
 
     _take_strategies(config)
-    run_config.drop_parameter_server_strategy(config)
+    run_config.drop_parameter_server_strategy(config, tf_config)
     strategy, task = config.train_distribute, tf_config.get("task", {}).get("type")
     if strategy is None or not tf_config.get("cluster") or task == "evaluator":
         config._distribute_coordinator_mode = None  # noqa: SLF001 (the Estimator reads it)
@@ -158,7 +162,7 @@ class PeerWatch(tf.train.SessionRunHook):
         self._task, self._timeouts, self._stack = cluster.task, timeouts, stack
         self._bound_secs = timeouts.heartbeat_secs
         self._begun_secs: float | None = None  # while a session is created
-        self._seen_secs = 0.0
+        self._lost_secs: float | None = None  # since when one of the others does not answer
 
     def begin(self) -> None:
         """Waits for the other workers.
@@ -170,7 +174,7 @@ class PeerWatch(tf.train.SessionRunHook):
         stop = threading.Event()
         ending.on_stop(stop.set)
         reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop)
-        self._begun_secs = self._seen_secs = time.monotonic()
+        self._begun_secs = time.monotonic()
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
@@ -186,13 +190,15 @@ class PeerWatch(tf.train.SessionRunHook):
         self._bound_secs = self._timeouts.start_secs
 
     def _check(self) -> None:
-        now_secs, begun_secs = time.monotonic(), self._begun_secs
         lost = [str(task) for task in self._peers if not reachability.accepts(task.address)]
+        now_secs, begun_secs = time.monotonic(), self._begun_secs
         if not lost or ending.script_ended.is_set():
-            self._seen_secs = now_secs
-        elif (silent_secs := now_secs - self._seen_secs) > self._bound_secs:
+            self._lost_secs = None
+        elif self._lost_secs is None:  # from now on: this process may have been suspended before
+            self._lost_secs = now_secs
+        elif now_secs - self._lost_secs > self._bound_secs:
             ending.end_process(ClusterLostError(
-                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {silent_secs:.0f} s: it "
+                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {self._bound_secs:g} s: it "
                 "has died, or its input has ended before that of the others; start all tasks again: they continue "
                 "from the last checkpoint"))
         if begun_secs is not None and now_secs - begun_secs > self._timeouts.start_secs:
@@ -208,7 +214,8 @@ class ChiefWatch:
     def __init__(self, chief: Task, timeouts: Timeouts) -> None:
         self._chief, self._timeouts = chief, timeouts
         self._begun_secs = time.monotonic()
-        self._seen_secs: float | None = None
+        self._was_there = False
+        self._lost_secs: float | None = None
 
     def is_over(self, has_max_steps: bool) -> bool:
         """Returns whether training is over; see `Observer.is_over`.
@@ -216,13 +223,14 @@ class ChiefWatch:
         Raises:
           ClusterLostError: the chief did not come within the start time-out.
         """
-        now_secs = time.monotonic()
-        if reachability.accepts(self._chief.address):
-            self._seen_secs = now_secs
-        elif self._seen_secs is None and now_secs - self._begun_secs > self._timeouts.start_secs:
+        is_there, now_secs = reachability.accepts(self._chief.address), time.monotonic()
+        self._was_there |= is_there
+        if not self._was_there and now_secs - self._begun_secs > self._timeouts.start_secs:
             raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {self._chief} (chief)")
-        return has_max_steps or (
-            self._seen_secs is not None and now_secs - self._seen_secs > self._timeouts.heartbeat_secs)
+        if is_there or self._lost_secs is None:
+            self._lost_secs = None if is_there else now_secs
+        is_lost = self._lost_secs is not None and now_secs - self._lost_secs > self._timeouts.heartbeat_secs
+        return has_max_steps or (self._was_there and is_lost)
 
 
 def chief_watch(config: Any, timeouts: Timeouts) -> ChiefWatch | None:
@@ -244,12 +252,30 @@ def offer(module: types.ModuleType) -> None:
 
 
 def use_server(server_class: Any) -> None:
-    """Lets the coordinator start this server, and MultiWorkerMirroredStrategy know all tasks of a cluster."""
+    """Lets the coordinator start this server, and strategies begin on all tasks and machines."""
     _State.timeouts = server_class.default_timeouts
     distribute_coordinator.server_lib = types.SimpleNamespace(Server=server_class)
-    extended = collective_all_reduce_strategy.CollectiveAllReduceExtended
-    if not hasattr(extended._initialize_strategy, "__wrapped__"):  # noqa: SLF001 (done before)
-        extended._initialize_strategy = _of_any_task(extended._initialize_strategy)  # noqa: SLF001
+    for extended, change in ((collective_all_reduce_strategy.CollectiveAllReduceExtended, _of_any_task),
+                             (mirrored_strategy.MirroredExtended, _without_gpus)):
+        initialize = extended._initialize_strategy  # noqa: SLF001 (no public place)
+        if not hasattr(initialize, "__wrapped__"):  # done before
+            extended._initialize_strategy = change(initialize)  # noqa: SLF001
+
+
+def _without_gpus(initialize: Callable) -> Callable:
+    """Returns how MirroredStrategy begins: on a machine without a GPU, replicas on GPUs are one on the CPU.
+
+    Otherwise all of them would be on the one CPU, where their collective operations wait for each other for ever.
+    """
+    @functools.wraps(initialize)
+    def initialize_strategy(self: Any, devices: Any, *args: Any, **kwargs: Any) -> None:
+        are_here = not any("/job:" in str(device) for device in devices)
+        if are_here and "GPU" in str(devices).upper() and not tf.config.list_physical_devices("GPU"):
+            _log.info("MirroredStrategy: this machine has no GPU, so there is one replica, on the CPU")
+            devices = ["/device:CPU:0"]
+        initialize(self, devices, *args, **kwargs)
+
+    return initialize_strategy
 
 
 def _of_any_task(initialize: Callable) -> Callable:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import chief_listed_again
+from ps_train.errors import ConfigError
 from ps_train.parts.legacy.classic.script_cluster import addresses_of
 
 _log = logging.getLogger(__name__)
@@ -80,16 +81,24 @@ class LearnRunConfig(tf.estimator.RunConfig):
         return self.task_id
 
 
-def drop_parameter_server_strategy(config: tf.estimator.RunConfig) -> None:
+def drop_parameter_server_strategy(config: tf.estimator.RunConfig, tf_config: dict) -> None:
     """Makes a RunConfig with ParameterServerStrategy one without a strategy.
 
     Under this strategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own graph
     asynchronously, with the variables on the ps. But worker 0 could be the chief, and an `input_fn` gets its share.
+
+    Raises:
+      ConfigError: it is to train in a cluster without a ps.
     """
     for name in ("train_distribute", "eval_distribute"):
         if type(getattr(config, name)).__name__.startswith("ParameterServerStrategy"):
             vars(config).update({f"_{name}": None, f"_had_{name}": True})
-            _log.info("RunConfig: %s=ParameterServerStrategy is how an Estimator trains on ps without a strategy", name)
+            _log.info("RunConfig: %s=ParameterServerStrategy is how an Estimator works without a strategy", name)
+    cluster = tf_config.get("cluster")
+    if hasattr(config, "_had_train_distribute") and cluster and "ps" not in cluster:
+        raise ConfigError("strategy_without_ps", "RunConfig: got ParameterServerStrategy, and TF_CONFIG has no ps; "
+                          "allowed: a cluster with a ps, as `ps_train launch run --num_ps=1` starts it, or "
+                          "MultiWorkerMirroredStrategy, which needs none")
 
 
 def place(config: tf.estimator.RunConfig, tf_config: dict) -> None:
@@ -111,7 +120,7 @@ def take_cluster(config: tf.estimator.RunConfig, cluster: dict, task: dict) -> N
     chiefs, workers = len(cluster.get("chief", ())), len(cluster.get("worker", ()))
     in_cluster = job in cluster
     vars(config).update(
-        _cluster_spec=spec, _task_type=job, _task_id=index,
+        _cluster_spec=spec, _task_type=job, _task_id=index, _service=None, _evaluation_master="",
         _master="grpc://" + spec.task_address(job, index) if in_cluster else "",
         _is_chief=(job, index) == (("chief" if chiefs else "worker"), 0), _num_ps_replicas=len(cluster.get("ps", ())),
         _num_worker_replicas=chiefs + workers,

@@ -60,7 +60,7 @@ def test_parameter_server_strategy_is_how_an_estimator_trains_anyway(api, monkey
     assert (config.task_type, config.task_id, config.is_chief, config.global_id_in_cluster) == task
     assert config.train_distribute is None and config.eval_distribute is None and config.num_ps_replicas == 1
     assert config.master.startswith("grpc://") and config.session_config.device_filters[0] == "/job:ps"
-    assert not strategies.should_run_distribute_coordinator(config)
+    assert config.evaluation_master == "" and not strategies.should_run_distribute_coordinator(config)
 
 
 @pytest.mark.parametrize("name", ["ParameterServerStrategy", "MultiWorkerMirroredStrategy"])
@@ -108,6 +108,13 @@ def test_what_no_task_can_do_is_refused(api, monkeypatch, given, code):
     set_task(monkeypatch)
     with raises(code):
         api.RunConfig(**given)
+
+
+def test_parameter_server_strategy_without_a_ps_is_refused(api, monkeypatch):
+    """Issue: the workers waited for variables that nobody had."""
+    set_task(monkeypatch, "worker", 0)
+    with raises("strategy_without_ps"):
+        api.RunConfig(train_distribute=strategy())
 
 
 @pytest.mark.parametrize(("job", "index", "jobs", "share"), [
@@ -187,6 +194,8 @@ def test_a_worker_gives_up_a_lost_one_sooner_in_a_step(world, is_in_step, bound_
         world.secs = 500.0
         watch._check()
         world.answering = {"w:0"}
+        world.secs = 1000.0  # as after SIGSTOP
+        watch._check()
         world.secs += bound_secs
         watch._check()
         world.secs += 1
@@ -212,11 +221,11 @@ def test_an_evaluator_ends_once_the_chief_is_gone(world):
     """Which it was told by a ps; here there is none."""
     watch = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
     assert not watch.is_over(has_max_steps=False) and watch.is_over(has_max_steps=True)
-    world.answering, world.secs = set(), 10.0
+    world.answering, world.secs = set(), 50.0
     assert not watch.is_over(has_max_steps=False)
-    world.secs = 11.0
+    world.secs = 61.0
     assert watch.is_over(has_max_steps=False)
     never = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
-    world.secs = 112.0
+    world.secs = 162.0
     with pytest.raises(ClusterLostError, match="worker:0"):
         never.is_over(has_max_steps=False)
