@@ -110,7 +110,7 @@ def _modules(name: str) -> list[types.ModuleType]:
 def _add_missing_modules() -> None:
     """Puts a substitute into sys.modules for each module that this TensorFlow lacks."""
     _add_unless_importable(_COORDINATOR, types.ModuleType)
-    strategies.offer(sys.modules[_COORDINATOR])
+    strategies.offer_functions(sys.modules[_COORDINATOR])
     for name in _TPU_MODULES:
         _add_unless_importable(f"tensorflow.python.tpu.{name}", _AnyClass)
     if not hasattr(tf_export, "ESTIMATOR_API_NAME"):
@@ -188,22 +188,26 @@ def replace(
 
     if server_class is not None:
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
-        strategies.use_server(server_class)
+        strategies.serve_by(server_class)
     if monitored_training_session is not None:
         estimator.training = _Overlay(estimator.training, MonitoredTrainingSession=monitored_training_session)
     if find_end is not None:
-        original = training._TrainingExecutor.run_evaluator  # noqa: SLF001 (train_and_evaluate calls it)
-
-        def run_evaluator(executor: Any) -> None:
-            should_end = find_end(executor.estimator.config)
-            if should_end is None:
-                original(executor)
-            else:
-                _Evaluation(training, executor, should_end).run()
-
-        training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
+        _replace_evaluator(training, find_end)
     if has_server is not None:
         estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, has_server)
+
+
+def _replace_evaluator(training: types.ModuleType, find_end: Callable[[Any], Callable[[bool], bool] | None]) -> None:
+    original = training._TrainingExecutor.run_evaluator  # noqa: SLF001 (train_and_evaluate calls it)
+
+    def run_evaluator(executor: Any) -> None:
+        should_end = find_end(executor.estimator.config)
+        if should_end is None:
+            original(executor)
+        else:
+            _Evaluation(training, executor, should_end).run()
+
+    training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
 
 
 def _share_input() -> None:

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class _State:
-    """What `use_server` has set."""
+    """What `serve_by` has set."""
 
     timeouts = Timeouts()
 
@@ -246,12 +246,12 @@ FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evalu
              estimator_evaluate)
 
 
-def offer(module: types.ModuleType) -> None:
+def offer_functions(module: types.ModuleType) -> None:
     """Puts the functions that the Estimator calls into the module where it looks for them."""
     vars(module).update({function.__name__: function for function in FUNCTIONS})
 
 
-def use_server(server_class: Any) -> None:
+def serve_by(server_class: Any) -> None:
     """Lets the coordinator start this server, and strategies begin on all tasks and machines."""
     _State.timeouts = server_class.default_timeouts
     distribute_coordinator.server_lib = types.SimpleNamespace(Server=server_class)
