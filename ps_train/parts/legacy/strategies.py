@@ -253,7 +253,7 @@ def offer_functions(module: types.ModuleType) -> None:
 
 def serve_by(server_class: Any) -> None:
     """Lets the coordinator start this server, and strategies begin on all tasks and machines."""
-    _State.timeouts = server_class.default_timeouts
+    _State.timeouts = getattr(server_class, "default_timeouts", _State.timeouts)
     distribute_coordinator.server_lib = types.SimpleNamespace(Server=server_class)
     for extended, change in ((collective_all_reduce_strategy.CollectiveAllReduceExtended, _of_any_task),
                              (mirrored_strategy.MirroredExtended, _without_gpus)):

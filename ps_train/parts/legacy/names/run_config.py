@@ -127,7 +127,7 @@ def take_cluster(config: tf.estimator.RunConfig, cluster: dict, task: dict) -> N
         _global_id_in_cluster=index + {"worker": chiefs, "ps": chiefs + workers}.get(job, 0))
 
 
-def share_input(estimator_class: type) -> None:
+def share_input(estimator_class: Any) -> None:
     """Lets an Estimator whose ParameterServerStrategy was dropped give its `input_fn` an InputContext, as under it."""
     call = estimator_class._call_input_fn  # noqa: SLF001 (no public place)
     if hasattr(call, "__wrapped__"):  # done before

@@ -161,9 +161,11 @@ def test_a_missing_package_is_named_in_one_line(monkeypatch):
 @pytest.fixture
 def restored(api):
     """Takes back what `replace` has replaced."""
+    from tensorflow.python.distribute import distribute_coordinator  # noqa: PLC0415 (no public name)
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415
 
-    places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training")]
+    places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training"),
+              (distribute_coordinator, "server_lib")]
     before = [(place, name, getattr(place, name)) for place, name in places]
     yield
     for place, name, value in before:
