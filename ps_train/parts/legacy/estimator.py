@@ -35,6 +35,7 @@ import tensorflow.compat.v1 as tf1
 from tensorflow.python.util import tf_export
 
 from ps_train.errors import ChiefFailedError, ClusterLostError, ConfigError
+from ps_train.parts.legacy import strategies
 from ps_train.runtime import threads
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
@@ -90,6 +91,7 @@ def install_estimator() -> types.ModuleType:
                 module.estimator = api
         sys.modules[f"{name}.estimator"] = api
     _let_features_fit_models()
+    _share_input()
     return v1
 
 
@@ -107,8 +109,8 @@ def _modules(name: str) -> list[types.ModuleType]:
 
 def _add_missing_modules() -> None:
     """Puts a substitute into sys.modules for each module that this TensorFlow lacks."""
-    _add_unless_importable(_COORDINATOR, _distribute_coordinator)
-    _drop_needless_strategies(sys.modules[_COORDINATOR])
+    _add_unless_importable(_COORDINATOR, types.ModuleType)
+    strategies.offer_functions(sys.modules[_COORDINATOR])
     for name in _TPU_MODULES:
         _add_unless_importable(f"tensorflow.python.tpu.{name}", _AnyClass)
     if not hasattr(tf_export, "ESTIMATOR_API_NAME"):
@@ -123,38 +125,10 @@ def _add_unless_importable(name: str, make: Callable[[str], types.ModuleType]) -
         sys.modules[name] = make(name)
 
 
-def _distribute_coordinator(name: str) -> types.ModuleType:
-    """Returns the module that runs Estimators under tf.distribute strategies: here, under none."""
-    module = types.ModuleType(name)
-    module.init_run_config = _refusing("a tf.distribute strategy")
-    module.should_run_distribute_coordinator = lambda config: False
-    for function in ("train_and_evaluate", "estimator_train", "estimator_evaluate"):
-        setattr(module, function, _refusing("a tf.distribute strategy"))
-    return module
-
-
-def _drop_needless_strategies(module: types.ModuleType) -> None:
-    """Lets RunConfig take ParameterServerStrategy, and strategies of one device, for training without a strategy."""
-    others = module.init_run_config
-    if hasattr(others, "__wrapped__"):  # done before
-        return
-
-    @functools.wraps(others)
-    def init_run_config(config: Any, tf_config: Any) -> None:
-        from ps_train.parts.legacy.names.run_config import train_without_strategy  # noqa: PLC0415 (needs Estimator)
-
-        if train_without_strategy(config, tf_config):
-            config._distribute_coordinator_mode = None  # noqa: SLF001 (Estimator reads it)
-        else:
-            others(config, tf_config)
-
-    module.init_run_config = init_run_config
-
-
 def _refusing(feature: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(f"Estimator with {feature} needs TensorFlow 2.15 or older; train on parameter "
-                                  "servers, or give RunConfig no strategy, or one of a single device")
+                                  "servers, or give RunConfig no strategy")
 
     return refuse
 
@@ -190,17 +164,18 @@ def _export_decorator(name: str) -> types.ModuleType:
 
 def replace(
     server_class: Any = None, monitored_training_session: Any = None,
-    find_end: Callable[[], Callable[[bool], bool] | None] | None = None, has_server: Callable[[], bool] | None = None,
+    find_end: Callable[[Any], Callable[[bool], bool] | None] | None = None,
+    has_server: Callable[[], bool] | None = None,
 ) -> None:
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
     Args:
       server_class: replaces `tf.train.Server`; its `join` ends the process of a ps after training.
       monitored_training_session: replaces `tf.train.MonitoredTrainingSession`, with the same arguments.
-      find_end: called when an evaluator starts; returns a function that returns whether training is over, after
-        which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator calls the
-        function before each look at the folder, and about once a second while it waits, and says whether it has
-        evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered, and
+      find_end: called with the RunConfig when an evaluator starts; returns a function that returns whether training is
+        over, after which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator
+        calls the function before each look at the folder, and about once a second while it waits, and says whether it
+        has evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered, and
         ChiefFailedError if the chief's script has failed.
       has_server: returns whether this process has a server. If not, `Estimator.train` starts one in a cluster.
 
@@ -213,21 +188,34 @@ def replace(
 
     if server_class is not None:
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
+        strategies.serve_by(server_class)
     if monitored_training_session is not None:
         estimator.training = _Overlay(estimator.training, MonitoredTrainingSession=monitored_training_session)
     if find_end is not None:
-        original = training._TrainingExecutor.run_evaluator  # noqa: SLF001 (train_and_evaluate calls it)
-
-        def run_evaluator(executor: Any) -> None:
-            should_end = find_end()
-            if should_end is None:
-                original(executor)
-            else:
-                _Evaluation(training, executor, should_end).run()
-
-        training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
+        _replace_evaluator(training, find_end)
     if has_server is not None:
         estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, has_server)
+
+
+def _replace_evaluator(training: types.ModuleType, find_end: Callable[[Any], Callable[[bool], bool] | None]) -> None:
+    original = training._TrainingExecutor.run_evaluator  # noqa: SLF001 (train_and_evaluate calls it)
+
+    def run_evaluator(executor: Any) -> None:
+        should_end = find_end(executor.estimator.config)
+        if should_end is None:
+            original(executor)
+        else:
+            _Evaluation(training, executor, should_end).run()
+
+    training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
+
+
+def _share_input() -> None:
+    from tensorflow_estimator.python.estimator import estimator  # noqa: PLC0415 (the package is there now)
+
+    from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
+
+    run_config.share_input(estimator.Estimator)
 
 
 def _let_features_fit_models() -> None:
@@ -267,7 +255,8 @@ def _starting_server(train: Callable, server_class: Any, has_server: Callable[[]
     def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
         config = self.config
         jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
-        if "ps" in jobs and config.task_type in jobs and not has_server():
+        is_coordinated = strategies.should_run_distribute_coordinator(config)
+        if "ps" in jobs and config.task_type in jobs and not (is_coordinated or has_server()):
             server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
                                   config=config.session_config)
             if config.task_type == "ps":

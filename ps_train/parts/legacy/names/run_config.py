@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import logging
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import chief_listed_again
+from ps_train.errors import ConfigError
 from ps_train.parts.legacy.classic.script_cluster import addresses_of
+
+_log = logging.getLogger(__name__)
 
 
 def know_chief_as_worker_0() -> None:
@@ -62,7 +66,7 @@ class LearnRunConfig(tf.estimator.RunConfig):
                 keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours,
                 log_step_count_steps=log_step_count_steps)
         if not _has_chief(tf_config):
-            _take_cluster(self, tf_config["cluster"], tf_config.get("task", {}))
+            place(self, tf_config)
 
     @property
     def tf_config(self) -> tf.ConfigProto:
@@ -77,42 +81,68 @@ class LearnRunConfig(tf.estimator.RunConfig):
         return self.task_id
 
 
-def train_without_strategy(config: tf.estimator.RunConfig, tf_config: dict) -> bool:
-    """Makes a RunConfig one without a strategy, if that is the same training; returns False if it is another one.
+def drop_parameter_server_strategy(config: tf.estimator.RunConfig, tf_config: dict) -> None:
+    """Makes a RunConfig with ParameterServerStrategy one without a strategy.
 
-    Under ParameterServerStrategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own
-    graph asynchronously, with the variables on the ps. But worker 0 could be the chief. MirroredStrategy and the like
-    on one device, without a cluster, have nothing to mirror.
+    Under this strategy the Estimator of TensorFlow 1 did what it does without one: each worker trains its own graph
+    asynchronously, with the variables on the ps. But worker 0 could be the chief, and an `input_fn` gets its share.
+
+    Raises:
+      ConfigError: it is to train in a cluster without a ps.
     """
-    given = vars(config).get("_experimental_distribute")  # the Estimator sets it by its name
-    strategies = [config.train_distribute, config.eval_distribute, *(
-        (given.train_distribute, given.eval_distribute, given.remote_cluster) if given else ())]
-    if not all(type(strategy).__name__.startswith("ParameterServerStrategy") or (
-            not tf_config.get("cluster") and getattr(strategy, "num_replicas_in_sync", None) == 1)
-               for strategy in filter(None, strategies)):
-        return False
-    vars(config).update(_train_distribute=None, _eval_distribute=None, _experimental_distribute=None)
+    for name in ("train_distribute", "eval_distribute"):
+        if type(getattr(config, name)).__name__.startswith("ParameterServerStrategy"):
+            vars(config).update({f"_{name}": None, f"_had_{name}": True})
+            _log.info("RunConfig: %s=ParameterServerStrategy is how an Estimator works without a strategy", name)
+    cluster = tf_config.get("cluster")
+    if hasattr(config, "_had_train_distribute") and cluster and "ps" not in cluster:
+        raise ConfigError("strategy_without_ps", "RunConfig: got ParameterServerStrategy, and TF_CONFIG has no ps; "
+                          "allowed: a cluster with a ps, as `ps_train launch run --num_ps=1` starts it, or "
+                          "MultiWorkerMirroredStrategy, which needs none")
+
+
+def place(config: tf.estimator.RunConfig, tf_config: dict) -> None:
+    """Gives a RunConfig the cluster and the task of TF_CONFIG, where worker 0 is the chief if there is none."""
     if tf_config.get("task", {}).get("type") == "evaluator" and not _has_chief(tf_config):
         cluster = tf_config["cluster"]  # which the Estimator refuses without a chief, even for an evaluator
         tf_config = {**tf_config, "cluster": {
             **cluster, "chief": list(cluster["worker"])[:1], "worker": list(cluster["worker"])[1:]}}
     if _has_chief(tf_config):
         config._init_distributed_setting_from_environment_var(tf_config)  # noqa: SLF001
-        config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001
     else:
-        _take_cluster(config, tf_config["cluster"], tf_config.get("task", {}))
-    return True
+        take_cluster(config, tf_config["cluster"], tf_config.get("task", {}))
+    config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001
 
 
-def _take_cluster(config: tf.estimator.RunConfig, cluster: dict, task: dict) -> None:
-    """Gives a RunConfig the cluster and the task of a TF_CONFIG in which worker 0 is the chief."""
+def take_cluster(config: tf.estimator.RunConfig, cluster: dict, task: dict) -> None:
+    """Gives a RunConfig a cluster and a task; worker 0 is the chief if there is none."""
     spec, job, index = tf.train.ClusterSpec(cluster), task.get("type", "worker"), int(task.get("index", 0))
-    workers = len(cluster.get("worker", ()))
+    chiefs, workers = len(cluster.get("chief", ())), len(cluster.get("worker", ()))
+    in_cluster = job in cluster
     vars(config).update(
-        _cluster_spec=spec, _task_type=job, _task_id=index, _master="grpc://" + spec.task_address(job, index),
-        _is_chief=(job, index) == ("worker", 0), _num_ps_replicas=len(cluster.get("ps", ())),
-        _num_worker_replicas=workers, _global_id_in_cluster=index + (workers if job == "ps" else 0))
-    config._maybe_overwrite_session_config_for_distributed_training()  # noqa: SLF001 (no public place)
+        _cluster_spec=spec, _task_type=job, _task_id=index, _service=None, _evaluation_master="",
+        _master="grpc://" + spec.task_address(job, index) if in_cluster else "",
+        _is_chief=(job, index) == (("chief" if chiefs else "worker"), 0), _num_ps_replicas=len(cluster.get("ps", ())),
+        _num_worker_replicas=chiefs + workers,
+        _global_id_in_cluster=index + {"worker": chiefs, "ps": chiefs + workers}.get(job, 0))
+
+
+def share_input(estimator_class: Any) -> None:
+    """Lets an Estimator whose ParameterServerStrategy was dropped give its `input_fn` an InputContext, as under it."""
+    call = estimator_class._call_input_fn  # noqa: SLF001 (no public place)
+    if hasattr(call, "__wrapped__"):  # done before
+        return
+
+    @functools.wraps(call)
+    def call_input_fn(self: Any, input_fn: Any, mode: str, input_context: Any = None) -> Any:
+        config = self._config
+        if input_context is None and mode == "train" and hasattr(config, "_had_train_distribute"):
+            input_context = tf.distribute.InputContext(config.num_worker_replicas, config.global_id_in_cluster)
+        elif input_context is None and mode == "eval" and hasattr(config, "_had_eval_distribute"):
+            input_context = tf.distribute.InputContext()
+        return call(self, input_fn, mode, input_context)
+
+    estimator_class._call_input_fn = call_input_fn  # noqa: SLF001
 
 
 def _has_chief(tf_config: dict) -> bool:

@@ -65,73 +65,6 @@ def test_worker_0_is_the_chief_of_an_estimator_if_it_has_the_address_of_the_chie
     assert (config.task_type, config.task_id, config.is_chief) == task
 
 
-def strategy(name="ParameterServerStrategy"):
-    """Returns something that has the name of a strategy: they are known by it."""
-    return type(f"{name}V1", (), {})()
-
-
-def both(train, evaluate):
-    """Returns what `experimental_distribute` takes."""
-    return types.SimpleNamespace(train_distribute=train, eval_distribute=evaluate, remote_cluster=None)
-
-
-@pytest.mark.parametrize("given", [
-    {"train_distribute": strategy()}, {"train_distribute": strategy(), "eval_distribute": strategy()},
-    {"experimental_distribute": both(strategy(), None)}])
-@pytest.mark.parametrize(("jobs", "job", "index", "task"), [
-    (("ps", "worker"), "worker", 0, ("worker", 0, True, 0)), (("ps", "worker"), "worker", 1, ("worker", 1, False, 1)),
-    (("ps", "worker"), "ps", 0, ("ps", 0, False, 2)), (("ps", "chief"), "chief", 0, ("chief", 0, True, 0)),
-    (("ps", "master", "worker"), "master", 0, ("master", 0, True, 0))])
-def test_parameter_server_strategy_is_how_an_estimator_trains_anyway(api, monkeypatch, given, jobs, job, index, task):
-    """As without a strategy; without a chief, worker 0 is it."""
-    cluster = {name: [f"{name}:{number}" for number in range(2 if name == "worker" else 1)] for name in jobs}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
-    config = api.RunConfig(**given)
-    assert (config.task_type, config.task_id, config.is_chief, config.global_id_in_cluster) == task
-    assert config.train_distribute is None and config.eval_distribute is None and config.num_ps_replicas == 1
-    assert config.master == f"grpc://{job}:{index}" and config.session_config.device_filters[0] == "/job:ps"
-
-
-def test_an_evaluator_of_parameter_server_strategy_needs_no_chief(api, monkeypatch):
-    """Worker 0 is it, as for the workers."""
-    cluster = {"ps": ["p:1"], "worker": ["w:0", "w:1"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
-    config = api.RunConfig(train_distribute=strategy())
-    assert (config.task_type, config.is_chief, config.num_worker_replicas, config.master) == ("evaluator", False, 0, "")
-
-
-def replicas(count):
-    """Returns something that is taken for a strategy with so many replicas."""
-    return types.SimpleNamespace(num_replicas_in_sync=count)
-
-
-@pytest.mark.parametrize("given", [{"train_distribute": replicas(1), "eval_distribute": replicas(1)},
-                                   {"experimental_distribute": both(replicas(1), None)}])
-def test_a_strategy_of_one_device_is_training_without_one(api, monkeypatch, given):
-    """There is nothing to mirror, and no other worker."""
-    monkeypatch.setenv("TF_CONFIG", "{}")
-    config = api.RunConfig(**given)
-    assert config.train_distribute is None and config.eval_distribute is None and config.master == ""
-    assert (config.task_type, config.is_chief, config.num_worker_replicas) == ("worker", True, 1)
-
-
-@pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow trains its Estimator with other strategies")
-@pytest.mark.parametrize("given", [
-    {"train_distribute": strategy("MirroredStrategy")}, {"train_distribute": replicas(2)},
-    {"train_distribute": strategy(), "eval_distribute": strategy("MirroredStrategy")},
-    {"experimental_distribute": types.SimpleNamespace(train_distribute=strategy(), eval_distribute=None,
-                                                      remote_cluster={"worker": ["a:1"]})}])
-def test_another_strategy_is_refused(api, monkeypatch, given):
-    """And one that trains from a client outside the cluster."""
-    monkeypatch.setenv("TF_CONFIG", "{}")
-    with pytest.raises(NotImplementedError, match="with a tf.distribute strategy needs TensorFlow 2.15 or older"):
-        api.RunConfig(**given)
-    cluster = {"chief": ["a:1"], "worker": ["b:1"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
-    with pytest.raises(NotImplementedError):
-        api.RunConfig(train_distribute=replicas(1))
-
-
 def columns():
     """Returns a numeric column and an embedding of words."""
     words = tf.feature_column.categorical_column_with_vocabulary_list("color", ["red", "blue"])
@@ -228,9 +161,11 @@ def test_a_missing_package_is_named_in_one_line(monkeypatch):
 @pytest.fixture
 def restored(api):
     """Takes back what `replace` has replaced."""
+    from tensorflow.python.distribute import distribute_coordinator  # noqa: PLC0415 (no public name)
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415
 
-    places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training")]
+    places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training"),
+              (distribute_coordinator, "server_lib")]
     before = [(place, name, getattr(place, name)) for place, name in places]
     yield
     for place, name, value in before:
@@ -276,7 +211,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
             trained.train(batches, steps=3)
         return len(calls) >= 4
 
-    bridge.replace(find_end=lambda: is_over)
+    bridge.replace(find_end=lambda config: is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     evaluated = []
     hook = type("Hook", (tf.train.SessionRunHook,), {"end": lambda self, session: evaluated.append(
@@ -290,7 +225,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
 
 def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     """Training that died before it saved leaves nothing to evaluate."""
-    bridge.replace(find_end=lambda: lambda has_max_steps: True)
+    bridge.replace(find_end=lambda config: lambda has_max_steps: True)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
@@ -303,7 +238,7 @@ def never_there(has_max_steps):
 def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_config, tmp_path, restored):
     """Issue: it ended with 138, as no task answers any more."""
     api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
-    bridge.replace(find_end=lambda: never_there)
+    bridge.replace(find_end=lambda config: never_there)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
         lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
@@ -318,7 +253,7 @@ def test_an_evaluator_ends_with_the_ps_once_it_has_evaluated_max_steps(api, run_
     ps = f"localhost:{processes.free_ports(1)[0]}"
     cluster = Cluster("evaluator", 0, {"ps": {0: ps}, "chief": {0: "localhost:1"}})
     observer = observing.Observer(cluster, Timeouts(start_secs=600, heartbeat_secs=600))
-    bridge.replace(find_end=lambda: observer.is_over)
+    bridge.replace(find_end=lambda config: observer.is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(trainer, api.TrainSpec(batches, 4), api.EvalSpec(
         lambda: batches(1), start_delay_secs=0, throttle_secs=0))
@@ -366,7 +301,7 @@ def test_an_evaluator_ends_without_an_export_if_the_chief_has_failed(api, run_co
     monkeypatch.setattr(observing.blackboard, "for_client", lambda cluster, secs: board)
     monkeypatch.setattr(observing, "_ASK_PERIOD_SECS", 0.0)
     observer = observing.Observer(Cluster("evaluator", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}}), Timeouts())
-    bridge.replace(find_end=lambda: observer.is_over)
+    bridge.replace(find_end=lambda config: observer.is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("chief_failed", kind=ChiefFailedError):
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
@@ -392,7 +327,7 @@ def test_a_failure_of_the_chief_is_noticed_during_an_evaluation(api, run_config,
         assert has_failed.wait(30.0)
         return batches(1)
 
-    bridge.replace(find_end=lambda: is_over)
+    bridge.replace(find_end=lambda config: is_over)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("chief_failed", kind=ChiefFailedError):
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
@@ -402,7 +337,7 @@ def test_a_failure_of_the_chief_is_noticed_during_an_evaluation(api, run_config,
 
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
     """Training may not have begun."""
-    bridge.replace(find_end=lambda: never_there)
+    bridge.replace(find_end=lambda config: never_there)
     trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("timed_out", kind=ClusterLostError):
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))

@@ -1,0 +1,292 @@
+"""Estimators under `tf.distribute` strategies: what TensorFlow's `estimator_training` did, which 2.16 has removed.
+
+    ParameterServerStrategy               no strategy, but ps_train's parameter servers (names/run_config.py)
+    any other: no cluster, an evaluator   the strategy, on the devices of this process; the Estimator needs nothing here
+    MultiWorkerMirroredStrategy           TensorFlow's coordinator: each worker has the variables, and collective
+                                          operations average the gradients of all workers; there is no ps
+    MirroredStrategy, OneDeviceStrategy   TensorFlow's coordinator: the chief's graph has the operations of all workers,
+                                          whose servers run them
+
+The Estimator calls the first five functions by their names, in TensorFlow's module. The coordinator itself and the
+strategies are part of each TensorFlow from 2.14 to 2.21, so the numbers are theirs. Their waits have no bound: a
+worker whose peer has died stays in its step for ever. So each worker that trains has a `PeerWatch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import json
+import logging
+import os
+import threading
+import time
+import types
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.distribute import (  # no public names
+    collective_all_reduce_strategy,
+    distribute_coordinator,
+    mirrored_strategy,
+)
+
+from ps_train.cluster import reachability
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.cluster.tf_config import parse_tf_config
+from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic.script_cluster import addresses_of
+from ps_train.runtime import threads
+from ps_train.runtime.waits import Timeouts
+
+_CHECK_SECS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class _State:
+    """What `serve_by` has set."""
+
+    timeouts = Timeouts()
+
+
+def init_run_config(config: Any, tf_config: dict) -> None:
+    """Gives a RunConfig with strategies its task in the cluster.
+
+    Raises:
+      ConfigError: the strategies are given twice, train from a client outside the cluster, or lack a ps.
+    """
+    from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
+
+    _take_strategies(config)
+    run_config.drop_parameter_server_strategy(config, tf_config)
+    strategy, task = config.train_distribute, tf_config.get("task", {}).get("type")
+    if strategy is None or not tf_config.get("cluster") or task == "evaluator":
+        config._distribute_coordinator_mode = None  # noqa: SLF001 (the Estimator reads it)
+        run_config.place(config, tf_config)
+        return
+    parsed = parse_tf_config(json.dumps(tf_config), needs_ps=False)
+    names = {"master": "chief"}  # the coordinator knows one name of the two
+    cluster = {names.get(job, job): list(tasks.values()) for job, tasks in parsed.addresses.items()
+               if job not in ("ps", "evaluator")}
+    config._distribute_coordinator_mode = distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER  # noqa: SLF001
+    run_config.take_cluster(config, cluster, {"type": names.get(parsed.job, parsed.job), "index": parsed.index})
+    config._is_chief = True  # noqa: SLF001 (as with TensorFlow, for model_to_estimator: all workers start from a file)
+    _log.info("the Estimator trains under %s on %s", type(strategy).__name__, ", ".join(
+        f"{job}:{index}" for job, tasks in cluster.items() for index in range(len(tasks))))
+
+
+def _take_strategies(config: Any) -> None:
+    """Takes the strategies of a `DistributeConfig` for those of the RunConfig."""
+    given = vars(config).get("_experimental_distribute")  # the Estimator sets it by its name
+    if given is None:
+        return
+    if getattr(given, "remote_cluster", None):
+        raise ConfigError("strategy_remote_cluster", "RunConfig: got experimental_distribute with remote_cluster; "
+                          "allowed: none; start a task with TF_CONFIG for each address of that cluster")
+    for name in ("train_distribute", "eval_distribute"):
+        strategy = getattr(given, name, None)
+        if strategy is not None and getattr(config, name) is not None:
+            raise ConfigError("strategy_given_twice", f"RunConfig: got {name} and experimental_distribute.{name}; "
+                              "allowed: one of them")
+        if strategy is not None:
+            setattr(config, f"_{name}", strategy)
+
+
+def should_run_distribute_coordinator(config: Any) -> bool:
+    """Returns whether `train_and_evaluate` trains by this module's function."""
+    return bool(getattr(config, "_distribute_coordinator_mode", None))
+
+
+def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any, executor_class: Any) -> None:
+    """Trains on this task of the cluster; only an evaluator evaluates, and that is none of this module's tasks."""
+    def train(trained: Any, strategy: Any, hooks: list) -> Any:
+        takes_listeners = not strategy.extended.experimental_between_graph
+        if train_spec.saving_listeners and not takes_listeners:
+            _log.warning("TrainSpec.saving_listeners are not called under %s", type(strategy).__name__)
+        return trained.train(train_spec.input_fn, max_steps=train_spec.max_steps, hooks=[*train_spec.hooks, *hooks],
+                             saving_listeners=train_spec.saving_listeners if takes_listeners else None)
+
+    _coordinate(estimator, train)
+
+
+def estimator_train(estimator: Any, train_distributed: Callable, hooks: list) -> Any:
+    """Trains on this task of the cluster, for `Estimator.train`; TensorFlow refuses that."""
+    return _coordinate(estimator, lambda trained, strategy, watch: train_distributed(
+        trained, strategy, [*hooks, *watch]))
+
+
+def estimator_evaluate(estimator: Any, evaluate_distributed: Callable, hooks: list) -> Any:
+    """Evaluates on this task alone, without a strategy, for `Estimator.evaluate`; TensorFlow refuses that."""
+    alone = copy.deepcopy(estimator)
+    alone._eval_distribution = None  # noqa: SLF001 (where the Estimator has it)
+    return evaluate_distributed(alone, None, hooks)
+
+
+def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
+    """Returns what `train(estimator, strategy, hooks)` returns, called by TensorFlow's coordinator.
+
+    On a task that has nothing to train the process ends here.
+    """
+    config = estimator._config  # noqa: SLF001 (`config` is a copy)
+    if config.task_type == "ps":
+        _leave_ps(type(config.train_distribute).__name__)
+    cluster = Cluster(config.task_type, config.task_id, addresses_of(config.cluster_spec))
+
+    def run(strategy: Any) -> Any:
+        trained = copy.deepcopy(estimator)
+        vars(trained._config).update(  # noqa: SLF001 (as above)
+            _train_distribute=strategy, _distribute_coordinator_mode=None, _is_chief=cluster.is_chief)
+        trained._train_distribution = strategy  # noqa: SLF001
+        with contextlib.ExitStack() as stack:
+            return train(trained, strategy, [PeerWatch(cluster, _State.timeouts, stack)])
+
+    return distribute_coordinator.run_distribute_coordinator(
+        run, config.train_distribute, mode=config._distribute_coordinator_mode,  # noqa: SLF001
+        cluster_spec=config.cluster_spec, task_type=config.task_type, task_id=config.task_id,
+        session_config=config.session_config)
+
+
+def _leave_ps(strategy: str) -> None:
+    _log.info("under %s no variable is on a ps, so this one ends", strategy)
+    raise SystemExit(0)
+
+
+class PeerWatch(tf.train.SessionRunHook):
+    """Ends this process if another worker is gone, whose part of a step it would await for ever."""
+
+    def __init__(self, cluster: Cluster, timeouts: Timeouts, stack: contextlib.ExitStack) -> None:
+        """Watches the other workers from the first session until `stack` is closed."""
+        self._peers = [task for task in cluster.workers if task != cluster.task]
+        self._task, self._timeouts, self._stack = cluster.task, timeouts, stack
+        self._bound_secs = timeouts.heartbeat_secs
+        self._begun_secs: float | None = None  # while a session is created
+        self._lost_secs: float | None = None  # since when one of the others does not answer
+
+    def begin(self) -> None:
+        """Waits for the other workers.
+
+        Raises:
+          ClusterLostError: one of them did not come within the start time-out.
+          StoppedError: a signal asked this process to stop.
+        """
+        stop = threading.Event()
+        ending.on_stop(stop.set)
+        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop)
+        self._begun_secs = time.monotonic()
+        self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
+
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
+        """All workers have prepared their variables, which waits for each of them."""
+        self._begun_secs = None
+
+    def before_run(self, run_context: Any) -> None:
+        """A worker that ends during a step takes no more part in it."""
+        self._bound_secs = self._timeouts.heartbeat_secs
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Between steps the others may have ended, while this worker still saves."""
+        self._bound_secs = self._timeouts.start_secs
+
+    def _check(self) -> None:
+        lost = [str(task) for task in self._peers if not reachability.accepts(task.address)]
+        now_secs, begun_secs = time.monotonic(), self._begun_secs
+        if not lost or ending.script_ended.is_set():
+            self._lost_secs = None
+        elif self._lost_secs is None:  # from now on: this process may have been suspended before
+            self._lost_secs = now_secs
+        elif now_secs - self._lost_secs > self._bound_secs:
+            ending.end_process(ClusterLostError(
+                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {self._bound_secs:g} s: it "
+                "has died, or its input has ended before that of the others; start all tasks again: they continue "
+                "from the last checkpoint"))
+        if begun_secs is not None and now_secs - begun_secs > self._timeouts.start_secs:
+            ending.end_process(ClusterLostError(
+                "timed_out", f"waited {self._timeouts.start_secs:g} s for a session with "
+                f"{', '.join(map(str, self._peers))}; do all workers have the same code, and the same model_dir on a "
+                "shared disk?"))
+
+
+class ChiefWatch:
+    """Tells an evaluator when training is over: the chief's server was there, and is no more."""
+
+    def __init__(self, chief: Task, timeouts: Timeouts) -> None:
+        self._chief, self._timeouts = chief, timeouts
+        self._begun_secs = time.monotonic()
+        self._was_there = False
+        self._lost_secs: float | None = None
+
+    def is_over(self, has_max_steps: bool) -> bool:
+        """Returns whether training is over; see `Observer.is_over`.
+
+        Raises:
+          ClusterLostError: the chief did not come within the start time-out.
+        """
+        is_there, now_secs = reachability.accepts(self._chief.address), time.monotonic()
+        self._was_there |= is_there
+        if not self._was_there and now_secs - self._begun_secs > self._timeouts.start_secs:
+            raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {self._chief} (chief)")
+        if is_there or self._lost_secs is None:
+            self._lost_secs = None if is_there else now_secs
+        is_lost = self._lost_secs is not None and now_secs - self._lost_secs > self._timeouts.heartbeat_secs
+        return has_max_steps or (self._was_there and is_lost)
+
+
+def chief_watch(config: Any, timeouts: Timeouts) -> ChiefWatch | None:
+    """Returns how the evaluator of a cluster that trains under a strategy knows its end; None for any other."""
+    tf_config = os.environ.get("TF_CONFIG", "").strip()
+    if config.train_distribute is None or not tf_config:
+        return None
+    parsed = parse_tf_config(tf_config, needs_ps=False)
+    return ChiefWatch(Cluster(parsed.job, parsed.index, parsed.addresses).chief, timeouts)
+
+
+FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evaluate, estimator_train,
+             estimator_evaluate)
+
+
+def offer_functions(module: types.ModuleType) -> None:
+    """Puts the functions that the Estimator calls into the module where it looks for them."""
+    vars(module).update({function.__name__: function for function in FUNCTIONS})
+
+
+def serve_by(server_class: Any) -> None:
+    """Lets the coordinator start this server, and strategies begin on all tasks and machines."""
+    _State.timeouts = getattr(server_class, "default_timeouts", _State.timeouts)
+    distribute_coordinator.server_lib = types.SimpleNamespace(Server=server_class)
+    for extended, change in ((collective_all_reduce_strategy.CollectiveAllReduceExtended, _of_any_task),
+                             (mirrored_strategy.MirroredExtended, _without_gpus)):
+        initialize = extended._initialize_strategy  # noqa: SLF001 (no public place)
+        if not hasattr(initialize, "__wrapped__"):  # done before
+            extended._initialize_strategy = change(initialize)  # noqa: SLF001
+
+
+def _without_gpus(initialize: Callable) -> Callable:
+    """Returns how MirroredStrategy begins: on a machine without a GPU, replicas on GPUs are one on the CPU.
+
+    Otherwise all of them would be on the one CPU, where their collective operations wait for each other for ever.
+    """
+    @functools.wraps(initialize)
+    def initialize_strategy(self: Any, devices: Any, *args: Any, **kwargs: Any) -> None:
+        are_here = not any("/job:" in str(device) for device in devices)
+        if are_here and "GPU" in str(devices).upper() and not tf.config.list_physical_devices("GPU"):
+            _log.info("MirroredStrategy: this machine has no GPU, so there is one replica, on the CPU")
+            devices = ["/device:CPU:0"]
+        initialize(self, devices, *args, **kwargs)
+
+    return initialize_strategy
+
+
+def _of_any_task(initialize: Callable) -> Callable:
+    """Returns how the strategy begins, also where TensorFlow raises: on a ps, and on an evaluator of no cluster."""
+    @functools.wraps(initialize)
+    def initialize_strategy(self: Any, cluster_resolver: Any, *args: Any, **kwargs: Any) -> None:
+        if cluster_resolver.task_type == "ps":
+            _leave_ps("MultiWorkerMirroredStrategy")
+        if cluster_resolver.task_type == "evaluator":  # as Kubeflow starts it; it is alone in either case
+            self._initialize_local(cluster_resolver)
+        else:
+            initialize(self, cluster_resolver, *args, **kwargs)
+
+    return initialize_strategy

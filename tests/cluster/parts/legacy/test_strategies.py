@@ -1,0 +1,231 @@
+"""RunConfigs with `tf.distribute` strategies, what an input_fn gets, and who notices that a task is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import types
+
+import numpy as np
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.errors import ClusterLostError
+from ps_train.parts.legacy import estimator as bridge
+from ps_train.parts.legacy import strategies
+from ps_train.runtime.waits import Timeouts
+from tests.errors import raises
+from tests.tensorflow_mode import tf
+
+if importlib.util.find_spec("tensorflow_estimator") is None:
+    pytest.skip("tensorflow-estimator is not installed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def api():
+    """tf.estimator, as TensorFlow 1 knows it."""
+    return bridge.install_estimator()
+
+
+def strategy(name="ParameterServerStrategy"):
+    """Returns something that has the name of a strategy: they are known by it."""
+    return type(f"{name}V1", (), {})()
+
+
+def both(train, evaluate, remote_cluster=None):
+    """Returns what `experimental_distribute` takes."""
+    return types.SimpleNamespace(train_distribute=train, eval_distribute=evaluate, remote_cluster=remote_cluster)
+
+
+def set_task(monkeypatch, job=None, index=0, workers=2, **jobs):
+    """Sets TF_CONFIG; without a job, to that of no cluster."""
+    cluster = {**{name: [f"{name}:{number + 1}" for number in range(count)] for name, count in jobs.items()},
+               "worker": [f"w:{number + 1}" for number in range(workers)]}
+    task = {"cluster": cluster, "task": {"type": job, "index": index}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task if job else {}))
+
+
+@pytest.mark.parametrize("given", [
+    {"train_distribute": strategy()}, {"train_distribute": strategy(), "eval_distribute": strategy()},
+    {"experimental_distribute": both(strategy(), None)}])
+@pytest.mark.parametrize(("jobs", "job", "index", "task"), [
+    ({"ps": 1}, "worker", 0, ("worker", 0, True, 0)), ({"ps": 1}, "worker", 1, ("worker", 1, False, 1)),
+    ({"ps": 1}, "ps", 0, ("ps", 0, False, 2)), ({"ps": 1, "chief": 1}, "chief", 0, ("chief", 0, True, 0)),
+    ({"ps": 1, "master": 1}, "master", 0, ("master", 0, True, 0))])
+def test_parameter_server_strategy_is_how_an_estimator_trains_anyway(api, monkeypatch, given, jobs, job, index, task):
+    """As without a strategy; without a chief, worker 0 is it."""
+    set_task(monkeypatch, job, index, **jobs)
+    config = api.RunConfig(**given)
+    assert (config.task_type, config.task_id, config.is_chief, config.global_id_in_cluster) == task
+    assert config.train_distribute is None and config.eval_distribute is None and config.num_ps_replicas == 1
+    assert config.master.startswith("grpc://") and config.session_config.device_filters[0] == "/job:ps"
+    assert config.evaluation_master == "" and not strategies.should_run_distribute_coordinator(config)
+
+
+@pytest.mark.parametrize("name", ["ParameterServerStrategy", "MultiWorkerMirroredStrategy"])
+def test_an_evaluator_needs_no_chief_and_no_coordinator(api, monkeypatch, name):
+    """Worker 0 is the chief, as for the workers."""
+    set_task(monkeypatch, "evaluator", ps=1)
+    config = api.RunConfig(train_distribute=strategy(name))
+    assert (config.task_type, config.is_chief, config.num_worker_replicas, config.master) == ("evaluator", False, 0, "")
+    assert not strategies.should_run_distribute_coordinator(config)
+
+
+@pytest.mark.parametrize("given", [
+    lambda: {"train_distribute": strategy("MirroredStrategy")},
+    lambda: {"experimental_distribute": both(strategy("MirroredStrategy"), None)}])
+@pytest.mark.parametrize(("jobs", "job", "index", "expected"), [
+    ({}, "worker", 1, ("worker", 1, 2, 1, {"worker"})), ({"ps": 1}, "worker", 1, ("worker", 1, 2, 1, {"worker"})),
+    ({"chief": 1}, "worker", 1, ("worker", 1, 3, 2, {"chief", "worker"})),
+    ({"master": 1}, "master", 0, ("chief", 0, 3, 0, {"chief", "worker"}))])
+def test_a_task_under_another_strategy_knows_its_place(api, monkeypatch, given, jobs, job, index, expected):
+    """The coordinator trains it, in a cluster without ps."""
+    set_task(monkeypatch, job, index, **jobs)
+    config = api.RunConfig(**given())
+    assert (config.task_type, config.task_id, config.num_worker_replicas, config.global_id_in_cluster,
+            set(config.cluster_spec.jobs)) == expected
+    assert config.train_distribute is not None and not config.session_config
+    assert strategies.should_run_distribute_coordinator(config)
+
+
+def test_a_strategy_without_a_cluster_stays(api, monkeypatch):
+    """TensorFlow's own strategy trains and evaluates in this process."""
+    set_task(monkeypatch)
+    mirrored = strategy("MirroredStrategy")
+    config = api.RunConfig(train_distribute=strategy(), eval_distribute=mirrored)
+    assert config.train_distribute is None and config.eval_distribute is mirrored and config.is_chief
+    config = api.RunConfig(train_distribute=mirrored)
+    assert config.train_distribute is mirrored and not strategies.should_run_distribute_coordinator(config)
+
+
+@pytest.mark.parametrize(("given", "code"), [
+    ({"train_distribute": strategy(), "experimental_distribute": both(strategy(), None)}, "strategy_given_twice"),
+    ({"eval_distribute": strategy(), "experimental_distribute": both(None, strategy())}, "strategy_given_twice"),
+    ({"experimental_distribute": both(strategy(), None, {"worker": ["a:1"]})}, "strategy_remote_cluster")])
+def test_what_no_task_can_do_is_refused(api, monkeypatch, given, code):
+    """Two strategies for one thing, and a client outside the cluster."""
+    set_task(monkeypatch)
+    with raises(code):
+        api.RunConfig(**given)
+
+
+def test_parameter_server_strategy_without_a_ps_is_refused(api, monkeypatch):
+    """Issue: the workers waited for variables that nobody had."""
+    set_task(monkeypatch, "worker", 0)
+    with raises("strategy_without_ps"):
+        api.RunConfig(train_distribute=strategy())
+
+
+@pytest.mark.parametrize(("job", "index", "jobs", "share"), [
+    (None, 0, {}, (1, 0)), ("worker", 1, {"ps": 1}, (2, 1)), ("worker", 1, {"ps": 1, "chief": 1}, (3, 2))])
+def test_an_input_fn_gets_its_share_where_parameter_server_strategy_was(api, monkeypatch, job, index, jobs, share):
+    """Issue: it got None, so that each worker read everything; one that asks for nothing is called without."""
+    set_task(monkeypatch, job, index, **jobs)
+    trainer = api.Estimator(lambda features, labels, mode: None, config=api.RunConfig(train_distribute=strategy()))
+    context = trainer._call_input_fn(lambda input_context: input_context, "train")
+    assert (context.num_input_pipelines, context.input_pipeline_id) == share
+    assert context.get_per_replica_batch_size(8) == 8
+    assert trainer._call_input_fn(lambda: "all", "train") == "all"
+    assert trainer._call_input_fn(lambda input_context=None: input_context, "eval") is None
+
+
+@pytest.mark.parametrize("name", ["OneDeviceStrategy", "MirroredStrategy", "ParameterServerStrategy", None])
+def test_one_process_trains_the_same_under_each_strategy(api, monkeypatch, tmp_path, name):
+    """Three steps of gradient descent, as numpy does them; its own evaluation, too."""
+    set_task(monkeypatch)
+    made = {"OneDeviceStrategy": lambda: tf.distribute.OneDeviceStrategy("/cpu:0"),
+            "MirroredStrategy": lambda: tf.distribute.MirroredStrategy(["/cpu:0"]),
+            "ParameterServerStrategy": strategy, None: lambda: None}[name]()
+    points = np.arange(1, 5, dtype=np.float32).reshape(4, 1)
+
+    def input_fn():
+        return tf.data.Dataset.from_tensor_slices((points, 3 * points)).repeat().batch(4)
+
+    def model_fn(features, labels, mode):
+        weight = tf.get_variable("weight", [1, 1], initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(tf.matmul(features, weight) - labels))
+        train_op = tf.train.GradientDescentOptimizer(0.01).minimize(loss, tf.train.get_global_step())
+        return api.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    trainer = api.Estimator(model_fn, str(tmp_path), api.RunConfig(train_distribute=made, eval_distribute=made))
+    trainer.train(input_fn, max_steps=3)
+    weight = 3 - 3 * (1 - 0.02 * np.mean(points ** 2)) ** 3
+    np.testing.assert_allclose(trainer.get_variable_value("weight"), [[weight]], rtol=1e-5)
+    metrics = trainer.evaluate(input_fn, steps=1)
+    np.testing.assert_allclose(metrics["loss"], np.mean((weight * points - 3 * points) ** 2), rtol=1e-5)
+    assert metrics["global_step"] == 3
+
+
+class EndedError(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """Addresses that answer, and a clock."""
+    world = types.SimpleNamespace(answering={"w:0", "w:1"}, secs=0.0)
+
+    def end(error):
+        raise EndedError from error
+
+    monkeypatch.setattr(strategies.reachability, "accepts", lambda address: address in world.answering)
+    monkeypatch.setattr(strategies.reachability, "wait_for_tasks", lambda *args: None)
+    monkeypatch.setattr(strategies.threads, "repeating", lambda *args, **kwargs: contextlib.nullcontext())
+    monkeypatch.setattr(strategies, "time", types.SimpleNamespace(monotonic=lambda: world.secs))
+    monkeypatch.setattr(strategies.ending, "end_process", end)
+    return world
+
+
+CLUSTER = Cluster("worker", 0, {"worker": {0: "w:0", 1: "w:1"}})
+TIMEOUTS = Timeouts(start_secs=100, heartbeat_secs=10)
+
+
+@pytest.mark.parametrize(("is_in_step", "bound_secs"), [(True, 10), (False, 100)])
+def test_a_worker_gives_up_a_lost_one_sooner_in_a_step(world, is_in_step, bound_secs):
+    """Between steps it may save for long, and the other may have ended well."""
+    with contextlib.ExitStack() as stack:
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
+        watch.begin()
+        watch.after_create_session(None, None)
+        watch.before_run(None)
+        if not is_in_step:
+            watch.after_run(None, None)
+        world.secs = 500.0
+        watch._check()
+        world.answering = {"w:0"}
+        world.secs = 1000.0  # as after SIGSTOP
+        watch._check()
+        world.secs += bound_secs
+        watch._check()
+        world.secs += 1
+        with pytest.raises(EndedError) as caught:
+            watch._check()
+    assert caught.value.__cause__.code == "task_lost" and "worker:1" in str(caught.value.__cause__)
+
+
+def test_a_worker_waits_for_a_session_for_a_bounded_time(world):
+    """The variables of workers whose code differs wait for each other, and all answer."""
+    with contextlib.ExitStack() as stack:
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
+        watch.begin()
+        world.secs = 100.0
+        watch._check()
+        world.secs = 101.0
+        with pytest.raises(EndedError) as caught:
+            watch._check()
+    assert caught.value.__cause__.code == "timed_out" and "worker:1" in str(caught.value.__cause__)
+
+
+def test_an_evaluator_ends_once_the_chief_is_gone(world):
+    """Which it was told by a ps; here there is none."""
+    watch = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
+    assert not watch.is_over(has_max_steps=False) and watch.is_over(has_max_steps=True)
+    world.answering, world.secs = set(), 50.0
+    assert not watch.is_over(has_max_steps=False)
+    world.secs = 61.0
+    assert watch.is_over(has_max_steps=False)
+    never = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
+    world.secs = 162.0
+    with pytest.raises(ClusterLostError, match="worker:0"):
+        never.is_over(has_max_steps=False)
