@@ -13,6 +13,7 @@ Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_p
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import importlib
 import inspect
@@ -56,7 +57,7 @@ def restore_calls(pandas: types.ModuleType) -> None:
     wrap("to_datetime", _to_datetime, pandas)
     set_missing(frame, "set_value", lambda self, index, col, value: _set(self, (index, col), value))
     set_missing(series, "set_value", lambda self, label, value: _set(self, label, value))
-    set_missing(pandas, "datetime", pandas.Timestamp.__base__)  # that of Python
+    set_missing(pandas, "datetime", datetime.datetime)
     wrap("get_dummies", _get_dummies, pandas)
     set_missing(pandas, "value_counts", lambda values, *args, **kwargs: series(values).value_counts(*args, **kwargs))
     for name in ("set_option", "get_option", "reset_option"):

@@ -65,17 +65,11 @@ def repair() -> None:
     for name, today in _SAVER_NAMES.items():
         set_missing(saver.BaseSaverBuilder, name, staticmethod(today))
     private.set_attributes_of_operations()
-    # In TF1 every variable was an instance of tf.Variable.
-    tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
-        method = functools.partialmethod(_in_place, getattr(operator, name))
-        setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
-    wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
-    wrap("eval", _assigned, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what `assign` returns)
     command_line.repair_flags()
     repair_reference_code()
     channels_first.take_channels_first()
     _repair_functions()
+    _repair_variables()
     install_deeprec(wrap)
 
 
@@ -95,17 +89,10 @@ def _repair_functions() -> None:
     wrap("enable_eager_execution_internal", _enable_eager_execution, ops)
     if _refuses_float(np.ones(1)):
         wrap("_do_run", _with_numbers, session.BaseSession)
-    wrap("_run", fed_variables.feed_variables, session.BaseSession)
-    wrap("restore", _restore, saveable_object_util.ResourceVariableSaveable)
     wrap("string_input_producer", _string_input_producer, tf1.train)
     wrap("get_global_step", _get_global_step, training_util, tf1.train)
     wrap("get_collection", _get_collection, tf1.Graph)
     wrap("get_collection_ref", private.scopes_of_collection, tf1.Graph)
-    for name in ("assign", "assign_add", "assign_sub"):
-        wrap(name, _assign, state_ops, tf1)
-    wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
-    wrap("as_graph_element", _fetched_by_name, tf1.Graph)
-    wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
     wrap("constant", _constant, tf1)
     wrap("register_tensor_conversion_function", _convert_by, tf1, ops)
     wrap("map", _map_dataset, tf1.data.Dataset)
@@ -116,9 +103,6 @@ def _repair_functions() -> None:
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)
-    for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
-        wrap("_init_from_args", _of_collections, kind)
-    wrap("_init_from_args", _of_open_shape, resource_variable_ops.ResourceVariable)
     if importlib.util.find_spec("tf_keras"):
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
@@ -134,6 +118,26 @@ def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> No
     if context._context is not None and not context._context._initialized:  # noqa: SLF001 (it has no public name)
         context._context = None  # noqa: SLF001
     original(*args, **kwargs)
+
+
+def _repair_variables() -> None:
+    # In TF1 every variable was an instance of tf.Variable.
+    tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
+        method = functools.partialmethod(_in_place, getattr(operator, name))
+        setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
+    wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
+    wrap("eval", _assigned, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what `assign` returns)
+    for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
+        wrap("_init_from_args", _of_collections, kind)
+    wrap("_init_from_args", _of_open_shape, resource_variable_ops.ResourceVariable)
+    wrap("_run", fed_variables.feed_variables, session.BaseSession)
+    wrap("restore", _restore, saveable_object_util.ResourceVariableSaveable)
+    for name in ("assign", "assign_add", "assign_sub"):
+        wrap(name, _assign, state_ops, tf1)
+    wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
+    wrap("as_graph_element", _fetched_by_name, tf1.Graph)
+    wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
 
 
 def _is_true(original: Callable, variable: Any) -> bool:
