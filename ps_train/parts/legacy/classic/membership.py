@@ -23,7 +23,7 @@ import math
 import threading
 import time
 from collections.abc import Collection
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -306,7 +306,22 @@ class Membership:
         return True
 
 
+class Serving(NamedTuple):
+    """The ps that this process is; a script may open sessions there, too.
+
+    Attributes:
+      cluster: all tasks.
+      timeouts: the bounds of its waits.
+      stop: ends them.
+    """
+
+    cluster: Cluster
+    timeouts: Timeouts
+    stop: threading.Event
+
+
 _current: list[Membership] = []
+_serving: list[Serving] = []
 
 
 def current() -> Membership | None:
@@ -327,6 +342,16 @@ def enter(membership: Membership) -> None:
 def set_current(membership: Membership | None) -> None:
     """Sets what `current` returns."""
     _current[:] = [membership] if membership else []
+
+
+def serving() -> Serving | None:
+    """Returns the ps of this process, or None where it is none."""
+    return _serving[0] if _serving else None
+
+
+def set_serving(ps: Serving) -> None:
+    """Sets what `serving` returns."""
+    _serving[:] = [ps]
 
 
 def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:

@@ -114,6 +114,7 @@ class Server(tf.train.Server):
             ending.finish_with_child()
         if self.cluster.job == "ps":
             ending.on_stop(self._stop.set)
+            membership.set_serving(membership.Serving(self.cluster, self._timeouts, self._stop))
             self._life = Call(self._serve, "life of the ps")
         elif self.cluster.job in _TRAINING_JOBS:
             membership.enter(Membership(self.cluster, self.target, self._timeouts, ending.end_process))

@@ -167,12 +167,17 @@ def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None
         config = _with_filters(route.member, graph, config)
     elif route.filters:
         config = membership.with_filters(config, route.filters)
+    elif (ps := membership.serving()) is not None and isinstance(route.target, (str, bytes)) and route.target:
+        # Without filters its server would look for every task, and while one refuses the connection, it would fail to
+        # fetch what that task computes, for seconds after it is there.
+        config = _with_filters(ps, graph, config)
     if config is not None and _redirections:  # such a script may name a GPU for a variable; a ps has none
         config.allow_soft_placement = True
     return config
 
 
-def _with_filters(member: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
+def _with_filters(member: Membership | membership.Serving, graph: tf.Graph,
+                  config: tf.ConfigProto | None) -> tf.ConfigProto:
     if config is not None and config.device_filters:
         return config
     device_filters = membership.filters_of(graph, member.cluster)

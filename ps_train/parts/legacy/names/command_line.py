@@ -33,8 +33,18 @@ def repair_flags() -> None:
     flags.Flag.__bool__ = lambda flag: True  # absl refuses it today
     wrap("_set_default", _set_default, flags.Flag)
     wrap("__call__", _parse, flags.FlagValues)
+    wrap("__setattr__", _set_flag, flags.FlagValues)
     wrap("__getattr__", _read_flag, _Wrapper)
     object.__setattr__(platform_flags.FLAGS, "__class__", _Flags)  # its own method would set a flag
+
+
+def _set_flag(original: Callable, values: flags.FlagValues, name: str, value: Any) -> None:
+    """Sets what the script has not defined, too: before 1.5 that became a flag."""
+    try:
+        original(values, name, value)
+    except flags.UnrecognizedFlagError:
+        values[name] = flags.Flag(flags.ArgumentParser(), flags.ArgumentSerializer(), name, None, "set by the script")
+        original(values, name, value)
 
 
 def _parse(original: Callable, values: flags.FlagValues, argv: list[str], *args: Any, **kwargs: Any) -> list[str]:

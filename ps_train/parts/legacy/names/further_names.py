@@ -51,6 +51,9 @@ FURTHER_NAMES = {
     **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
            "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
            "matrices_to_flat_transforms dense_image_warp bipartite_match"),
+    **same("tf.contrib.seq2seq", _OURS + "decoder_functions:",
+           "dynamic_rnn_decoder simple_decoder_fn_train simple_decoder_fn_inference"),
+    "tf.logging._logger": _OURS + "private:_logger",
     "tf.contrib.resampler.resampler": _OURS + "image_warps:resampler",
     "tf.contrib.layers.embedding_lookup_unique": _FUNCTIONS + "embedding_lookup_unique",
     **same("tf.contrib.image.python.ops.distort_image_ops", _OURS + "image_warps:",

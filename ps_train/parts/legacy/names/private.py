@@ -11,7 +11,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import variable_scope
+from tensorflow.python.platform import tf_logging
 
+_logger = tf_logging.get_logger()
 _VARSCOPE_KEY = ("__current_varscope",)  # the old key, ("__varscope",), is that of another object today
 _GENERATED = "tensorflow.python.ops.gen_"
 
