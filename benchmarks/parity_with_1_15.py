@@ -92,9 +92,9 @@ def differences(old: dict | str, new: dict | str) -> list[str]:
 
 
 def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
-    if first.dtype.kind not in "fiu":
-        return first.tolist() == second.tolist()
-    return first.shape == second.shape and np.allclose(first, second, **_TOLERANCE)
+    if first.dtype.kind != second.dtype.kind or first.shape != second.shape:
+        return False
+    return np.allclose(first, second, **_TOLERANCE) if first.dtype.kind == "f" else first.tolist() == second.tolist()
 
 
 def main() -> int:
@@ -108,6 +108,8 @@ def main() -> int:
     if arguments.jobs:
         return 1 if compare_jobs(python) else 0
     old, new = values_by([python], arguments.prefixes), values_by(_PS_TRAIN, arguments.prefixes)
+    if not old:
+        parser.error(f"no case begins with {' or '.join(arguments.prefixes)}")
     differing = {name: found for name in old if (found := differences(old[name], new[name]))}
     for name, found in differing.items():
         print(f"{name}: {'; '.join(found)[:400]}")

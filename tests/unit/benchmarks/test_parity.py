@@ -19,9 +19,10 @@ def test_values_may_differ_by_rounding_only():
     same = case(1.0, [2, 3], [b"a"])
     assert differences(same, case(1.00001, [2, 3], [b"a"])) == []
     for other in (case(1.001, [2, 3], [b"a"]), case(1.0, [2, 4], [b"a"]), case(1.0, [2, 3], [b"b"]),
-                  case([1.0], [2, 3], [b"a"])):
+                  case([1.0], [2, 3], [b"a"]), case(1, [2, 3], [b"a"]), case(b"1", [2, 3], [b"a"])):
         [line] = differences(same, other)
         assert line.partition(",")[0] in ("/0", "/1", "/2")
+    assert differences(case(20000), case(20001)) != []
 
 
 @pytest.mark.parametrize("what, other", [
