@@ -10,8 +10,11 @@ from tensorflow.python.client.session import BaseSession
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
-from ps_train.parts.legacy.classic import ending, session_repairs, sessions
+from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
 from ps_train.runtime.threads import Call
+from ps_train.runtime.waits import Timeouts
+from tests import processes
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 WORKER_FILTERS = ["/job:ps", "/job:worker/task:0"]
@@ -38,6 +41,31 @@ def test_a_remote_session_joins_the_cluster_and_keeps_its_filters(worker, graph,
         assert used == (filters or ["/job:ps/task:0", "/job:worker/task:0"])
     finally:
         session.close()
+
+
+@pytest.mark.parametrize("names_ps", [True, False])
+def test_a_session_that_a_ps_opens_looks_for_no_task_that_is_not_there(
+    start_servers, replaced, graph, monkeypatch, names_ps):
+    """Issue: while its server tried to reach a worker, that worker's first step failed.
+
+    Where the graph names no task yet, the session waits for all of them; there is no worker here.
+    """
+    cluster = start_servers(1, 1)
+    addresses = {"ps": dict(cluster.view("ps", 0).addresses["ps"]),
+                 "worker": {0: f"localhost:{processes.free_ports(1)[0]}"}}
+    ps = membership.Serving(Cluster("ps", 0, addresses), Timeouts(start_secs=1.0), threading.Event())
+    monkeypatch.setattr(membership, "_serving", [ps])
+    monkeypatch.setattr(membership, "_current", [])
+    if not names_ps:
+        with raises("timed_out"):
+            tf.Session(cluster.target("ps", 0))
+        return
+    with tf.device("/job:ps/task:0"):
+        queue = tf.FIFOQueue(1, tf.int32, shared_name="done")
+    with tf.Session(cluster.target("ps", 0)) as session:
+        session.run(queue.enqueue(3))
+        assert session.run(queue.dequeue()) == 3
+        assert list(session._config.device_filters) == ["/job:ps/task:0"]
 
 
 def test_an_interactive_session_is_the_default_one_until_it_is_closed(worker, graph):

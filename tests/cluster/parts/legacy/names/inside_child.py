@@ -305,3 +305,15 @@ def test_a_metric_of_contrib_learn_may_be_a_tensor():
         for number in (2.0, 5.0):
             session.run(update, {value: number})
         assert session.run(metric) == 6
+
+
+def test_a_flag_that_the_script_sets_without_a_definition():
+    """As before 1.5; one that nobody has set is still an AttributeError."""
+    flags = tf.app.flags.FLAGS
+    flags.mark_as_parsed()  # the command line is that of pytest
+    flags.set_by_the_script = 5
+    flags.set_by_the_script += 1
+    assert flags.set_by_the_script == 6 and flags.flag_values_dict()["set_by_the_script"] == 6
+    with pytest.raises(AttributeError):
+        _ = flags.set_by_nobody
+    assert tf.logging._logger.name == "tensorflow"
