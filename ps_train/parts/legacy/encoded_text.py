@@ -14,6 +14,8 @@ import codecs
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ps_train.parts.legacy.python2_calls import call_node
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
@@ -22,7 +24,7 @@ _METHODS = ("split", "rsplit", "strip", "lstrip", "rstrip", "replace", "startswi
             "index", "count", "partition", "join", "lower", "upper", "title", "splitlines")
 
 
-class Encoded(bytes):
+class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow would ask for the text, and take "12" for 12
     """Bytes that equal their text, go into it by `+` and `%s`, and have its methods, unless an argument is bytes."""
 
     text: str
@@ -53,6 +55,20 @@ class Encoded(bytes):
 
     def __contains__(self, part: Any) -> bool:
         return part in self.text if isinstance(part, str) else bytes.__contains__(self, part)
+
+    def __mul__(self, times: Any) -> bytes:
+        return bytes(self) * times  # numpy's would be a product
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> bytes:
+        return bytes(self) % values
+
+    def __copy__(self) -> Encoded:
+        return self
+
+    def __deepcopy__(self, _: dict) -> Encoded:
+        return self
 
     def __reduce__(self) -> tuple:
         return str, (self.text,)  # a file of pickle is read without ps_train

@@ -7,7 +7,9 @@ import hashlib
 import pickle
 import struct
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from ps_train.parts.legacy import encoded_text
 
@@ -40,6 +42,18 @@ def test_it_is_the_text(expression, expected):
 def test_it_is_bytes(expression, expected):
     """For what takes bytes only."""
     assert value_of(expression) == expected
+
+
+@pytest.mark.parametrize("word", ["12", "\u00e9"])
+def test_arrays_and_tensors_have_the_bytes(word):
+    """Digits stay text, and no text is refused for what ASCII does not have."""
+    encoded_text.install_encoder()
+    encoded = encoded_text.encoder_of(word)("utf-8")
+    array = np.array([encoded, encoded])
+    assert array.dtype == "S2" and array.tolist() == [word.encode()] * 2
+    assert np.array(encoded).item() == word.encode()
+    assert tf.constant(encoded).dtype == tf.string and tf.constant(encoded).numpy() == word.encode()
+    assert tf.constant([encoded, b"a"]).numpy().tolist() == [word.encode(), b"a"]
 
 
 def test_other_objects_encode_in_their_own_way():
