@@ -273,8 +273,8 @@ def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _convert_by(original: Callable, base_type: Any, conversion_func: Callable, priority: int = 100) -> None:
     # The script's function may return a variable, or the value of `tf.assign`, which were tensors.
-    def convert(value: Any, dtype: Any = None, name: str | None = None, as_ref: bool = False) -> Any:
-        found = conversion_func(value, dtype, name, as_ref)
+    def convert(value: Any, *args: Any, **kwargs: Any) -> Any:
+        found = conversion_func(value, *args, **kwargs)
         return found.value() if isinstance(found, resource_variable_ops.BaseResourceVariable) else found
 
     original(base_type, convert, priority)

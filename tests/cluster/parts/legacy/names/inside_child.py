@@ -158,12 +158,17 @@ def test_a_conversion_function_may_return_a_variable():
         def __init__(self, tensor):
             self.tensor = tensor
 
-    tf.register_tensor_conversion_function(Layer, lambda layer, *_, **__: layer.tensor)
+    def tensor_of(layer, name=None, as_ref=False, dtype=None):  # TensorFlow calls it by these names
+        assert as_ref is False and (dtype is None or dtype == tf.float32) and not isinstance(name, tf.DType)
+        return layer.tensor
+
+    tf.register_tensor_conversion_function(Layer, tensor_of)
     variable = tf.get_variable("v", [2], initializer=tf.ones_initializer())
     with tf.Session() as session:
         session.run(variable.initializer)
         assert session.run(tf.identity(Layer(variable.assign_add([1.0, 2.0])))).tolist() == [2.0, 3.0]
         assert session.run(tf.identity(Layer(variable))).tolist() == [2.0, 3.0]
+        assert session.run(tf.convert_to_tensor(Layer(variable), tf.float32, "named")).tolist() == [2.0, 3.0]
 
 
 def test_contrib_is_found_by_all_its_roads():
