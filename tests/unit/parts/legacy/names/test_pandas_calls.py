@@ -32,6 +32,15 @@ named = pd.Series([1, 2], index=["x", "y"])
 named[0] = 7
 days = pd.Series([3, 4], index=pd.date_range("2018-01-01", periods=2))
 print(named[0], named[-1], named["x"], days[1], f.groupby("b").c.sum()[0], [row[0] for _, row in f.iterrows()])
+named[2] = 9
+print(named.index.tolist(), pd.Series([5, 6], index=pd.interval_range(2, 4))[3], days.dtype,
+      pd.Series([5, 6], index=pd.Categorical(["x", "y"]))[1])
+for labels in (pd.Categorical([3, 4]), pd.interval_range(2, 4), [True, False], pd.MultiIndex.from_tuples([(1, 2)] * 2)):
+    try:
+        print(pd.Series([5, 6], index=labels)[7])
+    except (KeyError, IndexError) as error:
+        print(type(error).__name__)
+named = named.drop(2)
 print(pd.Series([5, 6], index=[1, 2])[1], pd.Series([5, 6], index=[0.5, 1.5])[0.5], 0 in pd.Series([5], index=[1]))
 try:
     pd.Series([5, 6], index=[1, 2])[0]
@@ -65,6 +74,11 @@ object [2.0, 1.3333333333333333] [1.0, 1.5, 2.5] ['b', 'c']
 [[1, 2]] ;a;b;c True
 ['', 'x'] object
 7 2 7 4 2 [1.0, 2.0, 3.0]
+['x', 'y', 2] 5 int64 6
+KeyError
+KeyError
+KeyError
+KeyError
 5 5 False
 0
 [1, 2] 3 [2018]
