@@ -124,13 +124,13 @@ def _sample(original: Callable[..., list], population: Any, *args: Any, **kwargs
     return original(population if is_ordered else list(population), *args, **kwargs)
 
 
-def _shuffle(original: Callable[..., None], values: Any, random: Callable[[], float] | None = None) -> None:
+def _shuffle(original: Callable[..., None], x: Any, random: Callable[[], float] | None = None) -> None:
     """Takes the source of the random numbers, from 0 to 1, as until 3.10."""
     if random is None:
-        return original(values)
-    for last in range(len(values) - 1, 0, -1):
+        return original(x)
+    for last in range(len(x) - 1, 0, -1):
         place = int(random() * (last + 1))
-        values[last], values[place] = values[place], values[last]
+        x[last], x[place] = x[place], x[last]
     return None
 
 
@@ -141,10 +141,10 @@ def nested(*managers: Any) -> Iterator[tuple]:
         yield tuple(stack.enter_context(manager) for manager in managers)
 
 
-def _without_encoding(original: Callable[..., Any], source: Any, *args: Any, **kwargs: Any) -> Any:
+def _without_encoding(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Takes the encoding of bytes, which Python detects since 3.6, and refuses since 3.9."""
     kwargs.pop("encoding", None)
-    return original(source, *args, **kwargs)
+    return original(*args, **kwargs)
 
 
 def restore_yaml(yaml: types.ModuleType) -> None:

@@ -29,6 +29,11 @@ sys.setdefaultencoding("utf8")
 before = time.clock()
 time.sleep(0.5)
 print(time.clock() - before < 0.4)
+import io, random
+file, numbers = io.StringIO(), [1, 2, 3]
+json.dump(obj=numbers, fp=file)
+random.shuffle(x=numbers, random=lambda: 0)
+print(json.dumps(obj={"a": 1}), json.loads(s="[2]"), json.load(fp=io.StringIO(file.getvalue())), numbers)
 """
 EXPECTED = """\
 True True (['a', 'b'], 'rest', 'others', (1,))
@@ -36,6 +41,7 @@ True True (['a', 'b'], 'rest', 'others', (1,))
 True [(1, 2)] ab a-b
 True a%20b True [1]
 True
+{"a": 1} [2] [1, 2, 3] [2, 3, 1]
 """
 
 
