@@ -24,7 +24,7 @@ _METHODS = ("split", "rsplit", "strip", "lstrip", "rstrip", "replace", "startswi
             "index", "count", "partition", "join", "lower", "upper", "title", "splitlines")
 
 
-class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow would ask for the text, and take "12" for 12
+class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow would take the text: "12" for 12
     """Bytes that equal their text, go into it by `+` and `%s`, and have its methods, unless an argument is bytes."""
 
     text: str
