@@ -115,7 +115,10 @@ def _repair_functions() -> None:
 
 def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> None:
     # ps_train has made the context, in graph mode, and used it for nothing: let it be made with the script's options.
-    if context._context is not None and not context._context._initialized:  # noqa: SLF001 (it has no public name)
+    # Without any, it keeps what the script has configured before.
+    has_options = any(value is not None for value in (*args, *kwargs.values()))
+    made = context._context  # noqa: SLF001 (it has no public name)
+    if has_options and made is not None and not made._initialized:  # noqa: SLF001
         context._context = None  # noqa: SLF001
     original(*args, **kwargs)
 
