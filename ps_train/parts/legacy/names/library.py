@@ -273,15 +273,17 @@ def restore_networkx(nx: types.ModuleType) -> None:
     for name in ("nodes", "edges"):
         set_missing(nx.Graph, f"{name}_iter", lambda graph, *args, name=name, **kwargs: iter(
             getattr(graph, name)(*args, **kwargs)))
-    for name in ("add_path", "add_cycle", "add_star"):
-        set_missing(nx.Graph, name, getattr(nx, name))
-    set_missing(nx.Graph, "selfloop_edges", nx.selfloop_edges)
+    for owner, name, today in (
+        *((nx.Graph, name, name) for name in ("add_path", "add_cycle", "add_star", "selfloop_edges")),
+        (nx, "from_numpy_matrix", "from_numpy_array"), (nx, "from_scipy_sparse_matrix", "from_scipy_sparse_array"),
+        (nx, "to_scipy_sparse_matrix", "to_scipy_sparse_array"),
+    ):
+        if hasattr(nx, today):  # not before 2.0, or 2.7
+            set_missing(owner, name, getattr(nx, today))
     set_missing(nx, "connected_component_subgraphs", lambda graph: (
         graph.subgraph(nodes).copy() for nodes in nx.connected_components(graph)))
-    set_missing(nx, "to_numpy_matrix", lambda *args, **kwargs: np.asmatrix(nx.to_numpy_array(*args, **kwargs)))
-    for name, today in (("from_numpy_matrix", "from_numpy_array"), ("from_scipy_sparse_matrix",
-                        "from_scipy_sparse_array"), ("to_scipy_sparse_matrix", "to_scipy_sparse_array")):
-        set_missing(nx, name, getattr(nx, today))
+    if hasattr(nx, "to_numpy_array"):
+        set_missing(nx, "to_numpy_matrix", lambda *args, **kwargs: np.asmatrix(nx.to_numpy_array(*args, **kwargs)))
 
 
 # Package -> what sets the names that it has lost, once it is loaded.

@@ -160,6 +160,16 @@ def test_networkx_has_names_of_before_2_and_3():
     assert isinstance(matrix, np.matrix) and nx.from_numpy_matrix(np.asarray(matrix)).number_of_edges() == 3
 
 
+def test_an_older_networkx_keeps_what_it_has():
+    """Before 2.0, and before 2.7."""
+    class Graph:
+        node = {1: {}}
+
+    nx = types.SimpleNamespace(Graph=Graph, from_numpy_matrix=len)
+    library.restore_networkx(nx)
+    assert Graph.node == {1: {}} and nx.from_numpy_matrix is len and not hasattr(Graph, "add_path")
+
+
 def test_matplotlib_finds_colours_by_name():
     """At the place that 3.9 removed; with a number of colours, or a map as it is."""
     cm = pytest.importorskip("matplotlib.cm")
