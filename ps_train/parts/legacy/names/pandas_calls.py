@@ -18,6 +18,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -167,12 +168,24 @@ def _to_csv(original: Callable, owner: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _to_datetime(original: Callable, arg: Any, *args: Any, infer_datetime_format: bool = False, **kwargs: Any) -> Any:
     """Reads each text by a format of its own, as until 2.0, where they do not share that of the first."""
+    if len(args) > 3 or any(kwargs.get(name) is not None for name in ("format", "unit")):
+        return original(arg, *args, **kwargs)  # more arguments than errors, dayfirst, yearfirst: utc and the format
+    mixed = functools.partial(original, arg, *args, **{**kwargs, "format": "mixed"})
     try:
-        return original(arg, *args, **kwargs)
+        dates = original(arg, *args, **kwargs)
     except ValueError:
-        if len(args) > 3 or kwargs.get("format") is not None:  # errors, dayfirst, yearfirst; then utc and the format
-            raise
-        return original(arg, *args, **{**kwargs, "format": "mixed"})
+        with contextlib.suppress(ValueError):
+            return mixed()
+        raise
+    if (args or [kwargs.get("errors")])[0] != "coerce" or not _missing(dates):
+        return dates
+    others = mixed()
+    return others if _missing(others) < _missing(dates) else dates
+
+
+def _missing(dates: Any) -> int:
+    """Returns how many of the dates are NaT."""
+    return int(np.sum(sys.modules["pandas"].isna(dates)))
 
 
 def _replace_text(original: Callable, text: Any, pat: Any, repl: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -52,6 +52,13 @@ try:
     pd.to_datetime(["2018-01-01", "01/02/2018"], format="%Y-%m-%d")
 except ValueError as error:
     print("match" in str(error))
+print(pd.to_datetime(["2018-01-01", "01/02/2018", "x"], errors="coerce").month.tolist()[:2],
+      pd.to_datetime([1, 2], unit="D").day.tolist(), pd.isna(pd.to_datetime(["x", None], "coerce")).all())
+for texts, options in ((["2018-01-01", "no date"], {}), (["1", "y"], {"unit": "D"})):
+    try:
+        pd.to_datetime(texts, **options)
+    except ValueError as error:
+        print("mixed" in str(error).split("You might")[0], len(str(error)) > 0)
 print(g.set_value(0, "a", 9).a.tolist(), named.set_value("y", 8).tolist(), g.to_csv(line_terminator="|"))
 pd.set_option("max_columns", 7)
 print(pd.get_option("display.max_columns"))
@@ -83,6 +90,9 @@ KeyError
 0
 [1, 2] 3 [2018]
 True
+[1.0, 1.0] [2, 3] True
+False True
+False True
 [9, 'x'] [7, 8] ,a|0,9|1,x|
 7
 True
