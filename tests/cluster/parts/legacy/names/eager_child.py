@@ -94,6 +94,19 @@ def test_a_metric_counts_over_batches(name, weighted):
     assert metric.result().numpy() == pytest.approx((values * weights).sum() / weights.sum(), rel=1e-12)
 
 
+def test_a_metric_has_any_name():
+    """That of its class by default; a summary bears it."""
+    class Loss(tfe.metrics.Mean):
+        pass
+
+    assert [metric.name for metric in (tfe.metrics.Mean("train/loss"), tfe.metrics.Mean(), Loss())] == [
+        "train/loss", "Mean", "Loss"]
+    assert tfe.metrics.BinaryAccuracy(0.5, name="of two").name == "of two"
+    metric = tfe.metrics.Mean("train loss")
+    metric(2.0)
+    assert metric.result().numpy() == 2
+
+
 def test_the_module_inside_has_the_same_names():
     """`from tensorflow.contrib.eager.python import tfe`."""
     inner = importlib.import_module("tensorflow.contrib.eager.python.tfe")
