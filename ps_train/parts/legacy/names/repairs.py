@@ -99,7 +99,7 @@ def _repair_functions() -> None:
     datasets.let_datasets_change_graphs(wrap)
     datasets.let_functions_take_constants(wrap)
     datasets.let_datasets_be_empty(wrap)
-    wrap("_prepare_value", _text_or_bytes, file_io.FileIO)
+    wrap("read", _text_or_bytes, file_io.FileIO)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)
@@ -333,12 +333,16 @@ def _of_open_shape(original: Callable, variable: Any, *args: Any, **kwargs: Any)
     original(variable, *args, **kwargs)
 
 
-def _text_or_bytes(original: Callable, file: file_io.FileIO, value: bytes) -> str | bytes:
+def _text_or_bytes(original: Callable, file: file_io.FileIO, n: int = -1) -> str | bytes:
     # In Python 2, `tf.gfile.FastGFile("image.jpg", "r").read()` was right.
+    if n != -1:
+        return original(file, n)
+    start = file.tell()
     try:
-        return original(file, value)
+        return original(file)
     except UnicodeDecodeError:
-        return value
+        file.seek(start)
+        return file._read_buf.read(file.size() - start)  # noqa: SLF001 (before it is decoded)
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:
