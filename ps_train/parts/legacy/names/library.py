@@ -215,9 +215,10 @@ def _open_hdf5(original: Callable[..., None], file: Any, name: Any, *args: Any, 
 
 def restore_scipy(scipy: types.ModuleType) -> None:
     """Sets numpy's functions, which SciPy 1.12 has removed; `scipy.log(-1)` and the like are complex numbers."""
-    for name in set(np.__all__) - set(scipy.__all__):
-        if name not in vars(scipy):
-            setattr(scipy, name, getattr(np.emath if name in np.emath.__all__ else np, name))
+    for name in set(np.__all__) - set(scipy.__all__) - set(vars(scipy)):
+        value = getattr(np.emath if name in np.emath.__all__ else np, name)
+        if name == "random" or not isinstance(value, types.ModuleType):  # `scipy.lib` and the like are no modules of it
+            setattr(scipy, name, value)
     for name in ("rand", "randn"):
         set_missing(scipy, name, getattr(np.random, name))
 

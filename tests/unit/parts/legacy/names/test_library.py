@@ -160,6 +160,14 @@ def test_networkx_has_names_of_before_2_and_3():
     assert isinstance(matrix, np.matrix) and nx.from_numpy_matrix(np.asarray(matrix)).number_of_edges() == 3
 
 
+def test_scipy_has_functions_of_numpy_but_not_its_modules():
+    """Except for `random`."""
+    scipy = types.SimpleNamespace(__all__=["fft"], mean=len)
+    library.restore_scipy(scipy)
+    assert scipy.mean is len and scipy.zeros is np.zeros and scipy.random is np.random and scipy.sqrt(-1) == 1j
+    assert [name for name, value in vars(scipy).items() if isinstance(value, types.ModuleType)] == ["random"]
+
+
 def test_an_older_networkx_keeps_what_it_has():
     """Before 2.0, and before 2.7."""
     class Graph:
