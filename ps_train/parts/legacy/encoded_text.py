@@ -14,18 +14,26 @@ import codecs
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ps_train.parts.legacy.python2_calls import call_node
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _ENCODER = "__ps_train_encoder__"
 _METHODS = ("split", "rsplit", "strip", "lstrip", "rstrip", "replace", "startswith", "endswith", "find", "rfind",
             "index", "count", "partition", "join", "lower", "upper", "title", "splitlines")
+# Encodings whose bytes say nothing but the text; others escape it, or begin with a mark.
+_PLAIN = ("utf-8", "ascii", "iso8859-1")
 
 
-class Encoded(bytes):
-    """Bytes that equal their text, go into it by `+` and `%s`, and have its methods, unless an argument is bytes."""
+class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow would take the text: "12" for 12
+    """Bytes that equal their text, go into it by `+` and `%s`, and have its methods, unless an argument is bytes.
+
+    What the methods return is encoded again.
+    """
 
     text: str
+    encoding: str
 
     def __eq__(self, other: object) -> bool:
         return self.text == other if isinstance(other, str) else bytes.__eq__(self, other) is True
@@ -54,14 +62,50 @@ class Encoded(bytes):
     def __contains__(self, part: Any) -> bool:
         return part in self.text if isinstance(part, str) else bytes.__contains__(self, part)
 
+    def __mul__(self, times: Any) -> bytes:
+        return bytes(self) * times  # numpy's would be a product
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> bytes:
+        return bytes(self) % values
+
+    def __copy__(self) -> Encoded:
+        return self
+
+    def __deepcopy__(self, _: dict) -> Encoded:
+        return self
+
     def __reduce__(self) -> tuple:
         return str, (self.text,)  # a file of pickle is read without ps_train
 
 
 def _method(name: str) -> Callable[..., Any]:
     def call(self: Encoded, *args: Any) -> Any:
-        return getattr(bytes(self) if any(isinstance(arg, bytes) for arg in args) else self.text, name)(*args)
+        if name == "join":
+            args = (list(*args),)
+        parts = [part for arg in args for part in (arg if isinstance(arg, (list, tuple)) else [arg])]
+        if any(isinstance(part, bytes) and not isinstance(part, Encoded) for part in parts):
+            return getattr(bytes(self), name)(*args)
+        return _encoded_again(getattr(self.text, name)(*map(_text, args)), self.encoding)
     return call
+
+
+def _text(value: Any) -> Any:
+    """Returns the text of what is encoded, also in a list or tuple; anything else as it is."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_text, value))
+    return value.text if isinstance(value, Encoded) else value
+
+
+def _encoded_again(value: Any, encoding: str) -> Any:
+    """Encodes what a method of text returns: text, or a list or tuple of it."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_encoded_again(part, encoding) for part in value)
+    try:
+        return _encoded(value, encoding, "strict") if isinstance(value, str) else value
+    except UnicodeEncodeError:  # a letter whose capital the encoding does not have
+        return value
 
 
 for _name in _METHODS:
@@ -93,6 +137,9 @@ def _encoded(text: str, encoding: str, errors: str) -> Any:
         owner: Any = text if encoding in ("rot13", "rot_13") else text.encode("latin-1")
         value = codecs.encode(owner, encoding, errors)
         return value.decode("latin-1") if isinstance(value, bytes) else value
-    encoded = Encoded(text.encode(encoding, errors))
-    encoded.text = encoded.decode(encoding)
+    value = text.encode(encoding, errors)
+    if codecs.lookup(encoding).name not in _PLAIN or errors.startswith("surrogate"):
+        return value
+    encoded = Encoded(value)
+    encoded.text, encoded.encoding = value.decode(encoding), encoding
     return encoded

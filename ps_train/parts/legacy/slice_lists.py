@@ -2,7 +2,8 @@
 
     crop = [slice(2, 5), slice(None)]    image[crop]    image[tuple(crop)]
 
-Only a list that has a slice, None or an ellipsis becomes a tuple: any other list means the same today.
+Only a list of at most 32 items that has a slice, None or an ellipsis becomes a tuple, and only for an array of numpy:
+any other list means the same today.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import builtins
 import re
 from typing import Any
 
+import numpy as np
+
 from ps_train.parts.legacy.python2_calls import call_node
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
-_INDEX = "__ps_train_index__"
+_OWNER = "__ps_train_indexed__"
 _SLICES = re.compile(r"(?<![\w.])slice\(|\bs_\[|\bindex_exp\[")  # no `tf.slice(`
+_MOST = 32  # numpy's largest number of dimensions then
 _PARTS = (slice, type(None), type(...))
 
 
@@ -26,10 +30,10 @@ def may_have_lists(text: str) -> bool:
 
 
 def change_lists(tree: ast.Module) -> bool:
-    """Changes the indices of a module that may be lists; returns whether there were any."""
+    """Changes what a module indexes by something that may be a list; returns whether there were any."""
     indices = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and _may_be_list(node.slice)]
     for node in indices:
-        node.slice = call_node(_INDEX, node.slice, node.slice)
+        node.value = call_node(_OWNER, node.value, node.value)
     return bool(indices)
 
 
@@ -42,9 +46,28 @@ def _may_be_list(index: ast.expr) -> bool:
 
 def install_lists() -> None:
     """Makes what the changed code uses available."""
-    setattr(builtins, _INDEX, index_of)
+    setattr(builtins, _OWNER, indexed)
+
+
+class _Array:
+    """An array whose index may be a list of slices."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._array[index_of(index)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._array[index_of(index)] = value
+
+
+def indexed(owner: Any) -> Any:
+    """Returns what takes the index of an object: for other objects than arrays, the object itself."""
+    return _Array(owner) if isinstance(owner, np.ndarray) else owner
 
 
 def index_of(index: Any) -> Any:
     """Returns the tuple of a list with slices; any other index as it is."""
-    return tuple(index) if type(index) is list and any(isinstance(part, _PARTS) for part in index) else index
+    is_list = type(index) is list and len(index) <= _MOST and any(isinstance(part, _PARTS) for part in index)
+    return tuple(index) if is_list else index

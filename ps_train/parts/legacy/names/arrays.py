@@ -7,6 +7,7 @@ import io
 import math
 import sys
 import types
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
@@ -82,6 +83,16 @@ def expand_dims(original: Callable, a: Any, axis: Any) -> np.ndarray:
 # What numpy made of an abstract type as a dtype before 2.4.
 _CONCRETE = {np.integer: np.int_, np.signedinteger: np.int_, np.unsignedinteger: np.uint, np.number: np.float64,
              np.inexact: np.float64, np.floating: np.float64, np.complexfloating: np.complex128}
+
+
+def _takes_abstract_dtypes() -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            np.zeros(0, np.integer)
+    except TypeError:
+        return False
+    return True
 
 
 def of_abstract_dtype(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
@@ -221,8 +232,9 @@ sctypes = {
 
 # A wrapper -> the functions of numpy that it wraps.
 WRAPPERS = {
-    of_abstract_dtype: ("array", "asarray", "arange", "empty", "zeros", "ones", "full", "empty_like", "zeros_like",
-                        "ones_like", "full_like"),
+    of_abstract_dtype: () if _takes_abstract_dtypes() else (
+        "array", "asarray", "arange", "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like",
+        "full_like"),
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), of_list: ("resize", "ravel", "squeeze", "transpose", "repeat", "tile"),
     expand_dims: ("expand_dims",),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import linecache
 import operator
-import os
 import pathlib
 import re
 import sys
@@ -128,6 +127,8 @@ _OF_FLAGS = re.compile(r"(?<!_list)(?<!ummary)(?<!\d\])\.(value|default|present|
 # Where the flags have gone elsewhere, in an item with a name.
 _OF_ITEMS = re.compile(r"""(\[(["']\w+["']|(k|key|name|attr|arg)\w*)\]|\b(v|val|value|flag)\w*)""" + _OF_FLAGS.pattern)
 
+_LOOPS = re.compile(r"\bfor\s+([^:\n]*?\w[^:\n]*?)\s+in\s+[^:\n]*?\.(?:iter)?(?:items|values)\(\)")  # their targets
+
 
 def _asks_for_values(frame: types.FrameType) -> bool:
     """Returns whether the function that reads the flags, or another of the user, asks them for what a flag has."""
@@ -135,10 +136,15 @@ def _asks_for_values(frame: types.FrameType) -> bool:
     if any(_OF_FLAGS.search(lines[number - 1]) for number in _lines(frame.f_code) if number <= len(lines)):
         return True
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    folder = os.path.dirname(os.path.abspath(sys.argv[0]))  # not that of a package on PYTHONPATH
-    paths = [frame.f_code.co_filename,
-             *(path for path in files if path and path.startswith(folder) and tracebacks.is_local(path))]
-    return any(_OF_ITEMS.search(line) for path in paths for line in linecache.getlines(path))
+    paths = {frame.f_code.co_filename, *(path for path in files if path and tracebacks.is_local(path))}
+    return any(_asks_items("".join(linecache.getlines(path))) for path in paths)
+
+
+def _asks_items(text: str) -> bool:
+    """Returns whether a file asks an item for what a flag has: one with such a name, or that of a loop over items."""
+    names = {re.findall(r"\w+", target)[-1] for target in _LOOPS.findall(text)}
+    return _OF_ITEMS.search(text) is not None or any(
+        re.search(rf"(?<![\w.]){name}\.value\b(?!\.(add|extend)\()", text) for name in names)
 
 
 def _lines(code: types.CodeType) -> set[int]:

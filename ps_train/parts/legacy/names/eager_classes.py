@@ -31,7 +31,8 @@ class EagerMean(tf.Module):
 
     def __init__(self, name: str | None = None, dtype: tf.DType = tf.float64,
                  use_global_variables: bool = False) -> None:
-        super().__init__(name)
+        super().__init__()  # which would take only names that are valid in Python
+        self._name = name or type(self).__name__.removeprefix("Eager")
         self.dtype = dtype
         self._total, self._count = (tf.Variable(0, trainable=False, dtype=dtype) for _ in range(2))
 

@@ -124,13 +124,13 @@ def _sample(original: Callable[..., list], population: Any, *args: Any, **kwargs
     return original(population if is_ordered else list(population), *args, **kwargs)
 
 
-def _shuffle(original: Callable[..., None], values: Any, random: Callable[[], float] | None = None) -> None:
+def _shuffle(original: Callable[..., None], x: Any, random: Callable[[], float] | None = None) -> None:
     """Takes the source of the random numbers, from 0 to 1, as until 3.10."""
     if random is None:
-        return original(values)
-    for last in range(len(values) - 1, 0, -1):
+        return original(x)
+    for last in range(len(x) - 1, 0, -1):
         place = int(random() * (last + 1))
-        values[last], values[place] = values[place], values[last]
+        x[last], x[place] = x[place], x[last]
     return None
 
 
@@ -141,10 +141,10 @@ def nested(*managers: Any) -> Iterator[tuple]:
         yield tuple(stack.enter_context(manager) for manager in managers)
 
 
-def _without_encoding(original: Callable[..., Any], source: Any, *args: Any, **kwargs: Any) -> Any:
+def _without_encoding(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Takes the encoding of bytes, which Python detects since 3.6, and refuses since 3.9."""
     kwargs.pop("encoding", None)
-    return original(source, *args, **kwargs)
+    return original(*args, **kwargs)
 
 
 def restore_yaml(yaml: types.ModuleType) -> None:
@@ -215,9 +215,10 @@ def _open_hdf5(original: Callable[..., None], file: Any, name: Any, *args: Any, 
 
 def restore_scipy(scipy: types.ModuleType) -> None:
     """Sets numpy's functions, which SciPy 1.12 has removed; `scipy.log(-1)` and the like are complex numbers."""
-    for name in set(np.__all__) - set(scipy.__all__):
-        if name not in vars(scipy):
-            setattr(scipy, name, getattr(np.emath if name in np.emath.__all__ else np, name))
+    for name in set(np.__all__) - set(scipy.__all__) - set(vars(scipy)):
+        value = getattr(np.emath if name in np.emath.__all__ else np, name)
+        if name == "random" or not isinstance(value, types.ModuleType):  # `scipy.lib` and the like are no modules of it
+            setattr(scipy, name, value)
     for name in ("rand", "randn"):
         set_missing(scipy, name, getattr(np.random, name))
 
@@ -273,15 +274,17 @@ def restore_networkx(nx: types.ModuleType) -> None:
     for name in ("nodes", "edges"):
         set_missing(nx.Graph, f"{name}_iter", lambda graph, *args, name=name, **kwargs: iter(
             getattr(graph, name)(*args, **kwargs)))
-    for name in ("add_path", "add_cycle", "add_star"):
-        set_missing(nx.Graph, name, getattr(nx, name))
-    set_missing(nx.Graph, "selfloop_edges", nx.selfloop_edges)
+    for owner, name, today in (
+        *((nx.Graph, name, name) for name in ("add_path", "add_cycle", "add_star", "selfloop_edges")),
+        (nx, "from_numpy_matrix", "from_numpy_array"), (nx, "from_scipy_sparse_matrix", "from_scipy_sparse_array"),
+        (nx, "to_scipy_sparse_matrix", "to_scipy_sparse_array"),
+    ):
+        if hasattr(nx, today):  # not before 2.0, or 2.7
+            set_missing(owner, name, getattr(nx, today))
     set_missing(nx, "connected_component_subgraphs", lambda graph: (
         graph.subgraph(nodes).copy() for nodes in nx.connected_components(graph)))
-    set_missing(nx, "to_numpy_matrix", lambda *args, **kwargs: np.asmatrix(nx.to_numpy_array(*args, **kwargs)))
-    for name, today in (("from_numpy_matrix", "from_numpy_array"), ("from_scipy_sparse_matrix",
-                        "from_scipy_sparse_array"), ("to_scipy_sparse_matrix", "to_scipy_sparse_array")):
-        set_missing(nx, name, getattr(nx, today))
+    if hasattr(nx, "to_numpy_array"):
+        set_missing(nx, "to_numpy_matrix", lambda *args, **kwargs: np.asmatrix(nx.to_numpy_array(*args, **kwargs)))
 
 
 # Package -> what sets the names that it has lost, once it is loaded.

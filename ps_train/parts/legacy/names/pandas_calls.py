@@ -17,12 +17,14 @@ import datetime
 import functools
 import importlib
 import inspect
-import numbers
 import re
+import sys
 import types
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 
@@ -30,7 +32,8 @@ from ps_train.parts.legacy.names.arrays import set_missing, wrap
 _ORDERS = {"pivot": ("index", "columns", "values"), "pivot_table": ("values", "index", "columns", "aggfunc")}
 # Methods that left out the columns without numbers, and until 2.0 did so by default.
 _OF_NUMBERS = ("mean", "median", "std", "var", "sem", "skew", "kurt", "prod", "corr", "cov", "quantile")
-_NUMBERED = ("integer", "mixed-integer", "floating", "mixed-integer-float", "complex", "boolean")
+# Kinds of labels among which no number is one.
+_UNNUMBERED = frozenset(("string", "mixed", "bytes", "datetime64", "datetime", "date", "time", "timedelta64"))
 _OF_GROUPS = ("mean", "median", "std", "var", "sem", "prod")
 
 
@@ -141,11 +144,14 @@ def _has_others(frame: Any) -> bool:
 
 
 def _by_place(original: Callable, series: Any, key: Any, *value: Any) -> Any:
-    """`series[0]`: until pandas 3 the first element, where the labels are no numbers; so was a list of places."""
-    labels = series.index
-    if (isinstance(key, numbers.Integral) and not isinstance(key, bool) and labels.nlevels == 1
-            and labels.inferred_type not in _NUMBERED and key not in labels):
-        return series.iloc[key] if not value else series.iloc.__setitem__(key, *value)
+    """`series[0]`: until pandas 3 the element at that place, where the labels are no numbers; others were added."""
+    if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+        labels = getattr(series.index, "categories", series.index)
+        if labels.inferred_type in _UNNUMBERED and labels.nlevels == 1 and key not in series.index:
+            if not value:
+                return series.iloc[key]
+            if -len(series) <= key < len(series):
+                return series.iloc.__setitem__(key, *value)
     return original(series, key, *value)
 
 
@@ -162,12 +168,24 @@ def _to_csv(original: Callable, owner: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _to_datetime(original: Callable, arg: Any, *args: Any, infer_datetime_format: bool = False, **kwargs: Any) -> Any:
     """Reads each text by a format of its own, as until 2.0, where they do not share that of the first."""
+    if len(args) > 3 or any(kwargs.get(name) is not None for name in ("format", "unit")):
+        return original(arg, *args, **kwargs)  # more arguments than errors, dayfirst, yearfirst: utc and the format
+    mixed = functools.partial(original, arg, *args, **{**kwargs, "format": "mixed"})
     try:
-        return original(arg, *args, **kwargs)
+        dates = original(arg, *args, **kwargs)
     except ValueError:
-        if len(args) > 3 or kwargs.get("format") is not None:  # errors, dayfirst, yearfirst; then utc and the format
-            raise
-        return original(arg, *args, **{**kwargs, "format": "mixed"})
+        with contextlib.suppress(ValueError):
+            return mixed()
+        raise
+    if (args or [kwargs.get("errors")])[0] != "coerce" or not _missing(dates):
+        return dates
+    others = mixed()
+    return others if _missing(others) < _missing(dates) else dates
+
+
+def _missing(dates: Any) -> int:
+    """Returns how many of the dates are NaT."""
+    return int(np.sum(sys.modules["pandas"].isna(dates)))
 
 
 def _replace_text(original: Callable, text: Any, pat: Any, repl: Any = None, *args: Any, **kwargs: Any) -> Any:

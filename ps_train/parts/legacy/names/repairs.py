@@ -99,7 +99,7 @@ def _repair_functions() -> None:
     datasets.let_datasets_change_graphs(wrap)
     datasets.let_functions_take_constants(wrap)
     datasets.let_datasets_be_empty(wrap)
-    wrap("_prepare_value", _text_or_bytes, file_io.FileIO)
+    wrap("read", _text_or_bytes, file_io.FileIO)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
     wrap("__init__", _dimension, tf1.Dimension)
@@ -115,7 +115,10 @@ def _repair_functions() -> None:
 
 def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> None:
     # ps_train has made the context, in graph mode, and used it for nothing: let it be made with the script's options.
-    if context._context is not None and not context._context._initialized:  # noqa: SLF001 (it has no public name)
+    # Without any, it keeps what the script has configured before.
+    has_options = any(value is not None for value in (*args, *kwargs.values()))
+    made = context._context  # noqa: SLF001 (it has no public name)
+    if has_options and made is not None and not made._initialized:  # noqa: SLF001
         context._context = None  # noqa: SLF001
     original(*args, **kwargs)
 
@@ -273,8 +276,8 @@ def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _convert_by(original: Callable, base_type: Any, conversion_func: Callable, priority: int = 100) -> None:
     # The script's function may return a variable, or the value of `tf.assign`, which were tensors.
-    def convert(value: Any, dtype: Any = None, name: str | None = None, as_ref: bool = False) -> Any:
-        found = conversion_func(value, dtype, name, as_ref)
+    def convert(value: Any, *args: Any, **kwargs: Any) -> Any:
+        found = conversion_func(value, *args, **kwargs)
         return found.value() if isinstance(found, resource_variable_ops.BaseResourceVariable) else found
 
     original(base_type, convert, priority)
@@ -330,12 +333,16 @@ def _of_open_shape(original: Callable, variable: Any, *args: Any, **kwargs: Any)
     original(variable, *args, **kwargs)
 
 
-def _text_or_bytes(original: Callable, file: file_io.FileIO, value: bytes) -> str | bytes:
+def _text_or_bytes(original: Callable, file: file_io.FileIO, n: int = -1) -> str | bytes:
     # In Python 2, `tf.gfile.FastGFile("image.jpg", "r").read()` was right.
+    if n != -1:
+        return original(file, n)
+    start = file.tell()
     try:
-        return original(file, value)
+        return original(file)
     except UnicodeDecodeError:
-        return value
+        file.seek(start)
+        return file._read_buf.read(file.size() - start)  # noqa: SLF001 (before it is decoded)
 
 
 def _dimension(original: Callable, dimension: tf1.Dimension, value: Any) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import base64
 import hashlib
 import pickle
 import struct
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from ps_train.parts.legacy import encoded_text
 
@@ -16,7 +19,7 @@ def value_of(expression):
     """Returns what an expression of Python 2 is when it is changed."""
     encoded_text.install_encoder()
     tree = encoded_text.change_encode(ast.parse(f"value = {expression}\n"))
-    scope = {"word": "caf\u00e9", "hashlib": hashlib, "struct": struct}
+    scope = {"word": "caf\u00e9", "base64": base64, "hashlib": hashlib, "struct": struct}
     exec(compile(tree, "script.py", "exec"), scope)
     return scope["value"]
 
@@ -36,10 +39,32 @@ def test_it_is_the_text(expression, expected):
 @pytest.mark.parametrize(("expression", "expected"), [
     ("len(word.encode('utf-8'))", 5), ("hashlib.md5('a'.encode()).hexdigest()", hashlib.md5(b"a").hexdigest()),
     ("struct.pack('2s', 'ab'.encode())", b"ab"), ("word.encode().decode('utf-8')", "caf\u00e9"),
+    ("base64.b64encode(u'A'.encode('utf-8').lower())", b"YQ=="), ("' '.encode().join([b'a', b'b'])", b"a b"),
+    ("b'-'.join(' '.encode().join(['a'.encode(), 'b']).split())", b"a-b"),
+    ("word.encode().partition('f')[2].decode('utf-8')", "\u00e9"),
+    ("word.encode('utf-16').decode('utf-16')", "caf\u00e9"),
+    ("'\\n'.encode('unicode_escape') + b'x'", b"\\nx"), ("word.encode('unicode_escape')", b"caf\\xe9"),
+    ("'a'.encode('utf-8-sig')", b"\xef\xbb\xbfa"), ("'\\udc80'.encode('utf-8', 'surrogateescape')", b"\x80"),
+    ("'ab'.encode().startswith(('b', 'a'.encode()))", True), ("'\\xff'.encode('latin-1').upper()", "\u0178"),
     ("b'x' + 'y'.encode()", b"xy"), ("'y'.encode() + b'x'", b"yx"), ("'a,b'.encode().split(b',')", [b"a", b"b"])])
 def test_it_is_bytes(expression, expected):
     """For what takes bytes only."""
     assert value_of(expression) == expected
+
+
+@pytest.mark.parametrize("word", ["12", "\u00e9"])
+def test_arrays_and_tensors_have_the_bytes(word):
+    """Digits stay text, and no text is refused for what ASCII does not have."""
+    encoded_text.install_encoder()
+    encoded = encoded_text.encoder_of(word)("utf-8")
+    array = np.array([encoded, encoded])
+    assert array.dtype == "S2" and array.tolist() == [word.encode()] * 2
+    assert np.array(encoded).item() == word.encode()
+    with tf.Graph().as_default():  # other tests leave eager execution on or off
+        tensors = [tf.constant(encoded), tf.constant([encoded, b"a"])]
+    assert [tensor.dtype for tensor in tensors] == [tf.string] * 2
+    values = [tf.get_static_value(tensor) for tensor in tensors]
+    assert values[0] == word.encode() and values[1].tolist() == [word.encode(), b"a"]
 
 
 def test_other_objects_encode_in_their_own_way():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 
 import pytest
 
@@ -39,12 +40,38 @@ def upper(source):
 def block():
     yield
 
+def ended(source):
+    yield next(source)
+    raise StopIteration
+
 def plain():
     raise StopIteration
 
 def fails():
     yield 1
+    for number in (2, 3):
+        yield number
     raise KeyError("x")
+
+from contextlib import contextmanager as cm
+
+@cm
+def retried():
+    for _ in range(1):
+        yield
+
+def called():
+    while True:
+        yield
+        return
+
+called = contextlib.contextmanager(called)
+
+def unknown(is_first=True):
+    if is_first:
+        yield 1
+    else:
+        yield 2
 """
 
 
@@ -62,17 +89,20 @@ def test_a_generator_ends_where_nothing_is_left(changed):
     assert list(changed["pairs"](iter("abcde"))) == [("a", "b"), ("c", "d")]
     assert changed["pairs"].__doc__ == "Two at a time."
     assert list(changed["Reader"]([1, 2])) == [7, 6] and list(changed["upper"](["a"])) == ["A"]
+    assert list(changed["ended"](iter("ab"))) == ["a"]
 
 
 def test_everything_else_is_raised(changed):
     """Other errors of a generator, at their line, what a function raises, and what leaves the block of a `with`."""
     with pytest.raises(KeyError) as error:
         list(changed["fails"]())
-    assert error.traceback[-1].lineno == 35
+    assert error.traceback[-1].lineno == 41
     with pytest.raises(StopIteration):
         changed["plain"]()
-    with pytest.raises(StopIteration), changed["block"]():
-        next(iter(()))
+    managers = [changed[name] for name in ("block", "retried", "called")]
+    for manager in (*managers, contextlib.contextmanager(changed["unknown"])):
+        with pytest.raises(StopIteration), manager():
+            next(iter(()))
 
 
 def test_code_without_generators_stays():

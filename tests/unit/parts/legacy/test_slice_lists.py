@@ -39,6 +39,23 @@ def test_values_are_set_by_a_list_of_slices():
     assert (changed[0, 2] == 5).all() and (changed[1] == IMAGE[1]).all()
 
 
+def test_other_objects_get_the_list():
+    """And an array gets one that is too long to be its index."""
+    text = """
+class Table:
+    def __getitem__(self, index):
+        return type(index)
+table, crop = Table(), [slice(0, 1)]
+found = table[crop], image.copy()[crop].shape, {1: image}[1][crop].shape
+try:
+    image[[None] * 33]
+except (IndexError, TypeError, ValueError) as error:
+    failed = True
+"""
+    changed = run(text)
+    assert changed["found"] == (list, (1, 3, 4), (1, 3, 4)) and changed["failed"]
+
+
 @pytest.mark.parametrize(("text", "is_likely"), [
     ("crop = [slice(1, 2)]", True), ("np.s_[1:2]", True), ("tf.slice(x, [0], [1])", False), ("my_slice(x)", False)])
 def test_only_code_that_makes_slices_changes(text, is_likely):

@@ -15,6 +15,8 @@ EXPRESSIONS = [
     ("type(x) in (list, tf.Tensor), type(x) not in {dict, tf.Tensor}", (True, False)), ("type([]) is tf.Tensor", False),
     ("x.__class__ is tf.Tensor", True), ("type(x).__name__ == 'Tensor'", True),
     ("type(v) == tf.Variable, type(shared) is tf.Variable, type(x) is tf.Variable", (True, True, False)),
+    ("type(v).__name__ == 'Variable', shared.__class__.__name__ == 'Variable'", (True, True)),
+    ("type(one).__name__ in ('ndarray', 'Tensor'), type(2).__name__ == 'Tensor'", (True, False)),
     ("type(shared.assign(2.0)) is tf.Tensor", True),
     ("type(one) is tf.Variable, type(one) is np.ndarray", (False, True)), ("type(x) is type(x)", True),
     ("type(type(x) is tf.Tensor) is bool", True), ("[type(y) == tf.Tensor for y in (x, 1)]", [True, False])]
@@ -33,7 +35,9 @@ def test_a_type_is_what_it_was_in_tensorflow_1(expression, expected):
     assert scope["value"] == expected
 
 
-@pytest.mark.parametrize("text", ["type(x) is list", "type(x)(tf.Tensor)", "isinstance(x, tf.Tensor)", "x == 'Tensor'"])
+@pytest.mark.parametrize("text", ["type(x) is list", "type(x)(tf.Tensor)", "isinstance(x, tf.Tensor)",
+                                  "type(v) in (tf.Variable, ops.ResourceVariable)",
+                                  "type(v).__name__ in ('Variable', 'RefVariable')", "x == 'Tensor'"])
 def test_other_code_stays(text):
     """What asks for another type, or asks otherwise."""
     assert not type_checks.change_type_checks(ast.parse(text))

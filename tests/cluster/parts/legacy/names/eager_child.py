@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 import tensorflow.compat.v1 as real
 from tensorflow.python.eager import context
 
-from ps_train.parts.legacy.names import installation
+from ps_train.parts.legacy.names import installation, repairs
 
 real.disable_v2_behavior()
 real.enable_resource_variables()
@@ -35,6 +36,15 @@ def test_a_model_of_layers_trains():
     model.compile(tf.train.AdamOptimizer(0.1), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     losses = model.fit(X, Y, epochs=20, verbose=0).history["loss"]
     assert losses[-1] < losses[0] and real.config.threading.get_intra_op_parallelism_threads() == 3
+
+
+@pytest.mark.parametrize(("options", "is_kept"), [({}, True), ({"device_policy": 1}, False)])
+def test_what_the_script_configured_before_stays(monkeypatch, options, is_kept):
+    """Unless it gives options, with which the context is made again."""
+    made = types.SimpleNamespace(_initialized=False)
+    monkeypatch.setattr(repairs, "context", types.SimpleNamespace(_context=made))
+    repairs._enable_eager_execution(lambda **kwargs: None, config=None, **options)
+    assert (repairs.context._context is made) == is_kept
 
 
 def test_functions_of_gradients():
@@ -82,6 +92,19 @@ def test_a_metric_counts_over_batches(name, weighted):
         metric(*of_batch(batch), **({"weights": WEIGHTS[batch]} if weighted else {}))
     values, weights = np.concatenate([expected(0), expected(1)]), WEIGHTS.ravel() if weighted else np.ones(12)
     assert metric.result().numpy() == pytest.approx((values * weights).sum() / weights.sum(), rel=1e-12)
+
+
+def test_a_metric_has_any_name():
+    """That of its class by default; a summary bears it."""
+    class Loss(tfe.metrics.Mean):
+        pass
+
+    assert [metric.name for metric in (tfe.metrics.Mean("train/loss"), tfe.metrics.Mean(), Loss())] == [
+        "train/loss", "Mean", "Loss"]
+    assert tfe.metrics.BinaryAccuracy(0.5, name="of two").name == "of two"
+    metric = tfe.metrics.Mean("train loss")
+    metric(2.0)
+    assert metric.result().numpy() == 2
 
 
 def test_the_module_inside_has_the_same_names():

@@ -158,12 +158,17 @@ def test_a_conversion_function_may_return_a_variable():
         def __init__(self, tensor):
             self.tensor = tensor
 
-    tf.register_tensor_conversion_function(Layer, lambda layer, *_, **__: layer.tensor)
+    def tensor_of(layer, name=None, as_ref=False, dtype=None):  # TensorFlow calls it by these names
+        assert as_ref is False and (dtype is None or dtype == tf.float32) and not isinstance(name, tf.DType)
+        return layer.tensor
+
+    tf.register_tensor_conversion_function(Layer, tensor_of)
     variable = tf.get_variable("v", [2], initializer=tf.ones_initializer())
     with tf.Session() as session:
         session.run(variable.initializer)
         assert session.run(tf.identity(Layer(variable.assign_add([1.0, 2.0])))).tolist() == [2.0, 3.0]
         assert session.run(tf.identity(Layer(variable))).tolist() == [2.0, 3.0]
+        assert session.run(tf.convert_to_tensor(Layer(variable), tf.float32, "named")).tolist() == [2.0, 3.0]
 
 
 def test_contrib_is_found_by_all_its_roads():
@@ -233,13 +238,17 @@ def test_what_an_assignment_returns_is_evaluated_as_a_tensor():
 
 
 def test_a_file_that_is_opened_as_text_and_has_none_gives_bytes(tmp_path):
-    """As an image that a script of Python 2 opens with "r"; text stays text."""
+    """As an image that a script of Python 2 opens with "r", and reads as a whole; text stays text."""
     image, text = tmp_path / "image.jpg", tmp_path / "text.txt"
     image.write_bytes(b"\xff\xd8\xff\n\xe0")
     text.write_text("\u00e9\n")
     assert tf.gfile.FastGFile(str(image), "r").read() == b"\xff\xd8\xff\n\xe0"
-    assert tf.gfile.GFile(str(image)).readlines() == [b"\xff\xd8\xff\n", b"\xe0"]
+    with pytest.raises(UnicodeDecodeError):  # lines would be of both kinds
+        tf.gfile.GFile(str(image)).readlines()
     assert tf.gfile.Open(str(text)).read() == "\u00e9\n" and tf.gfile.GFile(str(text), "rb").read() == b"\xc3\xa9\n"
+    assert tf.gfile.Open(str(text)).read(2) == "\u00e9"
+
+
 def test_a_dimension_may_be_the_text_of_a_whole_number():
     """As `FLAGS.layer_sizes.split(",")` has them; TF1 called `int`."""
     assert tf.get_variable("of_text", [2, 3, "4"]).shape.as_list() == [2, 3, 4]

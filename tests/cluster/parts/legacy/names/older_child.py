@@ -609,6 +609,8 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     for name, loop in (("new", "{k: v.value for k, v in FLAGS.__flags.items() if v}"),
                        ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value"),
                        ("older", "{k: v for k, v in FLAGS.__flags.items()}\ndef f(x):\n  return x.size.value"),
+                       ("function", "FLAGS.__flags\ndef f(d):\n  return {k: f.value for k, f in d.items()}\n"
+                                    "read = f(read)"),
                        ("elsewhere", "FLAGS.__flags\ndef f(flag):\n  return flag.value\n"
                                      "read = {k: f(flag) for k, flag in read.items()}")):
         path = tmp_path / f"{name}.py"

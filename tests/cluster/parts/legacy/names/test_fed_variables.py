@@ -56,3 +56,31 @@ def test_a_variable_with_another_kind_of_read_is_refused(session):
     with raises("fed_variable") as caught:
         session.run(rows, {weight: [3.0, 3.0]})
     assert "--reference_variables" in str(caught.value)
+
+
+def test_only_what_a_step_reads_is_refused(session):
+    """A branch that assigns, a lookup that the step does not need or whose rows are fed, and partial runs."""
+    _, weight = _model()
+    rows, is_new = tf.nn.embedding_lookup(weight, [0]), tf.placeholder(tf.bool)
+    new = tf.cond(is_new, lambda: weight.assign([5.0, 6.0]).op, tf.no_op)
+    double, beside = weight * 2.0, tf.add(rows, 1.0)
+    session.run(tf.global_variables_initializer())
+    for _ in range(2):
+        assert session.run(double, {weight: [3.0, 3.0]}).tolist() == [6.0, 6.0]
+        assert session.run([double, beside], {weight: [3.0, 3.0], rows: [1.0]})[1].tolist() == [2.0]
+    session.run([new, double], {weight: [3.0, 3.0], is_new: True})
+    assert session.run(rows).tolist() == [5.0]
+    run = session.partial_run_setup([double, rows], [weight])
+    assert session.partial_run(run, rows).tolist() == [5.0]
+    with raises("fed_variable"):
+        session.run({"all": [double, beside]}, {weight: [3.0, 3.0]})
+
+
+def test_a_read_in_a_branch_is_refused(session):
+    """It would be taken whatever the condition says."""
+    _, weight = _model()
+    is_new = tf.placeholder(tf.bool)
+    value = tf.cond(is_new, lambda: weight * 2.0, lambda: tf.zeros([2]))
+    session.run(tf.global_variables_initializer())
+    with raises("fed_variable"):
+        session.run(value, {weight: [3.0, 3.0], is_new: True})

@@ -29,6 +29,11 @@ sys.setdefaultencoding("utf8")
 before = time.clock()
 time.sleep(0.5)
 print(time.clock() - before < 0.4)
+import io, random
+file, numbers = io.StringIO(), [1, 2, 3]
+json.dump(obj=numbers, fp=file)
+random.shuffle(x=numbers, random=lambda: 0)
+print(json.dumps(obj={"a": 1}), json.loads(s="[2]"), json.load(fp=io.StringIO(file.getvalue())), numbers)
 """
 EXPECTED = """\
 True True (['a', 'b'], 'rest', 'others', (1,))
@@ -36,6 +41,7 @@ True True (['a', 'b'], 'rest', 'others', (1,))
 True [(1, 2)] ab a-b
 True a%20b True [1]
 True
+{"a": 1} [2] [1, 2, 3] [2, 3, 1]
 """
 
 
@@ -152,6 +158,24 @@ def test_networkx_has_names_of_before_2_and_3():
     assert sorted(map(len, nx.connected_component_subgraphs(graph))) == [1, 3]
     matrix = nx.to_numpy_matrix(graph)
     assert isinstance(matrix, np.matrix) and nx.from_numpy_matrix(np.asarray(matrix)).number_of_edges() == 3
+
+
+def test_scipy_has_functions_of_numpy_but_not_its_modules():
+    """Except for `random`."""
+    scipy = types.SimpleNamespace(__all__=["fft"], mean=len)
+    library.restore_scipy(scipy)
+    assert scipy.mean is len and scipy.zeros is np.zeros and scipy.random is np.random and scipy.sqrt(-1) == 1j
+    assert [name for name, value in vars(scipy).items() if isinstance(value, types.ModuleType)] == ["random"]
+
+
+def test_an_older_networkx_keeps_what_it_has():
+    """Before 2.0, and before 2.7."""
+    class Graph:
+        node = {1: {}}
+
+    nx = types.SimpleNamespace(Graph=Graph, from_numpy_matrix=len)
+    library.restore_networkx(nx)
+    assert Graph.node == {1: {}} and nx.from_numpy_matrix is len and not hasattr(Graph, "add_path")
 
 
 def test_matplotlib_finds_colours_by_name():

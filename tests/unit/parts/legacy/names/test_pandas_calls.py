@@ -32,6 +32,15 @@ named = pd.Series([1, 2], index=["x", "y"])
 named[0] = 7
 days = pd.Series([3, 4], index=pd.date_range("2018-01-01", periods=2))
 print(named[0], named[-1], named["x"], days[1], f.groupby("b").c.sum()[0], [row[0] for _, row in f.iterrows()])
+named[2] = 9
+print(named.index.tolist(), pd.Series([5, 6], index=pd.interval_range(2, 4))[3], days.dtype,
+      pd.Series([5, 6], index=pd.Categorical(["x", "y"]))[1])
+for labels in (pd.Categorical([3, 4]), pd.interval_range(2, 4), [True, False], pd.MultiIndex.from_tuples([(1, 2)] * 2)):
+    try:
+        print(pd.Series([5, 6], index=labels)[7])
+    except (KeyError, IndexError) as error:
+        print(type(error).__name__)
+named = named.drop(2)
 print(pd.Series([5, 6], index=[1, 2])[1], pd.Series([5, 6], index=[0.5, 1.5])[0.5], 0 in pd.Series([5], index=[1]))
 try:
     pd.Series([5, 6], index=[1, 2])[0]
@@ -43,6 +52,13 @@ try:
     pd.to_datetime(["2018-01-01", "01/02/2018"], format="%Y-%m-%d")
 except ValueError as error:
     print("match" in str(error))
+print(pd.to_datetime(["2018-01-01", "01/02/2018", "x"], errors="coerce").month.tolist()[:2],
+      pd.to_datetime([1, 2], unit="D").day.tolist(), pd.isna(pd.to_datetime(["x", None], "coerce")).all())
+for texts, options in ((["2018-01-01", "no date"], {}), (["1", "y"], {"unit": "D"})):
+    try:
+        pd.to_datetime(texts, **options)
+    except ValueError as error:
+        print("mixed" in str(error).split("You might")[0], len(str(error)) > 0)
 print(g.set_value(0, "a", 9).a.tolist(), named.set_value("y", 8).tolist(), g.to_csv(line_terminator="|"))
 pd.set_option("max_columns", 7)
 print(pd.get_option("display.max_columns"))
@@ -65,10 +81,18 @@ object [2.0, 1.3333333333333333] [1.0, 1.5, 2.5] ['b', 'c']
 [[1, 2]] ;a;b;c True
 ['', 'x'] object
 7 2 7 4 2 [1.0, 2.0, 3.0]
+['x', 'y', 2] 5 int64 6
+KeyError
+KeyError
+KeyError
+KeyError
 5 5 False
 0
 [1, 2] 3 [2018]
 True
+[1.0, 1.0] [2, 3] True
+False True
+False True
 [9, 'x'] [7, 8] ,a|0,9|1,x|
 7
 True
