@@ -344,13 +344,13 @@ def set_current(membership: Membership | None) -> None:
     _current[:] = [membership] if membership else []
 
 
-def serving() -> Serving | None:
+def serving_ps() -> Serving | None:
     """Returns the ps of this process, or None where it is none."""
     return _serving[0] if _serving else None
 
 
 def set_serving(ps: Serving) -> None:
-    """Sets what `serving` returns."""
+    """Sets what `serving_ps` returns."""
     _serving[:] = [ps]
 
 

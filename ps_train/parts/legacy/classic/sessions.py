@@ -167,7 +167,7 @@ def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None
         config = _with_filters(route.member, graph, config)
     elif route.filters:
         config = membership.with_filters(config, route.filters)
-    elif (ps := membership.serving()) is not None and isinstance(route.target, (str, bytes)) and route.target:
+    elif (ps := membership.serving_ps()) is not None and isinstance(route.target, (str, bytes)) and route.target:
         # Without filters its server would look for every task, and while one refuses the connection, it would fail to
         # fetch what that task computes, for seconds after it is there.
         config = _with_filters(ps, graph, config)
