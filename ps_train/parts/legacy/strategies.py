@@ -161,8 +161,9 @@ class PeerWatch(tf.train.SessionRunHook):
         self._peers = [task for task in cluster.workers if task != cluster.task]
         self._task, self._timeouts, self._stack = cluster.task, timeouts, stack
         self._bound_secs = timeouts.heartbeat_secs
-        self._begun_secs: float | None = None  # while a session is created
-        self._lost_secs: float | None = None  # since when one of the others does not answer
+        self._session_secs: float | None = None  # since when a session is created
+        self._step_secs: float | None = None  # since when a step runs
+        self._lost_secs: dict[Task, float] = {}  # since when one of the others does not answer
 
     def begin(self) -> None:
         """Waits for the other workers.
@@ -174,38 +175,55 @@ class PeerWatch(tf.train.SessionRunHook):
         stop = threading.Event()
         ending.on_stop(stop.set)
         reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop)
-        self._begun_secs = time.monotonic()
+        self._session_secs = time.monotonic()
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """All workers have prepared their variables, which waits for each of them."""
-        self._begun_secs = None
+        """All workers have prepared their variables, which waits for each of them; also where a session was lost."""
+        self._session_secs = self._step_secs = None
+        self._bound_secs = self._timeouts.heartbeat_secs
 
     def before_run(self, run_context: Any) -> None:
         """A worker that ends during a step takes no more part in it."""
         self._bound_secs = self._timeouts.heartbeat_secs
+        self._step_secs = time.monotonic()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Between steps the others may have ended, while this worker still saves."""
+        self._step_secs = None
+        self._bound_secs = self._timeouts.start_secs
+
+    def end(self, session: tf.Session) -> None:
+        """As between steps: at the end of the input there was no `after_run`, and the last checkpoint comes now."""
+        self._step_secs = None
         self._bound_secs = self._timeouts.start_secs
 
     def _check(self) -> None:
-        lost = [str(task) for task in self._peers if not reachability.accepts(task.address)]
-        now_secs, begun_secs = time.monotonic(), self._begun_secs
-        if not lost or ending.script_ended.is_set():
-            self._lost_secs = None
-        elif self._lost_secs is None:  # from now on: this process may have been suspended before
-            self._lost_secs = now_secs
-        elif now_secs - self._lost_secs > self._bound_secs:
+        lost = [task for task in self._peers if not reachability.accepts(task.address)]
+        if ending.script_ended.is_set():
+            return
+        now_secs, peers = time.monotonic(), ", ".join(map(str, self._peers))
+        # The time of a loss begins now: this process may have been suspended before.
+        self._lost_secs = {task: self._lost_secs.get(task, now_secs) for task in lost}
+        gone = [str(task) for task in lost if now_secs - self._lost_secs[task] > self._bound_secs]
+        if gone:
             ending.end_process(ClusterLostError(
-                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {self._bound_secs:g} s: it "
+                "task_lost", f"{self._task.name} has had no answer of {', '.join(gone)} for {self._bound_secs:g} s: it "
                 "has died, or its input has ended before that of the others; start all tasks again: they continue "
                 "from the last checkpoint"))
-        if begun_secs is not None and now_secs - begun_secs > self._timeouts.start_secs:
+        if self._takes_longer(self._session_secs, self._timeouts.start_secs):
             ending.end_process(ClusterLostError(
-                "timed_out", f"waited {self._timeouts.start_secs:g} s for a session with "
-                f"{', '.join(map(str, self._peers))}; do all workers have the same code, and the same model_dir on a "
-                "shared disk?"))
+                "timed_out", f"waited {self._timeouts.start_secs:g} s (--start_timeout_secs) for a session with {peers}: "
+                "a worker still evaluates or builds its graph, or the workers differ in their code, or in model_dir, "
+                "which must be the same one on a shared disk"))
+        if self._takes_longer(self._step_secs, self._timeouts.step_secs):
+            ending.end_process(ClusterLostError(
+                "workers_missing", f"a step with {peers} took longer than {self._timeouts.step_secs:g} s "
+                "(--step_timeout_secs): one of them hangs, was restarted, or has ended its training; start all tasks "
+                "again: they continue from the last checkpoint"))
+
+    def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
+        return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
 
 
 class ChiefWatch:

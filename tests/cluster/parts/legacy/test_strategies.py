@@ -178,30 +178,55 @@ def world(monkeypatch):
 
 
 CLUSTER = Cluster("worker", 0, {"worker": {0: "w:0", 1: "w:1"}})
-TIMEOUTS = Timeouts(start_secs=100, heartbeat_secs=10)
+TIMEOUTS = Timeouts(start_secs=100, step_secs=50, heartbeat_secs=10)
 
 
-@pytest.mark.parametrize(("is_in_step", "bound_secs"), [(True, 10), (False, 100)])
-def test_a_worker_gives_up_a_lost_one_sooner_in_a_step(world, is_in_step, bound_secs):
-    """Between steps it may save for long, and the other may have ended well."""
+@pytest.fixture
+def watch(world):
+    """That of worker 0, whose session was created at 0 s."""
     with contextlib.ExitStack() as stack:
         watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
         watch.begin()
         watch.after_create_session(None, None)
-        watch.before_run(None)
-        if not is_in_step:
-            watch.after_run(None, None)
-        world.secs = 500.0
+        yield watch
+
+
+def assert_ends(watch, code, named="worker:1"):
+    """The process ends with an error that names a task."""
+    with pytest.raises(EndedError) as caught:
         watch._check()
-        world.answering = {"w:0"}
-        world.secs = 1000.0  # as after SIGSTOP
-        watch._check()
-        world.secs += bound_secs
-        watch._check()
-        world.secs += 1
-        with pytest.raises(EndedError) as caught:
+    assert caught.value.__cause__.code == code and named in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(("calls", "bound_secs"), [
+    (["before_run"], 10), (["before_run", "after_run"], 100), (["before_run", "end"], 100)])
+def test_a_worker_gives_up_a_lost_one_sooner_in_a_step(world, watch, calls, bound_secs):
+    """Between steps it may save for long, and the other may have ended well; at the end of the input, too."""
+    for name in calls:
+        getattr(watch, name)(*[None] * {"before_run": 1, "after_run": 2, "end": 1}[name])
+    world.answering = {"w:0"}
+    world.secs = 40.0  # as after SIGSTOP
+    watch._check()
+    world.secs += min(bound_secs, 10)
+    watch._check()
+    world.secs = 40.0 + bound_secs
+    watch._check()
+    world.secs += 1
+    assert_ends(watch, "task_lost")
+
+
+def test_losses_of_different_workers_do_not_add_up(world):
+    """The first one is back after 6 s, when the second one has been gone for 5 s."""
+    world.answering |= {"w:2"}
+    with contextlib.ExitStack() as stack:
+        cluster = Cluster("worker", 0, {"worker": {0: "w:0", 1: "w:1", 2: "w:2"}})
+        watch = strategies.PeerWatch(cluster, TIMEOUTS, stack)
+        watch.begin()
+        for secs, answering in [(0, {"w:2"}), (6, set()), (7, {"w:1"}), (12, {"w:1"}), (16, {"w:1"})]:
+            world.secs, world.answering = secs, answering
             watch._check()
-    assert caught.value.__cause__.code == "task_lost" and "worker:1" in str(caught.value.__cause__)
+        world.secs = 17.0
+        assert_ends(watch, "task_lost", "worker:2")
 
 
 def test_a_worker_waits_for_a_session_for_a_bounded_time(world):
@@ -212,9 +237,24 @@ def test_a_worker_waits_for_a_session_for_a_bounded_time(world):
         world.secs = 100.0
         watch._check()
         world.secs = 101.0
-        with pytest.raises(EndedError) as caught:
-            watch._check()
-    assert caught.value.__cause__.code == "timed_out" and "worker:1" in str(caught.value.__cause__)
+        assert_ends(watch, "timed_out")
+
+
+def test_a_step_has_a_bound_also_while_the_others_answer(world, watch):
+    """Issue: one that was restarted or suspended kept the others in it for ever; a new session begins anew."""
+    watch.before_run(None)
+    world.secs = 50.0
+    watch._check()
+    watch.after_create_session(None, None)
+    world.secs = 500.0
+    watch._check()
+    watch.before_run(None)
+    watch.after_run(None, None)
+    world.secs = 1000.0
+    watch._check()
+    watch.before_run(None)
+    world.secs = 1051.0
+    assert_ends(watch, "workers_missing")
 
 
 def test_an_evaluator_ends_once_the_chief_is_gone(world):
