@@ -53,8 +53,8 @@ class ScriptConfig:
     tf_log: bool = field(False, _SCRIPT, "Show the start-up messages of TensorFlow.")
     start_timeout_secs: float = fields.redeclare(WaitFlags, "start_timeout_secs")
     step_timeout_secs: float = fields.redeclare(
-        WaitFlags, "step_timeout_secs", help="Time for one step of an Estimator under a tf.distribute strategy of several "
-        "workers; after that the task exits with 138.")
+        WaitFlags, "step_timeout_secs", help="Time for one step of an Estimator that several workers train under a "
+        "tf.distribute strategy; after that the task exits with 138.")
     beat_timeout_secs: float = fields.redeclare(WaitFlags, "beat_timeout_secs")
     idle_timeout_secs: float = fields.redeclare(GraphReportFlags, "idle_timeout_secs")
     stop_timeout_secs: float = fields.redeclare(

@@ -19,7 +19,6 @@ import copy
 import functools
 import json
 import logging
-import os
 import threading
 import time
 import types
@@ -36,6 +35,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.parts.legacy import strategy_ends
 from ps_train.parts.legacy.classic import ending
 from ps_train.parts.legacy.classic.script_cluster import addresses_of
 from ps_train.runtime import threads
@@ -71,6 +71,7 @@ def init_run_config(config: Any, tf_config: dict) -> None:
     cluster = {names.get(job, job): list(tasks.values()) for job, tasks in parsed.addresses.items()
                if job not in ("ps", "evaluator")}
     config._distribute_coordinator_mode = distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER  # noqa: SLF001
+    vars(config)["_listed_cluster"] = Cluster(parsed.job, parsed.index, parsed.addresses)  # with its ps
     run_config.take_cluster(config, cluster, {"type": names.get(parsed.job, parsed.job), "index": parsed.index})
     config._is_chief = True  # noqa: SLF001 (as with TensorFlow, for model_to_estimator: all workers start from a file)
     _log.info("the Estimator trains under %s on %s", type(strategy).__name__, ", ".join(
@@ -131,8 +132,11 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
     """
     config = estimator._config  # noqa: SLF001 (`config` is a copy)
     if config.task_type == "ps":
-        _leave_ps(type(config.train_distribute).__name__)
+        _wait_as_ps(config._listed_cluster)  # noqa: SLF001 (set by `init_run_config`)
     cluster = Cluster(config.task_type, config.task_id, addresses_of(config.cluster_spec))
+    is_trained_by_chief = not config.train_distribute.extended.experimental_between_graph
+    served = [task for task in cluster.workers if task != cluster.task] if is_trained_by_chief else []
+    told = [*served, *config._listed_cluster.ps]  # noqa: SLF001 (as above)
 
     def run(strategy: Any) -> Any:
         trained = copy.deepcopy(estimator)
@@ -142,15 +146,23 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
         with contextlib.ExitStack() as stack:
             return train(trained, strategy, [PeerWatch(cluster, _State.timeouts, stack)])
 
-    return distribute_coordinator.run_distribute_coordinator(
-        run, config.train_distribute, mode=config._distribute_coordinator_mode,  # noqa: SLF001
-        cluster_spec=config.cluster_spec, task_type=config.task_type, task_id=config.task_id,
-        session_config=config.session_config)
+    if cluster.is_chief:
+        strategy_ends.withdraw(told, estimator.model_dir)
+    only_serves = is_trained_by_chief and not cluster.is_chief
+    with contextlib.suppress(SystemExit) if only_serves else contextlib.nullcontext():
+        result = distribute_coordinator.run_distribute_coordinator(
+            run, config.train_distribute, mode=config._distribute_coordinator_mode,  # noqa: SLF001
+            cluster_spec=config.cluster_spec, task_type=config.task_type, task_id=config.task_id,
+            session_config=config.session_config)
+    if only_serves:
+        strategy_ends.end_as_server(cluster)
+    if cluster.is_chief:
+        strategy_ends.announce(told, estimator.model_dir, _State.timeouts)
+    return result
 
 
-def _leave_ps(strategy: str) -> None:
-    _log.info("under %s no variable is on a ps, so this one ends", strategy)
-    raise SystemExit(0)
+def _wait_as_ps(cluster: Cluster) -> None:
+    strategy_ends.wait_as_ps(cluster.task, cluster.workers, distribute_coordinator.server_lib.Server, _State.timeouts)
 
 
 class PeerWatch(tf.train.SessionRunHook):
@@ -213,9 +225,9 @@ class PeerWatch(tf.train.SessionRunHook):
                 "from the last checkpoint"))
         if self._takes_longer(self._session_secs, self._timeouts.start_secs):
             ending.end_process(ClusterLostError(
-                "timed_out", f"waited {self._timeouts.start_secs:g} s (--start_timeout_secs) for a session with {peers}: "
-                "a worker still evaluates or builds its graph, or the workers differ in their code, or in model_dir, "
-                "which must be the same one on a shared disk"))
+                "timed_out", f"waited {self._timeouts.start_secs:g} s (--start_timeout_secs) for a session with "
+                f"{peers}: a worker still evaluates or builds its graph, or the workers differ in their code, or in "
+                "model_dir, which must be the same one on a shared disk"))
         if self._takes_longer(self._step_secs, self._timeouts.step_secs):
             ending.end_process(ClusterLostError(
                 "workers_missing", f"a step with {peers} took longer than {self._timeouts.step_secs:g} s "
@@ -224,40 +236,6 @@ class PeerWatch(tf.train.SessionRunHook):
 
     def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
         return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
-
-
-class ChiefWatch:
-    """Tells an evaluator when training is over: the chief's server was there, and is no more."""
-
-    def __init__(self, chief: Task, timeouts: Timeouts) -> None:
-        self._chief, self._timeouts = chief, timeouts
-        self._begun_secs = time.monotonic()
-        self._was_there = False
-        self._lost_secs: float | None = None
-
-    def is_over(self, has_max_steps: bool) -> bool:
-        """Returns whether training is over; see `Observer.is_over`.
-
-        Raises:
-          ClusterLostError: the chief did not come within the start time-out.
-        """
-        is_there, now_secs = reachability.accepts(self._chief.address), time.monotonic()
-        self._was_there |= is_there
-        if not self._was_there and now_secs - self._begun_secs > self._timeouts.start_secs:
-            raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {self._chief} (chief)")
-        if is_there or self._lost_secs is None:
-            self._lost_secs = None if is_there else now_secs
-        is_lost = self._lost_secs is not None and now_secs - self._lost_secs > self._timeouts.heartbeat_secs
-        return has_max_steps or (self._was_there and is_lost)
-
-
-def chief_watch(config: Any, timeouts: Timeouts) -> ChiefWatch | None:
-    """Returns how the evaluator of a cluster that trains under a strategy knows its end; None for any other."""
-    tf_config = os.environ.get("TF_CONFIG", "").strip()
-    if config.train_distribute is None or not tf_config:
-        return None
-    parsed = parse_tf_config(tf_config, needs_ps=False)
-    return ChiefWatch(Cluster(parsed.job, parsed.index, parsed.addresses).chief, timeouts)
 
 
 FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evaluate, estimator_train,
@@ -272,12 +250,25 @@ def offer_functions(module: types.ModuleType) -> None:
 def serve_by(server_class: Any) -> None:
     """Lets the coordinator start this server, and strategies begin on all tasks and machines."""
     _State.timeouts = getattr(server_class, "default_timeouts", _State.timeouts)
-    distribute_coordinator.server_lib = types.SimpleNamespace(Server=server_class)
+    distribute_coordinator.server_lib = types.SimpleNamespace(Server=_sharing_state(server_class))
     for extended, change in ((collective_all_reduce_strategy.CollectiveAllReduceExtended, _of_any_task),
                              (mirrored_strategy.MirroredExtended, _without_gpus)):
         initialize = extended._initialize_strategy  # noqa: SLF001 (no public place)
         if not hasattr(initialize, "__wrapped__"):  # done before
             extended._initialize_strategy = change(initialize)  # noqa: SLF001
+
+
+def _sharing_state(server_class: Any) -> Callable:
+    """Returns how the coordinator starts a server: sessions that do not ask for a state of their own share one.
+
+    The strategy's session asks for it. With that as the server's default no session would find `strategy_ends`' mark.
+    """
+    def start(*args: Any, config: tf.ConfigProto | None = None, **kwargs: Any) -> Any:
+        shared = copy.deepcopy(config) or tf.ConfigProto()
+        shared.isolate_session_state = False
+        return server_class(*args, config=shared, **kwargs)
+
+    return start
 
 
 def _without_gpus(initialize: Callable) -> Callable:
@@ -301,7 +292,7 @@ def _of_any_task(initialize: Callable) -> Callable:
     @functools.wraps(initialize)
     def initialize_strategy(self: Any, cluster_resolver: Any, *args: Any, **kwargs: Any) -> None:
         if cluster_resolver.task_type == "ps":
-            _leave_ps("MultiWorkerMirroredStrategy")
+            _wait_as_ps(Cluster("ps", cluster_resolver.task_id, addresses_of(cluster_resolver.cluster_spec())))
         if cluster_resolver.task_type == "evaluator":  # as Kubeflow starts it; it is alone in either case
             self._initialize_local(cluster_resolver)
         else:

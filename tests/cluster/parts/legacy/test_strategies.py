@@ -10,11 +10,12 @@ import types
 import numpy as np
 import pytest
 
-from ps_train.cluster.spec import Cluster
-from ps_train.errors import ClusterLostError
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
-from ps_train.parts.legacy import strategies
+from ps_train.parts.legacy import strategies, strategy_ends
 from ps_train.runtime.waits import Timeouts
+from tests import processes
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -172,7 +173,8 @@ def world(monkeypatch):
     monkeypatch.setattr(strategies.reachability, "accepts", lambda address: address in world.answering)
     monkeypatch.setattr(strategies.reachability, "wait_for_tasks", lambda *args: None)
     monkeypatch.setattr(strategies.threads, "repeating", lambda *args, **kwargs: contextlib.nullcontext())
-    monkeypatch.setattr(strategies, "time", types.SimpleNamespace(monotonic=lambda: world.secs))
+    for module in (strategies, strategy_ends):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=lambda: world.secs))
     monkeypatch.setattr(strategies.ending, "end_process", end)
     return world
 
@@ -257,15 +259,69 @@ def test_a_step_has_a_bound_also_while_the_others_answer(world, watch):
     assert_ends(watch, "workers_missing")
 
 
-def test_an_evaluator_ends_once_the_chief_is_gone(world):
-    """Which it was told by a ps; here there is none."""
-    watch = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
+@pytest.mark.parametrize(("has_said_so", "gone_secs"), [(True, 11.0), (False, 101.0)])
+def test_an_evaluator_takes_only_what_the_chief_has_said_for_a_good_end(world, tmp_path, has_said_so, gone_secs):
+    """Issue: a chief that was restarted, or had crashed, was gone for 10 s, and the unfinished model was exported."""
+    watch = strategy_ends.ChiefWatch(CLUSTER.chief, str(tmp_path), TIMEOUTS)
     assert not watch.is_over(has_max_steps=False) and watch.is_over(has_max_steps=True)
-    world.answering, world.secs = set(), 50.0
+    strategy_ends.withdraw([], str(tmp_path))
+    if has_said_so:
+        strategy_ends.announce([], str(tmp_path), TIMEOUTS)
+    world.answering, world.secs = set(), gone_secs - 1
     assert not watch.is_over(has_max_steps=False)
-    world.secs = 61.0
-    assert watch.is_over(has_max_steps=False)
-    never = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
-    world.secs = 162.0
+    world.secs = gone_secs
+    if has_said_so:
+        assert watch.is_over(has_max_steps=False)
+    else:
+        with pytest.raises(ChiefFailedError):
+            watch.is_over(has_max_steps=False)
+
+
+def test_an_evaluator_does_not_wait_for_ever_for_a_chief_that_never_comes(world, tmp_path):
+    """What an earlier training has said counts when the time-out is over."""
+    watch = strategy_ends.ChiefWatch(CLUSTER.chief, str(tmp_path), TIMEOUTS)
+    world.answering, world.secs = set(), 101.0
     with pytest.raises(ClusterLostError, match="worker:0"):
-        never.is_over(has_max_steps=False)
+        watch.is_over(has_max_steps=False)
+    strategy_ends.announce([], str(tmp_path), TIMEOUTS)
+    world.secs = 100.0
+    assert not watch.is_over(has_max_steps=False)
+    world.secs = 101.0
+    assert watch.is_over(has_max_steps=False)
+
+
+def test_the_chief_tells_the_others_that_training_has_ended(tmp_path):
+    """In their servers; it takes that back before it trains again, and misses one that is not there."""
+    addresses = [f"localhost:{port}" for port in processes.free_ports(3)]
+    own = Cluster("worker", 1, {"worker": dict(enumerate(addresses))})
+    server = tf.train.Server(tf.train.ClusterSpec({"worker": addresses}), "worker", 1)
+    timeouts = Timeouts(heartbeat_secs=1)
+
+    def code_at_end():
+        with pytest.raises((SystemExit, ClusterLostError)) as caught:
+            strategy_ends.end_as_server(own)
+        return caught.value.code
+
+    assert server and code_at_end() == "task_lost"
+    strategy_ends.announce(own.workers[1:], str(tmp_path), timeouts)
+    assert code_at_end() == 0 and (tmp_path / strategy_ends.FILE).exists()
+    strategy_ends.withdraw(own.workers[1:], str(tmp_path))
+    assert code_at_end() == "task_lost" and not (tmp_path / strategy_ends.FILE).exists()
+
+
+@pytest.mark.parametrize(("has_said_so", "code"), [(True, 0), (False, "no_workers")])
+def test_a_ps_stays_until_the_chief_has_said_that_training_has_ended(world, monkeypatch, has_said_so, code):
+    """Issue: it ended at once, and the launcher restarted no task from then on."""
+    events = [{"w:0"}, {"w:0", "w:1"}, set(), {"w:1"}, set(), set()]
+
+    class Stop:
+        def wait(self, secs):
+            world.answering, world.secs = events.pop(0), world.secs + 60.0
+
+        set = None
+
+    monkeypatch.setattr(strategy_ends, "threading", types.SimpleNamespace(Event=Stop))
+    monkeypatch.setattr(strategy_ends.clients, "has_mark", lambda task, name: has_said_so and len(events) < 2)
+    with pytest.raises((SystemExit, ClusterLostError)) as caught:
+        strategy_ends.wait_as_ps(Task("ps", 0, "p:0"), CLUSTER.workers, lambda *args, **kwargs: None, TIMEOUTS)
+    assert caught.value.code == code and len(events) == (1 if has_said_so else 0)
