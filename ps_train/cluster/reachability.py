@@ -63,6 +63,11 @@ def accepts(address: str) -> bool:
     return _connection_error(address) is None
 
 
+def refuses(address: str) -> bool:
+    """Returns whether a machine says that no process listens at host:port: the one that did has ended."""
+    return isinstance(_connection_error(address), ConnectionRefusedError)
+
+
 def _connection_error(address: str) -> OSError | None:
     """Returns why a connection to host:port failed, or None if it was accepted."""
     try:

@@ -36,12 +36,14 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.parts.legacy import strategy_ends
-from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic import clients, ending
 from ps_train.parts.legacy.classic.script_cluster import addresses_of
-from ps_train.runtime import threads
+from ps_train.runtime import tensorflow_errors, threads
 from ps_train.runtime.waits import Timeouts
 
 _CHECK_SECS = 1.0
+_MARK = "ps_train/has_taken_a_step"  # of a worker, in its server, while its session is open
+_ABORTED = "Collective ops is aborted"
 _log = logging.getLogger(__name__)
 
 
@@ -144,7 +146,12 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
             _train_distribute=strategy, _distribute_coordinator_mode=None, _is_chief=cluster.is_chief)
         trained._train_distribution = strategy  # noqa: SLF001
         with contextlib.ExitStack() as stack:
-            return train(trained, strategy, [PeerWatch(cluster, _State.timeouts, stack)])
+            watch = PeerWatch(cluster, _State.timeouts, stack, is_collective=not is_trained_by_chief)
+            try:
+                return train(trained, strategy, [watch])
+            except tf.errors.OpError as error:  # of any type
+                watch.raise_if_aborted(error)
+                raise
 
     if cluster.is_chief:
         strategy_ends.withdraw(told, estimator.model_dir)
@@ -168,14 +175,22 @@ def _wait_as_ps(cluster: Cluster) -> None:
 class PeerWatch(tf.train.SessionRunHook):
     """Ends this process if another worker is gone, whose part of a step it would await for ever."""
 
-    def __init__(self, cluster: Cluster, timeouts: Timeouts, stack: contextlib.ExitStack) -> None:
-        """Watches the other workers from the first session until `stack` is closed."""
+    def __init__(self, cluster: Cluster, timeouts: Timeouts, stack: contextlib.ExitStack, *,
+                 is_collective: bool) -> None:
+        """Watches the other workers from the first session until `stack` is closed.
+
+        Args:
+          is_collective: whether all workers have a session, which one that is started again cannot join.
+        """
         self._peers = [task for task in cluster.workers if task != cluster.task]
         self._task, self._timeouts, self._stack = cluster.task, timeouts, stack
         self._bound_secs = timeouts.heartbeat_secs
         self._session_secs: float | None = None  # since when a session is created
         self._step_secs: float | None = None  # since when a step runs
         self._lost_secs: dict[Task, float] = {}  # since when one of the others does not answer
+        self._is_collective = is_collective
+        self._ended: set[Task] = set()  # of this session, even if they are started again
+        self._is_marked = False
 
     def begin(self) -> None:
         """Waits for the other workers.
@@ -186,7 +201,9 @@ class PeerWatch(tf.train.SessionRunHook):
         """
         stop = threading.Event()
         ending.on_stop(stop.set)
-        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop)
+        # One with the mark is in a session that this worker has left by its death, and will end.
+        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop,
+                                    lambda task: not (self._is_collective and clients.has_mark(task, _MARK)))
         self._session_secs = time.monotonic()
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
 
@@ -194,6 +211,7 @@ class PeerWatch(tf.train.SessionRunHook):
         """All workers have prepared their variables, which waits for each of them; also where a session was lost."""
         self._session_secs = self._step_secs = None
         self._bound_secs = self._timeouts.heartbeat_secs
+        self._ended.clear()
 
     def before_run(self, run_context: Any) -> None:
         """A worker that ends during a step takes no more part in it."""
@@ -204,6 +222,9 @@ class PeerWatch(tf.train.SessionRunHook):
         """Between steps the others may have ended, while this worker still saves."""
         self._step_secs = None
         self._bound_secs = self._timeouts.start_secs
+        if self._is_collective and not self._is_marked:
+            self._is_marked = clients.set_mark(self._task, _MARK)
+            self._stack.callback(clients.set_mark, self._task, _MARK, is_set=False)
 
     def end(self, session: tf.Session) -> None:
         """As between steps: at the end of the input there was no `after_run`, and the last checkpoint comes now."""
@@ -215,9 +236,11 @@ class PeerWatch(tf.train.SessionRunHook):
         if ending.script_ended.is_set():
             return
         now_secs, peers = time.monotonic(), ", ".join(map(str, self._peers))
+        self._ended |= {task for task in lost if self._is_collective and reachability.refuses(task.address)}
         # The time of a loss begins now: this process may have been suspended before.
-        self._lost_secs = {task: self._lost_secs.get(task, now_secs) for task in lost}
-        gone = [str(task) for task in lost if now_secs - self._lost_secs[task] > self._bound_secs]
+        self._lost_secs = {task: self._lost_secs.get(task, now_secs) for task in self._peers
+                           if task in lost or task in self._ended}
+        gone = [str(task) for task, lost_secs in self._lost_secs.items() if now_secs - lost_secs > self._bound_secs]
         if gone:
             ending.end_process(ClusterLostError(
                 "task_lost", f"{self._task.name} has had no answer of {', '.join(gone)} for {self._bound_secs:g} s: it "
@@ -233,6 +256,14 @@ class PeerWatch(tf.train.SessionRunHook):
                 "workers_missing", f"a step with {peers} took longer than {self._timeouts.step_secs:g} s "
                 "(--step_timeout_secs): one of them hangs, was restarted, or has ended its training; start all tasks "
                 "again: they continue from the last checkpoint"))
+
+    def raise_if_aborted(self, error: tf.errors.OpError) -> None:
+        """Raises ClusterLostError if a session has ended with an error because of another worker."""
+        if _ABORTED in error.message:
+            raise ClusterLostError(
+                "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which "
+                f"has died or was started again: {tensorflow_errors.reason(error)}; start all tasks again: they continue "
+                "from the last checkpoint") from error
 
     def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
         return begun_secs is not None and time.monotonic() - begun_secs > bound_secs

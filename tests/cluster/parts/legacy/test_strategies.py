@@ -171,6 +171,7 @@ def world(monkeypatch):
         raise EndedError from error
 
     monkeypatch.setattr(strategies.reachability, "accepts", lambda address: address in world.answering)
+    monkeypatch.setattr(strategies.reachability, "refuses", lambda address: address not in world.answering)
     monkeypatch.setattr(strategies.reachability, "wait_for_tasks", lambda *args: None)
     monkeypatch.setattr(strategies.threads, "repeating", lambda *args, **kwargs: contextlib.nullcontext())
     for module in (strategies, strategy_ends):
@@ -187,7 +188,7 @@ TIMEOUTS = Timeouts(start_secs=100, step_secs=50, heartbeat_secs=10)
 def watch(world):
     """That of worker 0, whose session was created at 0 s."""
     with contextlib.ExitStack() as stack:
-        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=False)
         watch.begin()
         watch.after_create_session(None, None)
         yield watch
@@ -222,7 +223,7 @@ def test_losses_of_different_workers_do_not_add_up(world):
     world.answering |= {"w:2"}
     with contextlib.ExitStack() as stack:
         cluster = Cluster("worker", 0, {"worker": {0: "w:0", 1: "w:1", 2: "w:2"}})
-        watch = strategies.PeerWatch(cluster, TIMEOUTS, stack)
+        watch = strategies.PeerWatch(cluster, TIMEOUTS, stack, is_collective=False)
         watch.begin()
         for secs, answering in [(0, {"w:2"}), (6, set()), (7, {"w:1"}), (12, {"w:1"}), (16, {"w:1"})]:
             world.secs, world.answering = secs, answering
@@ -234,7 +235,7 @@ def test_losses_of_different_workers_do_not_add_up(world):
 def test_a_worker_waits_for_a_session_for_a_bounded_time(world):
     """The variables of workers whose code differs wait for each other, and all answer."""
     with contextlib.ExitStack() as stack:
-        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=False)
         watch.begin()
         world.secs = 100.0
         watch._check()
@@ -257,6 +258,33 @@ def test_a_step_has_a_bound_also_while_the_others_answer(world, watch):
     watch.before_run(None)
     world.secs = 1051.0
     assert_ends(watch, "workers_missing")
+
+
+def test_a_worker_that_was_started_again_cannot_come_back_into_a_step(world, monkeypatch):
+    """Issue: its port answered again after 4 s, and the others stayed in their step for ever; a new session is one."""
+    marks = []
+    monkeypatch.setattr(strategies.clients, "set_mark", lambda task, name, is_set=True: marks.append(is_set) or True)
+    with contextlib.ExitStack() as stack:
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=True)
+        watch.begin()
+        for _ in range(2):
+            watch.after_create_session(None, None)
+            watch.before_run(None)
+            watch.after_run(None, None)
+            watch.before_run(None)
+            for secs, answering in [(0, set()), (4, {"w:1"}), (10, {"w:1"})]:
+                world.secs, world.answering = secs, answering
+                watch._check()
+        world.secs = 11.0
+        assert_ends(watch, "task_lost")
+    assert marks == [True, False]
+
+
+def test_an_error_because_of_another_worker_may_be_tried_again(watch):
+    """Issue: the first session of a worker that was started again failed, and its process ended with 1."""
+    watch.raise_if_aborted(tf.errors.FailedPreconditionError(None, None, "no such table"))
+    with raises("task_lost"):
+        watch.raise_if_aborted(tf.errors.FailedPreconditionError(None, None, "Collective ops is aborted by: it"))
 
 
 @pytest.mark.parametrize(("has_said_so", "gone_secs"), [(True, 11.0), (False, 101.0)])
