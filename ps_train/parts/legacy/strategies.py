@@ -153,6 +153,7 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
                 watch.raise_if_aborted(error)
                 raise
 
+    _refuse_other_server(config)
     if cluster.is_chief:
         strategy_ends.withdraw(told, estimator.model_dir)
     only_serves = is_trained_by_chief and not cluster.is_chief
@@ -165,7 +166,19 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
         strategy_ends.end_as_server(cluster)
     if cluster.is_chief:
         strategy_ends.announce(told, estimator.model_dir, _State.timeouts)
+    config._is_chief = cluster.is_chief  # noqa: SLF001 (see `init_run_config`)
     return result
+
+
+def _refuse_other_server(config: Any) -> None:
+    """Raises ConfigError if the server of this process was started with other options, for another Estimator."""
+    wanted = copy.deepcopy(config.session_config) or tf.ConfigProto(allow_soft_placement=True)
+    distribute_coordinator._configure_session_config_for_std_servers(  # noqa: SLF001 (no public place)
+        config.train_distribute, None, wanted, config.cluster_spec, config.task_type, config.task_id)
+    started = distribute_coordinator._thread_local  # noqa: SLF001 (as above; it asserts what is compared here)
+    if getattr(started, "server", None) is not None and started.session_config_str != repr(wanted):
+        raise ConfigError("strategy_differs", "RunConfig: got another strategy or session_config than the first "
+                          "Estimator, whose server this process keeps; allowed: the same for all")
 
 
 def _wait_as_ps(cluster: Cluster) -> None:
@@ -262,8 +275,8 @@ class PeerWatch(tf.train.SessionRunHook):
         if _ABORTED in error.message:
             raise ClusterLostError(
                 "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which "
-                f"has died or was started again: {tensorflow_errors.reason(error)}; start all tasks again: they continue "
-                "from the last checkpoint") from error
+                f"has died or was started again: {tensorflow_errors.reason(error)}; start all tasks again: they "
+                "continue from the last checkpoint") from error
 
     def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
         return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
@@ -274,8 +287,25 @@ FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evalu
 
 
 def offer_functions(module: types.ModuleType) -> None:
-    """Puts the functions that the Estimator calls into the module where it looks for them."""
-    vars(module).update({function.__name__: function for function in FUNCTIONS})
+    """Puts the functions that the Estimator calls into the module where it looks for them.
+
+    TensorFlow's own, which 2.14 and 2.15 have there, stay for a client outside the cluster.
+    """
+    for function in FUNCTIONS:
+        original = getattr(module, function.__name__, None)
+        if original is None:
+            setattr(module, function.__name__, function)
+        elif original is not function and not hasattr(original, "__wrapped__"):
+            setattr(module, function.__name__, _unless_client(function, original))
+
+
+def _unless_client(function: Callable, original: Callable) -> Callable:
+    @functools.wraps(original)
+    def call(first: Any, *args: Any) -> Any:  # `first` is a RunConfig, or an Estimator
+        given = vars(getattr(first, "_config", first)).get("_experimental_distribute")
+        return (original if getattr(given, "remote_cluster", None) else function)(first, *args)
+
+    return call
 
 
 def serve_by(server_class: Any) -> None:

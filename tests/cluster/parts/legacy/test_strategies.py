@@ -111,6 +111,35 @@ def test_what_no_task_can_do_is_refused(api, monkeypatch, given, code):
         api.RunConfig(**given)
 
 
+def test_a_client_outside_the_cluster_is_left_to_tensorflow_where_it_can_do_that():
+    """TensorFlow 2.15 can; what is offered again is not wrapped again."""
+    module = types.SimpleNamespace(estimator_train=lambda estimator, *args: ("TensorFlow's", *args))
+    strategies.offer_functions(module)
+    offered = module.estimator_train
+    strategies.offer_functions(module)
+    client = types.SimpleNamespace(_config=types.SimpleNamespace(
+        _experimental_distribute=both(strategy(), None, {"worker": ["a:1"]})))
+    assert module.estimator_train is offered and offered(client, 1, 2) == ("TensorFlow's", 1, 2)
+    assert module.should_run_distribute_coordinator is strategies.should_run_distribute_coordinator
+    assert not strategies._unless_client(lambda config: False, lambda config: True)(types.SimpleNamespace())
+
+
+def test_a_second_estimator_with_other_options_is_refused(api, monkeypatch):
+    """Issue: TensorFlow raised an AssertionError without a word."""
+    set_task(monkeypatch, "worker", 0)
+    mirrored = tf.distribute.MirroredStrategy(["/cpu:0"])
+    started = types.SimpleNamespace()
+    monkeypatch.setattr(strategies.distribute_coordinator, "_thread_local", started)
+    monkeypatch.setattr(type(mirrored.extended), "_configure", lambda *args: None)
+    first, second = (api.RunConfig(train_distribute=mirrored, session_config=tf.ConfigProto(
+        intra_op_parallelism_threads=number)) for number in (1, 2))
+    strategies._refuse_other_server(first)
+    started.server, started.session_config_str = object(), repr(first.session_config)
+    strategies._refuse_other_server(first)
+    with raises("strategy_differs"):
+        strategies._refuse_other_server(second)
+
+
 def test_parameter_server_strategy_without_a_ps_is_refused(api, monkeypatch):
     """Issue: the workers waited for variables that nobody had."""
     set_task(monkeypatch, "worker", 0)
