@@ -256,6 +256,8 @@ def _starting_server(train: Callable, server_class: Any, has_server: Callable[[]
         config = self.config
         jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
         is_coordinated = strategies.should_run_distribute_coordinator(config)
+        if is_coordinated:
+            strategies.wait_on_ps(config)
         if "ps" in jobs and config.task_type in jobs and not (is_coordinated or has_server()):
             server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
                                   config=config.session_config)

@@ -133,33 +133,19 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
     On a task that has nothing to train the process ends here.
     """
     config = estimator._config  # noqa: SLF001 (`config` is a copy)
-    if config.task_type == "ps":
-        _wait_as_ps(config._listed_cluster)  # noqa: SLF001 (set by `init_run_config`)
+    wait_on_ps(config)
     cluster = Cluster(config.task_type, config.task_id, addresses_of(config.cluster_spec))
-    is_trained_by_chief = not config.train_distribute.extended.experimental_between_graph
-    served = [task for task in cluster.workers if task != cluster.task] if is_trained_by_chief else []
-    told = [*served, *config._listed_cluster.ps]  # noqa: SLF001 (as above)
-
-    def run(strategy: Any) -> Any:
-        trained = copy.deepcopy(estimator)
-        vars(trained._config).update(  # noqa: SLF001 (as above)
-            _train_distribute=strategy, _distribute_coordinator_mode=None, _is_chief=cluster.is_chief)
-        trained._train_distribution = strategy  # noqa: SLF001
-        with contextlib.ExitStack() as stack:
-            watch = PeerWatch(cluster, _State.timeouts, stack, is_collective=not is_trained_by_chief)
-            try:
-                return train(trained, strategy, [watch])
-            except tf.errors.OpError as error:  # of any type
-                watch.raise_if_aborted(error)
-                raise
-
+    is_collective = config.train_distribute.extended.experimental_between_graph
+    only_serves = not is_collective and not cluster.is_chief
+    served = [] if is_collective else cluster.workers[1:]
+    told = [*served, *config._listed_cluster.ps]  # noqa: SLF001 (set by `init_run_config`)
     _refuse_other_server(config)
     if cluster.is_chief:
         strategy_ends.withdraw(told, estimator.model_dir)
-    only_serves = is_trained_by_chief and not cluster.is_chief
     with contextlib.suppress(SystemExit) if only_serves else contextlib.nullcontext():
         result = distribute_coordinator.run_distribute_coordinator(
-            run, config.train_distribute, mode=config._distribute_coordinator_mode,  # noqa: SLF001
+            _watching(estimator, cluster, is_collective, train), config.train_distribute,
+            mode=config._distribute_coordinator_mode,  # noqa: SLF001 (as above)
             cluster_spec=config.cluster_spec, task_type=config.task_type, task_id=config.task_id,
             session_config=config.session_config)
     if only_serves:
@@ -179,6 +165,30 @@ def _refuse_other_server(config: Any) -> None:
     if getattr(started, "server", None) is not None and started.session_config_str != repr(wanted):
         raise ConfigError("strategy_differs", "RunConfig: got another strategy or session_config than the first "
                           "Estimator, whose server this process keeps; allowed: the same for all")
+
+
+def _watching(estimator: Any, cluster: Cluster, is_collective: bool, train: Callable) -> Callable[[Any], Any]:
+    """Returns what the coordinator calls with a strategy, to train while the other workers are watched."""
+    def run(strategy: Any) -> Any:
+        trained = copy.deepcopy(estimator)
+        vars(trained._config).update(  # noqa: SLF001 (`config` is a copy)
+            _train_distribute=strategy, _distribute_coordinator_mode=None, _is_chief=cluster.is_chief)
+        trained._train_distribution = strategy  # noqa: SLF001
+        with contextlib.ExitStack() as stack:
+            watch = PeerWatch(cluster, _State.timeouts, stack, is_collective=is_collective)
+            try:
+                return train(trained, strategy, [watch])
+            except tf.errors.OpError as error:  # of any type
+                watch.raise_if_aborted(error)
+                raise
+
+    return run
+
+
+def wait_on_ps(config: Any) -> None:
+    """Waits for the end of training, and ends the process, on a ps of a cluster that trains under a strategy."""
+    if config.task_type == "ps":
+        _wait_as_ps(config._listed_cluster)  # noqa: SLF001 (set by `init_run_config`)
 
 
 def _wait_as_ps(cluster: Cluster) -> None:
@@ -249,7 +259,7 @@ class PeerWatch(tf.train.SessionRunHook):
         if ending.script_ended.is_set():
             return
         now_secs, peers = time.monotonic(), ", ".join(map(str, self._peers))
-        self._ended |= {task for task in lost if self._is_collective and reachability.refuses(task.address)}
+        self._ended |= {task for task in lost if self._is_collective and _refuses(task.address)}
         # The time of a loss begins now: this process may have been suspended before.
         self._lost_secs = {task: self._lost_secs.get(task, now_secs) for task in self._peers
                            if task in lost or task in self._ended}
@@ -280,6 +290,11 @@ class PeerWatch(tf.train.SessionRunHook):
 
     def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
         return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
+
+
+def _refuses(address: str) -> bool:
+    """Returns whether no process listens there: the one that did has ended, which an unreachable one need not have."""
+    return isinstance(reachability.connection_error(address), ConnectionRefusedError)
 
 
 FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evaluate, estimator_train,

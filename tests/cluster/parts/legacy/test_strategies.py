@@ -200,7 +200,7 @@ def world(monkeypatch):
         raise EndedError from error
 
     monkeypatch.setattr(strategies.reachability, "accepts", lambda address: address in world.answering)
-    monkeypatch.setattr(strategies.reachability, "refuses", lambda address: address not in world.answering)
+    monkeypatch.setattr(strategies, "_refuses", lambda address: address not in world.answering)
     monkeypatch.setattr(strategies.reachability, "wait_for_tasks", lambda *args: None)
     monkeypatch.setattr(strategies.threads, "repeating", lambda *args, **kwargs: contextlib.nullcontext())
     for module in (strategies, strategy_ends):
