@@ -8,9 +8,10 @@
                          Estimator.train, called directly in a cluster by a script that was written for one process: the
                          original expects a server that nobody has started
 
-TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change. It is the last release of
-the original code, and nothing of it is rewritten here. A substitute raises NotImplementedError for what it cannot do;
-training on parameter servers uses none of that.
+TensorFlow 2.14 and 2.15 bring the package themselves; there the importable names change, and strategies.py trains under
+`tf.distribute` strategies in place of TensorFlow's own module. The package is the last release of the original code; what
+ps_train does instead is put over its functions, and its files stay. The substitute of a TPU module raises
+NotImplementedError.
 
 The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
 ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
@@ -127,8 +128,8 @@ def _add_unless_importable(name: str, make: Callable[[str], types.ModuleType]) -
 
 def _refusing(feature: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"Estimator with {feature} needs TensorFlow 2.15 or older; train on parameter "
-                                  "servers, or give RunConfig no strategy")
+        raise NotImplementedError(f"Estimator with {feature}, which is for TPUs, needs TensorFlow 2.15 or older; train "
+                                  "on CPUs or GPUs")
 
     return refuse
 
