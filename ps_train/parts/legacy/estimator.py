@@ -8,9 +8,9 @@
                          Estimator.train, called directly in a cluster by a script that was written for one process: the
                          original expects a server that nobody has started
 
-TensorFlow 2.14 and 2.15 bring the package themselves; there the importable names change, and strategies.py trains under
-`tf.distribute` strategies in place of TensorFlow's own module. The package is the last release of the original code; what
-ps_train does instead is put over its functions, and its files stay. The substitute of a TPU module raises
+TensorFlow 2.14 and 2.15 bring the package themselves; there the importable names change, and strategies.py trains
+under `tf.distribute` strategies in place of TensorFlow's own module. The package is the last release of the original
+code; ps_train replaces functions of it in memory, and its files stay. The substitute of a TPU module raises
 NotImplementedError.
 
 The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for

@@ -212,7 +212,7 @@ class PeerWatch(tf.train.SessionRunHook):
         self._step_secs: float | None = None  # since when a step runs
         self._lost_secs: dict[Task, float] = {}  # since when one of the others does not answer
         self._is_collective = is_collective
-        self._ended: set[Task] = set()  # of this session, even if they are started again
+        self._ended: set[Task] = set()  # even if they are started again
         self._is_marked = False
 
     def begin(self) -> None:
@@ -231,10 +231,15 @@ class PeerWatch(tf.train.SessionRunHook):
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """All workers have prepared their variables, which waits for each of them; also where a session was lost."""
+        """All workers have prepared their variables, which waits for each of them; also where a session was lost.
+
+        Raises:
+          ClusterLostError: it was lost, and all workers need new ones: TensorFlow would create one for ever.
+        """
+        if self._is_collective and self._session_secs is None:
+            raise self._lost_session("the session was lost")
         self._session_secs = self._step_secs = None
         self._bound_secs = self._timeouts.heartbeat_secs
-        self._ended.clear()
 
     def before_run(self, run_context: Any) -> None:
         """A worker that ends during a step takes no more part in it."""
@@ -283,10 +288,12 @@ class PeerWatch(tf.train.SessionRunHook):
     def raise_if_aborted(self, error: tf.errors.OpError) -> None:
         """Raises ClusterLostError if a session has ended with an error because of another worker."""
         if _ABORTED in error.message:
-            raise ClusterLostError(
-                "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which "
-                f"has died or was started again: {tensorflow_errors.reason(error)}; start all tasks again: they "
-                "continue from the last checkpoint") from error
+            raise self._lost_session(tensorflow_errors.reason(error)) from error
+
+    def _lost_session(self, reason: str) -> ClusterLostError:
+        return ClusterLostError(
+            "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which has died "
+            f"or was started again: {reason}; start all tasks again: they continue from the last checkpoint")
 
     def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
         return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
