@@ -292,8 +292,8 @@ class PeerWatch(tf.train.SessionRunHook):
 
     def _lost_session(self, reason: str) -> ClusterLostError:
         return ClusterLostError(
-            "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which has died "
-            f"or was started again: {reason}; start all tasks again: they continue from the last checkpoint")
+            "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which has "
+            f"died or was started again: {reason}; start all tasks again: they continue from the last checkpoint")
 
     def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
         return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
