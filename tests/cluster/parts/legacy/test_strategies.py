@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import types
@@ -37,6 +38,11 @@ def strategy(name="ParameterServerStrategy"):
 def both(train, evaluate, remote_cluster=None):
     """Returns what `experimental_distribute` takes."""
     return types.SimpleNamespace(train_distribute=train, eval_distribute=evaluate, remote_cluster=remote_cluster)
+
+
+def estimator_training():
+    """Returns the module whose functions the Estimator calls."""
+    return importlib.import_module("tensorflow.python.distribute.estimator_training")
 
 
 def set_task(monkeypatch, job=None, index=0, workers=2, **jobs):
@@ -106,6 +112,8 @@ def test_a_strategy_without_a_cluster_stays(api, monkeypatch):
     ({"experimental_distribute": both(strategy(), None, {"worker": ["a:1"]})}, "strategy_remote_cluster")])
 def test_what_no_task_can_do_is_refused(api, monkeypatch, given, code):
     """Two strategies for one thing, and a client outside the cluster."""
+    if code == "strategy_remote_cluster" and hasattr(estimator_training().init_run_config, "__wrapped__"):
+        pytest.skip("this TensorFlow can do it")
     set_task(monkeypatch)
     with raises(code):
         api.RunConfig(**given)
