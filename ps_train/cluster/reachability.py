@@ -35,7 +35,7 @@ def wait_for_tasks(
     missing, reasons = list(tasks), dict[Task, str]()
 
     def is_there(task: Task) -> bool:
-        error, last = _connection_error(task.address), reasons.get(task)
+        error, last = connection_error(task.address), reasons.get(task)
         if isinstance(error, socket.gaierror):
             reasons[task] = _UNRESOLVED
             if last != _UNRESOLVED:  # no error: in Kubernetes the name of a pod resolves only when the pod exists
@@ -60,10 +60,10 @@ def wait_for_tasks(
 
 def accepts(address: str) -> bool:
     """Returns whether a process accepts connections at host:port."""
-    return _connection_error(address) is None
+    return connection_error(address) is None
 
 
-def _connection_error(address: str) -> OSError | None:
+def connection_error(address: str) -> OSError | None:
     """Returns why a connection to host:port failed, or None if it was accepted."""
     try:
         with socket.create_connection((host_of(address), port_of(address)), timeout=2):

@@ -316,7 +316,7 @@ def installed(world: World) -> Iterator[None]:
         return (world.current.process.machine * 65536 + port) % 2**31
 
     patches = [(sessions, "_Session", session),
-               (reachability, "_connection_error", connection_error), (state, "_place", place)]
+               (reachability, "connection_error", connection_error), (state, "_place", place)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(clock.use(VirtualClock(world)))
         for module, name, value in patches:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +12,9 @@ flags.DEFINE_string("model_dir", "", "Folder of the checkpoints")
 flags.DEFINE_string("strategy", "multi_worker", "multi_worker or mirrored")
 flags.DEFINE_boolean("keras", False, "Whether the model is one of Keras")
 flags.DEFINE_integer("max_steps", 5, "Global step at which training ends")
-flags.DEFINE_integer("die_at", 0, "Step at which worker 1 dies")
+flags.DEFINE_boolean("ends", False, "Whether the input ends, after one batch of each worker and step")
+flags.DEFINE_integer("die_at", 0, "Step at which a worker is killed, once")
+flags.DEFINE_integer("dies", 1, "Index of the worker that dies")
 FLAGS = flags.FLAGS
 
 
@@ -21,7 +24,7 @@ def input_fn(input_context=None):
     if input_context:
         dataset = dataset.shard(input_context.num_input_pipelines, input_context.input_pipeline_id)
         batch_size = input_context.get_per_replica_batch_size(batch_size)
-    return dataset.map(lambda x: (x, 3 * x)).repeat().batch(batch_size)
+    return dataset.map(lambda x: (x, 3 * x)).repeat(FLAGS.max_steps if FLAGS.ends else None).batch(batch_size)
 
 
 def model_fn(features, labels, mode):
@@ -36,8 +39,11 @@ class Death(tf.train.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         self.steps += 1
-        if self.steps == FLAGS.die_at and json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
-            os._exit(9)
+        index = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+        mark = "%s_died" % FLAGS.model_dir
+        if self.steps == FLAGS.die_at and index == FLAGS.dies and not os.path.exists(mark):
+            open(mark, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(_):
@@ -55,7 +61,7 @@ def main(_):
     else:
         estimator = tf.estimator.Estimator(model_fn, config=config)
     tf.estimator.train_and_evaluate(
-        estimator, tf.estimator.TrainSpec(input_fn, max_steps=FLAGS.max_steps, hooks=[Death()]),
+        estimator, tf.estimator.TrainSpec(input_fn, max_steps=None if FLAGS.ends else FLAGS.max_steps, hooks=[Death()]),
         tf.estimator.EvalSpec(input_fn, steps=1, start_delay_secs=0, throttle_secs=0))
     print("%s %d ends, %d replicas" % (config.task_type, config.task_id, strategy.num_replicas_in_sync))
 

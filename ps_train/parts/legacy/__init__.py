@@ -17,7 +17,8 @@ Start with `run.py`.
                 protocol buffers; ended_generators, StopIteration that leaves a generator;
                 type_checks, `type(x) is tf.Tensor`; encoded_text, what `encode` returns
     estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator, which learns from
-                observer when training is over; strategies trains it under tf.distribute
+                observer when training is over; strategies trains it under tf.distribute, and strategy_ends says there
+                that training is over
     names/      TensorFlow 1's names, on today's TensorFlow
     classic/    TensorFlow 1's classes, with a clean end, named waits, and recovery
     horovod/    Horovod's names, for scripts that know of no cluster

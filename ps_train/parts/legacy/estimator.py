@@ -8,9 +8,10 @@
                          Estimator.train, called directly in a cluster by a script that was written for one process: the
                          original expects a server that nobody has started
 
-TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change. It is the last release of
-the original code, and nothing of it is rewritten here. A substitute raises NotImplementedError for what it cannot do;
-training on parameter servers uses none of that.
+TensorFlow 2.14 and 2.15 bring the package themselves; there the importable names change, and strategies.py trains
+under `tf.distribute` strategies in place of TensorFlow's own module. The package is the last release of the original
+code; ps_train replaces functions of it in memory, and its files stay. The substitute of a TPU module raises
+NotImplementedError.
 
 The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
 ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
@@ -127,8 +128,8 @@ def _add_unless_importable(name: str, make: Callable[[str], types.ModuleType]) -
 
 def _refusing(feature: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"Estimator with {feature} needs TensorFlow 2.15 or older; train on parameter "
-                                  "servers, or give RunConfig no strategy")
+        raise NotImplementedError(f"Estimator with {feature}, which is for TPUs, needs TensorFlow 2.15 or older; train "
+                                  "on CPUs or GPUs")
 
     return refuse
 
@@ -256,6 +257,8 @@ def _starting_server(train: Callable, server_class: Any, has_server: Callable[[]
         config = self.config
         jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
         is_coordinated = strategies.should_run_distribute_coordinator(config)
+        if is_coordinated:
+            strategies.wait_on_ps(config)
         if "ps" in jobs and config.task_type in jobs and not (is_coordinated or has_server()):
             server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
                                   config=config.session_config)

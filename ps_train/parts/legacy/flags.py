@@ -52,6 +52,9 @@ class ScriptConfig:
         unit="PATH=PATH,...", form=parse_mapped, unset="none")
     tf_log: bool = field(False, _SCRIPT, "Show the start-up messages of TensorFlow.")
     start_timeout_secs: float = fields.redeclare(WaitFlags, "start_timeout_secs")
+    step_timeout_secs: float = fields.redeclare(
+        WaitFlags, "step_timeout_secs", help="Time for one step of an Estimator that several workers train under a "
+        "tf.distribute strategy; after that the task exits with 138.")
     beat_timeout_secs: float = fields.redeclare(WaitFlags, "beat_timeout_secs")
     idle_timeout_secs: float = fields.redeclare(GraphReportFlags, "idle_timeout_secs")
     stop_timeout_secs: float = fields.redeclare(
@@ -63,8 +66,9 @@ class ScriptConfig:
     @property
     def timeouts(self) -> Timeouts:
         """The bounds of the task's waits."""
-        return Timeouts(start_secs=self.start_timeout_secs, heartbeat_secs=self.beat_timeout_secs,
-                        idle_secs=self.idle_timeout_secs, stop_secs=self.stop_timeout_secs)
+        return Timeouts(start_secs=self.start_timeout_secs, step_secs=self.step_timeout_secs,
+                        heartbeat_secs=self.beat_timeout_secs, idle_secs=self.idle_timeout_secs,
+                        stop_secs=self.stop_timeout_secs)
 
 
 @dataclasses.dataclass(frozen=True)

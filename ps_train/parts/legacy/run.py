@@ -121,11 +121,11 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
     """Provides `tf.estimator`, with ps_train's server and sessions, if the package is installed."""
     if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
         return
-    from ps_train.parts.legacy import estimator, observer, strategies  # noqa: PLC0415 (most scripts have none)
+    from ps_train.parts.legacy import estimator, observer, strategy_ends  # noqa: PLC0415 (most scripts have none)
 
     def find_end(run_config: Any) -> Callable[[bool], bool] | None:
         # No earlier: some scripts set TF_CONFIG themselves.
-        watching = strategies.chief_watch(run_config, timeouts) or observer.observer_from_environment(timeouts)
+        watching = strategy_ends.chief_watch(run_config, timeouts) or observer.observer_from_environment(timeouts)
         return watching.is_over if watching else None
 
     estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, lambda: script_server() is not None)

@@ -19,7 +19,6 @@ import copy
 import functools
 import json
 import logging
-import os
 import threading
 import time
 import types
@@ -36,12 +35,15 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy import strategy_ends
+from ps_train.parts.legacy.classic import clients, ending
 from ps_train.parts.legacy.classic.script_cluster import addresses_of
-from ps_train.runtime import threads
+from ps_train.runtime import tensorflow_errors, threads
 from ps_train.runtime.waits import Timeouts
 
 _CHECK_SECS = 1.0
+_MARK = "ps_train/has_taken_a_step"  # of a worker, in its server, while its session is open
+_ABORTED = "Collective ops is aborted"
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +73,7 @@ def init_run_config(config: Any, tf_config: dict) -> None:
     cluster = {names.get(job, job): list(tasks.values()) for job, tasks in parsed.addresses.items()
                if job not in ("ps", "evaluator")}
     config._distribute_coordinator_mode = distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER  # noqa: SLF001
+    vars(config)["_listed_cluster"] = Cluster(parsed.job, parsed.index, parsed.addresses)  # with its ps
     run_config.take_cluster(config, cluster, {"type": names.get(parsed.job, parsed.job), "index": parsed.index})
     config._is_chief = True  # noqa: SLF001 (as with TensorFlow, for model_to_estimator: all workers start from a file)
     _log.info("the Estimator trains under %s on %s", type(strategy).__name__, ", ".join(
@@ -130,39 +133,87 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
     On a task that has nothing to train the process ends here.
     """
     config = estimator._config  # noqa: SLF001 (`config` is a copy)
-    if config.task_type == "ps":
-        _leave_ps(type(config.train_distribute).__name__)
+    wait_on_ps(config)
     cluster = Cluster(config.task_type, config.task_id, addresses_of(config.cluster_spec))
+    is_collective = config.train_distribute.extended.experimental_between_graph
+    only_serves = not is_collective and not cluster.is_chief
+    served = [] if is_collective else cluster.workers[1:]
+    told = [*served, *config._listed_cluster.ps]  # noqa: SLF001 (set by `init_run_config`)
+    _refuse_other_server(config)
+    if cluster.is_chief:
+        strategy_ends.withdraw(told, estimator.model_dir)
+    with contextlib.suppress(SystemExit) if only_serves else contextlib.nullcontext():
+        result = distribute_coordinator.run_distribute_coordinator(
+            _watching(estimator, cluster, is_collective, train), config.train_distribute,
+            mode=config._distribute_coordinator_mode,  # noqa: SLF001 (as above)
+            cluster_spec=config.cluster_spec, task_type=config.task_type, task_id=config.task_id,
+            session_config=config.session_config)
+    if only_serves:
+        strategy_ends.end_as_server(cluster)
+    if cluster.is_chief:
+        strategy_ends.announce(told, estimator.model_dir, _State.timeouts)
+    config._is_chief = cluster.is_chief  # noqa: SLF001 (see `init_run_config`)
+    return result
 
+
+def _refuse_other_server(config: Any) -> None:
+    """Raises ConfigError if the server of this process was started with other options, for another Estimator."""
+    wanted = copy.deepcopy(config.session_config) or tf.ConfigProto(allow_soft_placement=True)
+    distribute_coordinator._configure_session_config_for_std_servers(  # noqa: SLF001 (no public place)
+        config.train_distribute, None, wanted, config.cluster_spec, config.task_type, config.task_id)
+    started = distribute_coordinator._thread_local  # noqa: SLF001 (as above; it asserts what is compared here)
+    if getattr(started, "server", None) is not None and started.session_config_str != repr(wanted):
+        raise ConfigError("strategy_differs", "RunConfig: got another strategy or session_config than the first "
+                          "Estimator, whose server this process keeps; allowed: the same for all")
+
+
+def _watching(estimator: Any, cluster: Cluster, is_collective: bool, train: Callable) -> Callable[[Any], Any]:
+    """Returns what the coordinator calls with a strategy, to train while the other workers are watched."""
     def run(strategy: Any) -> Any:
         trained = copy.deepcopy(estimator)
-        vars(trained._config).update(  # noqa: SLF001 (as above)
+        vars(trained._config).update(  # noqa: SLF001 (`config` is a copy)
             _train_distribute=strategy, _distribute_coordinator_mode=None, _is_chief=cluster.is_chief)
         trained._train_distribution = strategy  # noqa: SLF001
         with contextlib.ExitStack() as stack:
-            return train(trained, strategy, [PeerWatch(cluster, _State.timeouts, stack)])
+            watch = PeerWatch(cluster, _State.timeouts, stack, is_collective=is_collective)
+            try:
+                return train(trained, strategy, [watch])
+            except tf.errors.OpError as error:  # of any type
+                watch.raise_if_aborted(error)
+                raise
 
-    return distribute_coordinator.run_distribute_coordinator(
-        run, config.train_distribute, mode=config._distribute_coordinator_mode,  # noqa: SLF001
-        cluster_spec=config.cluster_spec, task_type=config.task_type, task_id=config.task_id,
-        session_config=config.session_config)
+    return run
 
 
-def _leave_ps(strategy: str) -> None:
-    _log.info("under %s no variable is on a ps, so this one ends", strategy)
-    raise SystemExit(0)
+def wait_on_ps(config: Any) -> None:
+    """Waits for the end of training, and ends the process, on a ps of a cluster that trains under a strategy."""
+    if config.task_type == "ps":
+        _wait_as_ps(config._listed_cluster)  # noqa: SLF001 (set by `init_run_config`)
+
+
+def _wait_as_ps(cluster: Cluster) -> None:
+    strategy_ends.wait_as_ps(cluster.task, cluster.workers, distribute_coordinator.server_lib.Server, _State.timeouts)
 
 
 class PeerWatch(tf.train.SessionRunHook):
     """Ends this process if another worker is gone, whose part of a step it would await for ever."""
 
-    def __init__(self, cluster: Cluster, timeouts: Timeouts, stack: contextlib.ExitStack) -> None:
-        """Watches the other workers from the first session until `stack` is closed."""
+    def __init__(self, cluster: Cluster, timeouts: Timeouts, stack: contextlib.ExitStack, *,
+                 is_collective: bool) -> None:
+        """Watches the other workers from the first session until `stack` is closed.
+
+        Args:
+          is_collective: whether all workers have a session, which one that is started again cannot join.
+        """
         self._peers = [task for task in cluster.workers if task != cluster.task]
         self._task, self._timeouts, self._stack = cluster.task, timeouts, stack
         self._bound_secs = timeouts.heartbeat_secs
-        self._begun_secs: float | None = None  # while a session is created
-        self._lost_secs: float | None = None  # since when one of the others does not answer
+        self._session_secs: float | None = None  # since when a session is created
+        self._step_secs: float | None = None  # since when a step runs
+        self._lost_secs: dict[Task, float] = {}  # since when one of the others does not answer
+        self._is_collective = is_collective
+        self._ended: set[Task] = set()  # even if they are started again
+        self._is_marked = False
 
     def begin(self) -> None:
         """Waits for the other workers.
@@ -173,73 +224,84 @@ class PeerWatch(tf.train.SessionRunHook):
         """
         stop = threading.Event()
         ending.on_stop(stop.set)
-        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop)
-        self._begun_secs = time.monotonic()
+        # One with the mark is in a session that this worker has left by its death, and will end.
+        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop,
+                                    lambda task: not (self._is_collective and clients.has_mark(task, _MARK)))
+        self._session_secs = time.monotonic()
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """All workers have prepared their variables, which waits for each of them."""
-        self._begun_secs = None
+        """All workers have prepared their variables, which waits for each of them; also where a session was lost.
+
+        Raises:
+          ClusterLostError: it was lost, and all workers need new ones: TensorFlow would create one for ever.
+        """
+        if self._is_collective and self._session_secs is None:
+            raise self._lost_session("the session was lost")
+        self._session_secs = self._step_secs = None
+        self._bound_secs = self._timeouts.heartbeat_secs
 
     def before_run(self, run_context: Any) -> None:
         """A worker that ends during a step takes no more part in it."""
         self._bound_secs = self._timeouts.heartbeat_secs
+        self._step_secs = time.monotonic()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Between steps the others may have ended, while this worker still saves."""
+        self._step_secs = None
+        self._bound_secs = self._timeouts.start_secs
+        if self._is_collective and not self._is_marked:
+            self._is_marked = clients.set_mark(self._task, _MARK)
+            self._stack.callback(clients.set_mark, self._task, _MARK, is_set=False)
+
+    def end(self, session: tf.Session) -> None:
+        """As between steps: at the end of the input there was no `after_run`, and the last checkpoint comes now."""
+        self._step_secs = None
         self._bound_secs = self._timeouts.start_secs
 
     def _check(self) -> None:
-        lost = [str(task) for task in self._peers if not reachability.accepts(task.address)]
-        now_secs, begun_secs = time.monotonic(), self._begun_secs
-        if not lost or ending.script_ended.is_set():
-            self._lost_secs = None
-        elif self._lost_secs is None:  # from now on: this process may have been suspended before
-            self._lost_secs = now_secs
-        elif now_secs - self._lost_secs > self._bound_secs:
+        lost = [task for task in self._peers if not reachability.accepts(task.address)]
+        if ending.script_ended.is_set():
+            return
+        now_secs, peers = time.monotonic(), ", ".join(map(str, self._peers))
+        self._ended |= {task for task in lost if self._is_collective and _refuses(task.address)}
+        # The time of a loss begins now: this process may have been suspended before.
+        self._lost_secs = {task: self._lost_secs.get(task, now_secs) for task in self._peers
+                           if task in lost or task in self._ended}
+        gone = [str(task) for task, lost_secs in self._lost_secs.items() if now_secs - lost_secs > self._bound_secs]
+        if gone:
             ending.end_process(ClusterLostError(
-                "task_lost", f"{self._task.name} has had no answer of {', '.join(lost)} for {self._bound_secs:g} s: it "
+                "task_lost", f"{self._task.name} has had no answer of {', '.join(gone)} for {self._bound_secs:g} s: it "
                 "has died, or its input has ended before that of the others; start all tasks again: they continue "
                 "from the last checkpoint"))
-        if begun_secs is not None and now_secs - begun_secs > self._timeouts.start_secs:
+        if self._takes_longer(self._session_secs, self._timeouts.start_secs):
             ending.end_process(ClusterLostError(
-                "timed_out", f"waited {self._timeouts.start_secs:g} s for a session with "
-                f"{', '.join(map(str, self._peers))}; do all workers have the same code, and the same model_dir on a "
-                "shared disk?"))
+                "timed_out", f"waited {self._timeouts.start_secs:g} s (--start_timeout_secs) for a session with "
+                f"{peers}: a worker still evaluates or builds its graph, or the workers differ in their code, or in "
+                "model_dir, which must be the same one on a shared disk"))
+        if self._takes_longer(self._step_secs, self._timeouts.step_secs):
+            ending.end_process(ClusterLostError(
+                "workers_missing", f"a step with {peers} took longer than {self._timeouts.step_secs:g} s "
+                "(--step_timeout_secs): one of them hangs, was restarted, or has ended its training; start all tasks "
+                "again: they continue from the last checkpoint"))
+
+    def raise_if_aborted(self, error: tf.errors.OpError) -> None:
+        """Raises ClusterLostError if a session has ended with an error because of another worker."""
+        if _ABORTED in error.message:
+            raise self._lost_session(tensorflow_errors.reason(error)) from error
+
+    def _lost_session(self, reason: str) -> ClusterLostError:
+        return ClusterLostError(
+            "task_lost", f"{self._task.name} cannot train with {', '.join(map(str, self._peers))}, one of which has "
+            f"died or was started again: {reason}; start all tasks again: they continue from the last checkpoint")
+
+    def _takes_longer(self, begun_secs: float | None, bound_secs: float) -> bool:
+        return begun_secs is not None and time.monotonic() - begun_secs > bound_secs
 
 
-class ChiefWatch:
-    """Tells an evaluator when training is over: the chief's server was there, and is no more."""
-
-    def __init__(self, chief: Task, timeouts: Timeouts) -> None:
-        self._chief, self._timeouts = chief, timeouts
-        self._begun_secs = time.monotonic()
-        self._was_there = False
-        self._lost_secs: float | None = None
-
-    def is_over(self, has_max_steps: bool) -> bool:
-        """Returns whether training is over; see `Observer.is_over`.
-
-        Raises:
-          ClusterLostError: the chief did not come within the start time-out.
-        """
-        is_there, now_secs = reachability.accepts(self._chief.address), time.monotonic()
-        self._was_there |= is_there
-        if not self._was_there and now_secs - self._begun_secs > self._timeouts.start_secs:
-            raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {self._chief} (chief)")
-        if is_there or self._lost_secs is None:
-            self._lost_secs = None if is_there else now_secs
-        is_lost = self._lost_secs is not None and now_secs - self._lost_secs > self._timeouts.heartbeat_secs
-        return has_max_steps or (self._was_there and is_lost)
-
-
-def chief_watch(config: Any, timeouts: Timeouts) -> ChiefWatch | None:
-    """Returns how the evaluator of a cluster that trains under a strategy knows its end; None for any other."""
-    tf_config = os.environ.get("TF_CONFIG", "").strip()
-    if config.train_distribute is None or not tf_config:
-        return None
-    parsed = parse_tf_config(tf_config, needs_ps=False)
-    return ChiefWatch(Cluster(parsed.job, parsed.index, parsed.addresses).chief, timeouts)
+def _refuses(address: str) -> bool:
+    """Returns whether no process listens there: the one that did has ended, which an unreachable one need not have."""
+    return isinstance(reachability.connection_error(address), ConnectionRefusedError)
 
 
 FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evaluate, estimator_train,
@@ -247,19 +309,49 @@ FUNCTIONS = (init_run_config, should_run_distribute_coordinator, train_and_evalu
 
 
 def offer_functions(module: types.ModuleType) -> None:
-    """Puts the functions that the Estimator calls into the module where it looks for them."""
-    vars(module).update({function.__name__: function for function in FUNCTIONS})
+    """Puts the functions that the Estimator calls into the module where it looks for them.
+
+    TensorFlow's own, which 2.14 and 2.15 have there, stay for a client outside the cluster.
+    """
+    for function in FUNCTIONS:
+        original = getattr(module, function.__name__, None)
+        if original is None:
+            setattr(module, function.__name__, function)
+        elif original is not function and not hasattr(original, "__wrapped__"):
+            setattr(module, function.__name__, _unless_client(function, original))
+
+
+def _unless_client(function: Callable, original: Callable) -> Callable:
+    @functools.wraps(original)
+    def call(first: Any, *args: Any) -> Any:  # `first` is a RunConfig, or an Estimator
+        given = vars(getattr(first, "_config", first)).get("_experimental_distribute")
+        return (original if getattr(given, "remote_cluster", None) else function)(first, *args)
+
+    return call
 
 
 def serve_by(server_class: Any) -> None:
     """Lets the coordinator start this server, and strategies begin on all tasks and machines."""
     _State.timeouts = getattr(server_class, "default_timeouts", _State.timeouts)
-    distribute_coordinator.server_lib = types.SimpleNamespace(Server=server_class)
+    distribute_coordinator.server_lib = types.SimpleNamespace(Server=_sharing_state(server_class))
     for extended, change in ((collective_all_reduce_strategy.CollectiveAllReduceExtended, _of_any_task),
                              (mirrored_strategy.MirroredExtended, _without_gpus)):
         initialize = extended._initialize_strategy  # noqa: SLF001 (no public place)
         if not hasattr(initialize, "__wrapped__"):  # done before
             extended._initialize_strategy = change(initialize)  # noqa: SLF001
+
+
+def _sharing_state(server_class: Any) -> Callable:
+    """Returns how the coordinator starts a server: sessions that do not ask for a state of their own share one.
+
+    The strategy's session asks for it. With that as the server's default no session would find `strategy_ends`' mark.
+    """
+    def start(*args: Any, config: tf.ConfigProto | None = None, **kwargs: Any) -> Any:
+        shared = copy.deepcopy(config) or tf.ConfigProto()
+        shared.isolate_session_state = False
+        return server_class(*args, config=shared, **kwargs)
+
+    return start
 
 
 def _without_gpus(initialize: Callable) -> Callable:
@@ -283,7 +375,7 @@ def _of_any_task(initialize: Callable) -> Callable:
     @functools.wraps(initialize)
     def initialize_strategy(self: Any, cluster_resolver: Any, *args: Any, **kwargs: Any) -> None:
         if cluster_resolver.task_type == "ps":
-            _leave_ps("MultiWorkerMirroredStrategy")
+            _wait_as_ps(Cluster("ps", cluster_resolver.task_id, addresses_of(cluster_resolver.cluster_spec())))
         if cluster_resolver.task_type == "evaluator":  # as Kubeflow starts it; it is alone in either case
             self._initialize_local(cluster_resolver)
         else:

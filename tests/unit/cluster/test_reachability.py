@@ -122,7 +122,7 @@ def test_unreachable_tasks_do_not_delay_a_signal(stop, monkeypatch):
         stop.set()
         return ConnectionRefusedError()
 
-    monkeypatch.setattr(reachability, "_connection_error", connection_error)
+    monkeypatch.setattr(reachability, "connection_error", connection_error)
     with raises("stopped", kind=StoppedError):
         reachability.wait_for_tasks([Task("ps", index, f"host:{index + 1}") for index in range(9)], 30, stop)
     assert tried == ["host:1"]

@@ -74,22 +74,33 @@ class _Watch:
 
 def mark_as_joined(own: Task) -> bool:
     """Sets this task's mark, in its own server; returns whether it has answered."""
-    graph, handle = _mark(own)
-    with graph.as_default(), tf.device(own.device):
-        assignment = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(True))
-    return sessions.if_answered(lambda: sessions.run_on_ps(own, graph, [assignment])) is not None
+    return set_mark(own, _MARK)
 
 
 def has_joined(task: Task) -> bool:
     """Returns whether a task has set its mark; one that does not answer has not."""
-    graph, handle = _mark(task)
+    return has_mark(task, _MARK)
+
+
+def set_mark(task: Task, name: str, is_set: bool = True) -> bool:
+    """Sets a mark in the server of a task, or removes it; returns whether the server has answered."""
+    graph, handle = _mark(task, name)
+    with graph.as_default(), tf.device(task.device):
+        change = (tf.raw_ops.AssignVariableOp(resource=handle, value=tf.constant(True)) if is_set else
+                  tf.raw_ops.DestroyResourceOp(resource=handle))
+    return sessions.if_answered(lambda: sessions.run_on_ps(task, graph, [change])) is not None
+
+
+def has_mark(task: Task, name: str) -> bool:
+    """Returns whether the server of a task has a mark; one that does not answer has none."""
+    graph, handle = _mark(task, name)
     with graph.as_default(), tf.device(task.device):
         is_set = tf.raw_ops.VarIsInitializedOp(resource=handle)
     return bool(sessions.if_answered(lambda: sessions.run_on_ps(task, graph, is_set)))
 
 
-def _mark(task: Task) -> tuple[tf.Graph, tf.Tensor]:
-    """Returns a graph with the mark of a task: a variable in its server, which other sessions find by its name."""
+def _mark(task: Task, name: str) -> tuple[tf.Graph, tf.Tensor]:
+    """Returns a graph with a mark of a task: a variable in its server, which other sessions find by its name."""
     graph = tf.Graph()
     with graph.as_default(), tf.device(task.device):
-        return graph, tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[], shared_name=_MARK, container="")
+        return graph, tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[], shared_name=name, container="")

@@ -17,6 +17,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
 from ps_train.parts.legacy import observer as observing
+from ps_train.parts.legacy import strategies
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from tests import clusters, processes
@@ -161,11 +162,17 @@ def test_a_missing_package_is_named_in_one_line(monkeypatch):
 @pytest.fixture
 def restored(api):
     """Takes back what `replace` has replaced."""
-    from tensorflow.python.distribute import distribute_coordinator  # noqa: PLC0415 (no public name)
+    from tensorflow.python.distribute import (  # noqa: PLC0415 (no public names)
+        collective_all_reduce_strategy,
+        distribute_coordinator,
+        mirrored_strategy,
+    )
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415
 
     places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training"),
-              (distribute_coordinator, "server_lib")]
+              (distribute_coordinator, "server_lib"), (strategies._State, "timeouts"),
+              (collective_all_reduce_strategy.CollectiveAllReduceExtended, "_initialize_strategy"),
+              (mirrored_strategy.MirroredExtended, "_initialize_strategy")]
     before = [(place, name, getattr(place, name)) for place, name in places]
     yield
     for place, name, value in before:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import types
@@ -10,11 +11,12 @@ import types
 import numpy as np
 import pytest
 
-from ps_train.cluster.spec import Cluster
-from ps_train.errors import ClusterLostError
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
-from ps_train.parts.legacy import strategies
+from ps_train.parts.legacy import strategies, strategy_ends
 from ps_train.runtime.waits import Timeouts
+from tests import processes
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -36,6 +38,11 @@ def strategy(name="ParameterServerStrategy"):
 def both(train, evaluate, remote_cluster=None):
     """Returns what `experimental_distribute` takes."""
     return types.SimpleNamespace(train_distribute=train, eval_distribute=evaluate, remote_cluster=remote_cluster)
+
+
+def estimator_training():
+    """Returns the module whose functions the Estimator calls."""
+    return importlib.import_module("tensorflow.python.distribute.estimator_training")
 
 
 def set_task(monkeypatch, job=None, index=0, workers=2, **jobs):
@@ -105,9 +112,40 @@ def test_a_strategy_without_a_cluster_stays(api, monkeypatch):
     ({"experimental_distribute": both(strategy(), None, {"worker": ["a:1"]})}, "strategy_remote_cluster")])
 def test_what_no_task_can_do_is_refused(api, monkeypatch, given, code):
     """Two strategies for one thing, and a client outside the cluster."""
+    if code == "strategy_remote_cluster" and hasattr(estimator_training().init_run_config, "__wrapped__"):
+        pytest.skip("this TensorFlow can do it")
     set_task(monkeypatch)
     with raises(code):
         api.RunConfig(**given)
+
+
+def test_a_client_outside_the_cluster_is_left_to_tensorflow_where_it_can_do_that():
+    """TensorFlow 2.15 can; what is offered again is not wrapped again."""
+    module = types.SimpleNamespace(estimator_train=lambda estimator, *args: ("TensorFlow's", *args))
+    strategies.offer_functions(module)
+    offered = module.estimator_train
+    strategies.offer_functions(module)
+    client = types.SimpleNamespace(_config=types.SimpleNamespace(
+        _experimental_distribute=both(strategy(), None, {"worker": ["a:1"]})))
+    assert module.estimator_train is offered and offered(client, 1, 2) == ("TensorFlow's", 1, 2)
+    assert module.should_run_distribute_coordinator is strategies.should_run_distribute_coordinator
+    assert not strategies._unless_client(lambda config: False, lambda config: True)(types.SimpleNamespace())
+
+
+def test_a_second_estimator_with_other_options_is_refused(api, monkeypatch):
+    """Issue: TensorFlow raised an AssertionError without a word."""
+    set_task(monkeypatch, "worker", 0)
+    mirrored = tf.distribute.MirroredStrategy(["/cpu:0"])
+    started = types.SimpleNamespace()
+    monkeypatch.setattr(strategies.distribute_coordinator, "_thread_local", started)
+    monkeypatch.setattr(type(mirrored.extended), "_configure", lambda *args: None)
+    first, second = (api.RunConfig(train_distribute=mirrored, session_config=tf.ConfigProto(
+        intra_op_parallelism_threads=number)) for number in (1, 2))
+    strategies._refuse_other_server(first)
+    started.server, started.session_config_str = object(), repr(first.session_config)
+    strategies._refuse_other_server(first)
+    with raises("strategy_differs"):
+        strategies._refuse_other_server(second)
 
 
 def test_parameter_server_strategy_without_a_ps_is_refused(api, monkeypatch):
@@ -170,62 +208,187 @@ def world(monkeypatch):
         raise EndedError from error
 
     monkeypatch.setattr(strategies.reachability, "accepts", lambda address: address in world.answering)
+    monkeypatch.setattr(strategies, "_refuses", lambda address: address not in world.answering)
     monkeypatch.setattr(strategies.reachability, "wait_for_tasks", lambda *args: None)
     monkeypatch.setattr(strategies.threads, "repeating", lambda *args, **kwargs: contextlib.nullcontext())
-    monkeypatch.setattr(strategies, "time", types.SimpleNamespace(monotonic=lambda: world.secs))
+    for module in (strategies, strategy_ends):
+        monkeypatch.setattr(module, "time", types.SimpleNamespace(monotonic=lambda: world.secs))
     monkeypatch.setattr(strategies.ending, "end_process", end)
     return world
 
 
 CLUSTER = Cluster("worker", 0, {"worker": {0: "w:0", 1: "w:1"}})
-TIMEOUTS = Timeouts(start_secs=100, heartbeat_secs=10)
+TIMEOUTS = Timeouts(start_secs=100, step_secs=50, heartbeat_secs=10)
 
 
-@pytest.mark.parametrize(("is_in_step", "bound_secs"), [(True, 10), (False, 100)])
-def test_a_worker_gives_up_a_lost_one_sooner_in_a_step(world, is_in_step, bound_secs):
-    """Between steps it may save for long, and the other may have ended well."""
+@pytest.fixture
+def watch(world):
+    """That of worker 0, whose session was created at 0 s."""
     with contextlib.ExitStack() as stack:
-        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=False)
         watch.begin()
         watch.after_create_session(None, None)
-        watch.before_run(None)
-        if not is_in_step:
-            watch.after_run(None, None)
-        world.secs = 500.0
+        yield watch
+
+
+def assert_ends(watch, code, named="worker:1"):
+    """The process ends with an error that names a task."""
+    with pytest.raises(EndedError) as caught:
         watch._check()
-        world.answering = {"w:0"}
-        world.secs = 1000.0  # as after SIGSTOP
-        watch._check()
-        world.secs += bound_secs
-        watch._check()
-        world.secs += 1
-        with pytest.raises(EndedError) as caught:
+    assert caught.value.__cause__.code == code and named in str(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(("calls", "bound_secs"), [
+    (["before_run"], 10), (["before_run", "after_run"], 100), (["before_run", "end"], 100)])
+def test_a_worker_gives_up_a_lost_one_sooner_in_a_step(world, watch, calls, bound_secs):
+    """Between steps it may save for long, and the other may have ended well; at the end of the input, too."""
+    for name in calls:
+        getattr(watch, name)(*[None] * {"before_run": 1, "after_run": 2, "end": 1}[name])
+    world.answering = {"w:0"}
+    world.secs = 40.0  # as after SIGSTOP
+    watch._check()
+    world.secs += min(bound_secs, 10)
+    watch._check()
+    world.secs = 40.0 + bound_secs
+    watch._check()
+    world.secs += 1
+    assert_ends(watch, "task_lost")
+
+
+def test_losses_of_different_workers_do_not_add_up(world):
+    """The first one is back after 6 s, when the second one has been gone for 5 s."""
+    world.answering |= {"w:2"}
+    with contextlib.ExitStack() as stack:
+        cluster = Cluster("worker", 0, {"worker": {0: "w:0", 1: "w:1", 2: "w:2"}})
+        watch = strategies.PeerWatch(cluster, TIMEOUTS, stack, is_collective=False)
+        watch.begin()
+        for secs, answering in [(0, {"w:2"}), (6, set()), (7, {"w:1"}), (12, {"w:1"}), (16, {"w:1"})]:
+            world.secs, world.answering = secs, answering
             watch._check()
-    assert caught.value.__cause__.code == "task_lost" and "worker:1" in str(caught.value.__cause__)
+        world.secs = 17.0
+        assert_ends(watch, "task_lost", "worker:2")
 
 
 def test_a_worker_waits_for_a_session_for_a_bounded_time(world):
     """The variables of workers whose code differs wait for each other, and all answer."""
     with contextlib.ExitStack() as stack:
-        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack)
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=False)
         watch.begin()
         world.secs = 100.0
         watch._check()
         world.secs = 101.0
-        with pytest.raises(EndedError) as caught:
+        assert_ends(watch, "timed_out")
+
+
+def test_a_step_has_a_bound_also_while_the_others_answer(world, watch):
+    """Issue: one that was restarted or suspended kept the others in it for ever; a new session begins anew."""
+    watch.before_run(None)
+    world.secs = 50.0
+    watch._check()
+    watch.after_create_session(None, None)
+    world.secs = 500.0
+    watch._check()
+    watch.before_run(None)
+    watch.after_run(None, None)
+    world.secs = 1000.0
+    watch._check()
+    watch.before_run(None)
+    world.secs = 1051.0
+    assert_ends(watch, "workers_missing")
+
+
+def test_a_worker_that_was_started_again_cannot_come_back_into_a_step(world, monkeypatch):
+    """Issue: its port answered again after 4 s, and the others stayed in their step for ever, or in new sessions."""
+    marks = []
+    monkeypatch.setattr(strategies.clients, "set_mark", lambda task, name, is_set=True: marks.append(is_set) or True)
+    with contextlib.ExitStack() as stack:
+        watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=True)
+        watch.begin()
+        watch.after_create_session(None, None)
+        for _ in range(2):
+            watch.before_run(None)
+            watch.after_run(None, None)
+        watch.before_run(None)
+        for secs, answering in [(0, set()), (4, {"w:1"}), (10, {"w:1"})]:
+            world.secs, world.answering = secs, answering
             watch._check()
-    assert caught.value.__cause__.code == "timed_out" and "worker:1" in str(caught.value.__cause__)
+        world.secs = 11.0
+        assert_ends(watch, "task_lost")
+        with raises("task_lost"):
+            watch.after_create_session(None, None)
+    assert marks == [True, False]
 
 
-def test_an_evaluator_ends_once_the_chief_is_gone(world):
-    """Which it was told by a ps; here there is none."""
-    watch = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
+def test_an_error_because_of_another_worker_may_be_tried_again(watch):
+    """Issue: the first session of a worker that was started again failed, and its process ended with 1."""
+    watch.raise_if_aborted(tf.errors.FailedPreconditionError(None, None, "no such table"))
+    with raises("task_lost"):
+        watch.raise_if_aborted(tf.errors.FailedPreconditionError(None, None, "Collective ops is aborted by: it"))
+
+
+@pytest.mark.parametrize(("has_said_so", "gone_secs"), [(True, 11.0), (False, 101.0)])
+def test_an_evaluator_takes_only_what_the_chief_has_said_for_a_good_end(world, tmp_path, has_said_so, gone_secs):
+    """Issue: a chief that was restarted, or had crashed, was gone for 10 s, and the unfinished model was exported."""
+    watch = strategy_ends.ChiefWatch(CLUSTER.chief, str(tmp_path), TIMEOUTS)
     assert not watch.is_over(has_max_steps=False) and watch.is_over(has_max_steps=True)
-    world.answering, world.secs = set(), 50.0
+    strategy_ends.withdraw([], str(tmp_path))
+    if has_said_so:
+        strategy_ends.announce([], str(tmp_path), TIMEOUTS)
+    world.answering, world.secs = set(), gone_secs - 1
     assert not watch.is_over(has_max_steps=False)
-    world.secs = 61.0
-    assert watch.is_over(has_max_steps=False)
-    never = strategies.ChiefWatch(CLUSTER.chief, TIMEOUTS)
-    world.secs = 162.0
+    world.secs = gone_secs
+    if has_said_so:
+        assert watch.is_over(has_max_steps=False)
+    else:
+        with pytest.raises(ChiefFailedError):
+            watch.is_over(has_max_steps=False)
+
+
+def test_an_evaluator_does_not_wait_for_ever_for_a_chief_that_never_comes(world, tmp_path):
+    """What an earlier training has said counts when the time-out is over."""
+    watch = strategy_ends.ChiefWatch(CLUSTER.chief, str(tmp_path), TIMEOUTS)
+    world.answering, world.secs = set(), 101.0
     with pytest.raises(ClusterLostError, match="worker:0"):
-        never.is_over(has_max_steps=False)
+        watch.is_over(has_max_steps=False)
+    strategy_ends.announce([], str(tmp_path), TIMEOUTS)
+    world.secs = 100.0
+    assert not watch.is_over(has_max_steps=False)
+    world.secs = 101.0
+    assert watch.is_over(has_max_steps=False)
+
+
+def test_the_chief_tells_the_others_that_training_has_ended(tmp_path):
+    """In their servers; it takes that back before it trains again, and misses one that is not there."""
+    addresses = [f"localhost:{port}" for port in processes.free_ports(3)]
+    own = Cluster("worker", 1, {"worker": dict(enumerate(addresses))})
+    server = tf.train.Server(tf.train.ClusterSpec({"worker": addresses}), "worker", 1)
+    timeouts = Timeouts(heartbeat_secs=1)
+
+    def code_at_end():
+        with pytest.raises((SystemExit, ClusterLostError)) as caught:
+            strategy_ends.end_as_server(own)
+        return caught.value.code
+
+    assert server and code_at_end() == "task_lost"
+    strategy_ends.announce(own.workers[1:], str(tmp_path), timeouts)
+    assert code_at_end() == 0 and (tmp_path / strategy_ends.FILE).exists()
+    strategy_ends.withdraw(own.workers[1:], str(tmp_path))
+    assert code_at_end() == "task_lost" and not (tmp_path / strategy_ends.FILE).exists()
+
+
+@pytest.mark.parametrize(("has_said_so", "code"), [(True, 0), (False, "no_workers")])
+def test_a_ps_stays_until_the_chief_has_said_that_training_has_ended(world, monkeypatch, has_said_so, code):
+    """Issue: it ended at once, and the launcher restarted no task from then on."""
+    events = [{"w:0"}, {"w:0", "w:1"}, set(), {"w:1"}, set(), set()]
+
+    class Stop:
+        def wait(self, secs):
+            world.answering, world.secs = events.pop(0), world.secs + 60.0
+
+        set = None
+
+    monkeypatch.setattr(strategy_ends, "threading", types.SimpleNamespace(Event=Stop))
+    monkeypatch.setattr(strategy_ends.clients, "has_mark", lambda task, name: has_said_so and len(events) < 2)
+    with pytest.raises((SystemExit, ClusterLostError)) as caught:
+        strategy_ends.wait_as_ps(Task("ps", 0, "p:0"), CLUSTER.workers, lambda *args, **kwargs: None, TIMEOUTS)
+    assert caught.value.code == code and len(events) == (1 if has_said_so else 0)

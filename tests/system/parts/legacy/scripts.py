@@ -7,7 +7,7 @@ import json
 from tests.processes import REPO, ProcessGroup, TaskCluster
 
 SCRIPTS = REPO / "tests/scripts"
-TASK_FLAGS = ("--beat_timeout_secs=4", "--start_timeout_secs=60", "--stop_timeout_secs=20")
+TASK_FLAGS = ("--beat_timeout_secs=4", "--start_timeout_secs=60", "--step_timeout_secs=20", "--stop_timeout_secs=20")
 
 
 class ScriptCluster:

@@ -56,7 +56,7 @@ def test_a_worker_ends_when_another_has_died(start_process, tmp_path):
     """It names it, instead of waiting for its part of a step for ever; started again, all continue."""
     flags = [f"--model_dir={tmp_path}/model", "--max_steps=1000"]
     cluster = ScriptCluster(start_process, "strategy_script.py", [*flags, "--die_at=3"], num_ps=0)
-    assert [start_process.exit_code(name) for name in ("worker-1", "worker-0")] == [9, 138]
+    assert [start_process.exit_code(name) for name in ("worker-1", "worker-0")] == [-9, 138]
     last_line = start_process.log("worker-0").splitlines()[-1]
     assert "no answer of worker:1" in last_line and last_line.endswith("[task_lost]")
     for job, index in cluster.tasks:
@@ -64,3 +64,42 @@ def test_a_worker_ends_when_another_has_died(start_process, tmp_path):
     assert [start_process.exit_code(f"worker-{index} again") for index in (0, 1)] == [0, 0]
     np.testing.assert_allclose(
         logged_losses(start_process.log("worker-0 again")), losses_of(np.arange(1, 5))[2:], rtol=1e-5)
+
+
+def test_launch_starts_a_killed_worker_again(start_process, tmp_path):
+    """Issues: the ps had ended, so it was not; nor could it train with a worker that was still in the old session."""
+    start_process.start("launch", [
+        "launch", "run", "--num_workers=2", "--max_restarts=1", "--beat_timeout_secs=4",
+        str(SCRIPTS / "strategy_script.py"), f"--model_dir={tmp_path}/model", "--die_at=3"])
+    assert start_process.exit_code("launch") == 0
+    log = start_process.log("launch")
+    assert "worker:1 ended with 137; starting it again" in log
+    assert "worker 0 ends, 2 replicas" in log and "worker 1 ends, 2 replicas" in log
+
+
+def test_a_step_ends_when_another_worker_hangs(start_process, tmp_path):
+    """Its port answers all the time."""
+    cluster = ScriptCluster(
+        start_process, "strategy_script.py", [f"--model_dir={tmp_path}/model", "--max_steps=1000000"], num_ps=0)
+    cluster.group.wait_for_line("worker-0", "step = 20")
+    cluster.group.pause("worker-1")
+    assert start_process.exit_code("worker-0") == 138
+    assert start_process.log("worker-0").splitlines()[-1].endswith("[workers_missing]")
+    cluster.group.kill("worker-1")
+
+
+def test_a_worker_that_serves_does_not_take_a_dead_chief_for_a_good_end(start_process, tmp_path):
+    """Issue: it ended with 0."""
+    ScriptCluster(start_process, "strategy_script.py", [
+        f"--model_dir={tmp_path}/model", "--strategy=mirrored", "--max_steps=1000", "--die_at=3", "--dies=0"], num_ps=0)
+    assert [start_process.exit_code(f"worker-{index}") for index in (0, 1)] == [-9, 138]
+    assert start_process.log("worker-1").splitlines()[-1].endswith("[task_lost]")
+
+
+def test_the_end_of_the_input_ends_all_tasks_well(start_process, tmp_path):
+    """The last checkpoint is saved, and a ps and an evaluator learn of the end."""
+    cluster = ScriptCluster(start_process, "strategy_script.py", [f"--model_dir={tmp_path}/model", "--ends"],
+                            evaluator=True)
+    cluster.assert_ends_well()
+    assert f"Saving dict for global step {STEPS}" in start_process.log("evaluator-0")
+    assert "training has ended before max_steps; exporting" in start_process.log("evaluator-0")
