@@ -43,6 +43,7 @@ from ps_train.runtime.waits import Timeouts
 
 _CHECK_SECS = 1.0
 _MARK = "ps_train/has_taken_a_step"  # of a worker, in its server, while its session is open
+_LEFT = "ps_train/is_left"  # in the server of such a worker: another one was started again, and waits for its end
 _ABORTED = "Collective ops is aborted"
 _log = logging.getLogger(__name__)
 
@@ -224,11 +225,16 @@ class PeerWatch(tf.train.SessionRunHook):
         """
         stop = threading.Event()
         ending.on_stop(stop.set)
-        # One with the mark is in a session that this worker has left by its death, and will end.
-        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop,
-                                    lambda task: not (self._is_collective and clients.has_mark(task, _MARK)))
+        reachability.wait_for_tasks(self._peers, self._timeouts.start_secs, stop, self._is_ready)
         self._session_secs = time.monotonic()
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="peers"))
+
+    def _is_ready(self, task: Task) -> bool:
+        """Returns whether a worker is in no session; if it is, this one has left that, perhaps by its death."""
+        is_ready = not (self._is_collective and clients.has_mark(task, _MARK))
+        if not is_ready:
+            clients.set_mark(task, _LEFT)
+        return is_ready
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
         """All workers have prepared their variables, which waits for each of them; also where a session was lost.
@@ -250,7 +256,8 @@ class PeerWatch(tf.train.SessionRunHook):
         """Between steps the others may have ended, while this worker still saves."""
         self._step_secs = None
         self._bound_secs = self._timeouts.start_secs
-        if self._is_collective and not self._is_marked:
+        if self._is_collective and not self._is_marked:  # all take part, so none looks for the mark any more
+            clients.set_mark(self._task, _LEFT, is_set=False)
             self._is_marked = clients.set_mark(self._task, _MARK)
             self._stack.callback(clients.set_mark, self._task, _MARK, is_set=False)
 
@@ -274,6 +281,9 @@ class PeerWatch(tf.train.SessionRunHook):
                 "task_lost", f"{self._task.name} has had no answer of {', '.join(gone)} for {self._bound_secs:g} s: it "
                 "has died, or its input has ended before that of the others; start all tasks again: they continue "
                 "from the last checkpoint"))
+        if (self._is_marked and self._takes_longer(self._step_secs, self._timeouts.heartbeat_secs)
+                and clients.has_mark(self._task, _LEFT)):
+            ending.end_process(self._lost_session("it waits for a new session"))
         if self._takes_longer(self._session_secs, self._timeouts.start_secs):
             ending.end_process(ClusterLostError(
                 "timed_out", f"waited {self._timeouts.start_secs:g} s (--start_timeout_secs) for a session with "

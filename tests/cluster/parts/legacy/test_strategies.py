@@ -300,7 +300,9 @@ def test_a_step_has_a_bound_also_while_the_others_answer(world, watch):
 def test_a_worker_that_was_started_again_cannot_come_back_into_a_step(world, monkeypatch):
     """Issue: its port answered again after 4 s, and the others stayed in their step for ever, or in new sessions."""
     marks = []
-    monkeypatch.setattr(strategies.clients, "set_mark", lambda task, name, is_set=True: marks.append(is_set) or True)
+    monkeypatch.setattr(strategies.clients, "set_mark",
+                        lambda task, name, is_set=True: marks.append((name, is_set)) or True)
+    monkeypatch.setattr(strategies.clients, "has_mark", lambda task, name: name == strategies._MARK)
     with contextlib.ExitStack() as stack:
         watch = strategies.PeerWatch(CLUSTER, TIMEOUTS, stack, is_collective=True)
         watch.begin()
@@ -316,7 +318,12 @@ def test_a_worker_that_was_started_again_cannot_come_back_into_a_step(world, mon
         assert_ends(watch, "task_lost")
         with raises("task_lost"):
             watch.after_create_session(None, None)
-    assert marks == [True, False]
+        monkeypatch.setattr(strategies.clients, "has_mark", lambda task, name: True)
+        world.secs, watch._ended = 21.5, set()  # its port answered each time
+        assert_ends(watch, "task_lost")
+        assert not watch._is_ready(Task("worker", 1, "w:1"))
+    assert marks == [(strategies._LEFT, False), (strategies._MARK, True), (strategies._LEFT, True),
+                     (strategies._MARK, False)]
 
 
 def test_an_error_because_of_another_worker_may_be_tried_again(watch):
