@@ -74,7 +74,7 @@ def init_run_config(config: Any, tf_config: dict) -> None:
     cluster = {names.get(job, job): list(tasks.values()) for job, tasks in parsed.addresses.items()
                if job not in ("ps", "evaluator")}
     config._distribute_coordinator_mode = distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER  # noqa: SLF001
-    vars(config)["_listed_cluster"] = Cluster(parsed.job, parsed.index, parsed.addresses)  # with its ps
+    vars(config)["listed_cluster"] = Cluster(parsed.job, parsed.index, parsed.addresses)  # with its ps
     run_config.take_cluster(config, cluster, {"type": names.get(parsed.job, parsed.job), "index": parsed.index})
     config._is_chief = True  # noqa: SLF001 (as with TensorFlow, for model_to_estimator: all workers start from a file)
     _log.info("the Estimator trains under %s on %s", type(strategy).__name__, ", ".join(
@@ -139,7 +139,7 @@ def _coordinate(estimator: Any, train: Callable[[Any, Any, list], Any]) -> Any:
     is_collective = config.train_distribute.extended.experimental_between_graph
     only_serves = not is_collective and not cluster.is_chief
     served = [] if is_collective else cluster.workers[1:]
-    told = [*served, *config._listed_cluster.ps]  # noqa: SLF001 (set by `init_run_config`)
+    told = [*served, *config.listed_cluster.ps]  # set by `init_run_config`
     _refuse_other_server(config)
     if cluster.is_chief:
         strategy_ends.withdraw(told, estimator.model_dir)
@@ -189,7 +189,7 @@ def _watching(estimator: Any, cluster: Cluster, is_collective: bool, train: Call
 def wait_on_ps(config: Any) -> None:
     """Waits for the end of training, and ends the process, on a ps of a cluster that trains under a strategy."""
     if config.task_type == "ps":
-        _wait_as_ps(config._listed_cluster)  # noqa: SLF001 (set by `init_run_config`)
+        _wait_as_ps(config.listed_cluster)  # set by `init_run_config`
 
 
 def _wait_as_ps(cluster: Cluster) -> None:
