@@ -53,12 +53,15 @@ def test_launch_takes_workers_without_a_ps_and_a_chief(start_process, tmp_path):
 
 
 def test_a_worker_ends_when_another_has_died(start_process, tmp_path):
-    """It names it, instead of waiting for its part of a step for ever; started again, all continue."""
+    """It names it, instead of waiting for its part of a step for ever; started again, all continue.
+
+    The step either waits for the dead worker, or fails, as the connection is reset: TensorFlow does both.
+    """
     flags = [f"--model_dir={tmp_path}/model", "--max_steps=1000"]
     cluster = ScriptCluster(start_process, "strategy_script.py", [*flags, "--die_at=3"], num_ps=0)
     assert [start_process.exit_code(name) for name in ("worker-1", "worker-0")] == [-9, 138]
     last_line = start_process.log("worker-0").splitlines()[-1]
-    assert "no answer of worker:1" in last_line and last_line.endswith("[task_lost]")
+    assert "worker:1" in last_line and last_line.endswith("[task_lost]")
     for job, index in cluster.tasks:
         cluster.start(job, index, f"{job}-{index} again", [flags[0], f"--max_steps={STEPS}"])
     assert [start_process.exit_code(f"worker-{index} again") for index in (0, 1)] == [0, 0]
