@@ -26,9 +26,12 @@ def names_text() -> str:
              (*moved.MOVED.items(), *moved.REPLACED.items()) for name, today in names.items()}
     parts = [
         "### Renamed, or with other arguments", _table("name", "today", _rows(others)),
-        "### tf.contrib: modules that are looked up elsewhere", _table("module", "looked up in", (
+        "### tf.contrib: modules that are looked up elsewhere",
+        "Modules of 1.0 to 1.15 inside one of these, such as `tf.contrib.layers.python.layers.embedding_ops`, have the "
+        "names of the module\naround them: `tf.contrib.layers`. `inner_modules.py` lists them.",
+        _table("module", "looked up in", (
             (f"`{name}`", ", ".join(_today(source) for source in sources))
-            for name, sources in sorted(tables.TABLES.modules.items()) if sources)),
+            for name, sources in sorted(tables.OUTER.modules.items()) if sources)),
         "### tf.contrib: names", _table("name", "today", _rows(contrib)),
         "### Without a stand-in", "Other names of `tf.contrib` have none either.",
         _table("name", "what to do", ((f"`{name}`", hint) for name, hint in sorted(tables.TABLES.advice.items())

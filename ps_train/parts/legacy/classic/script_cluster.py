@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import socket
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -104,4 +105,15 @@ def launched_cluster(written: Addresses, job_name: str | None, task_index: int |
         known = ", ".join(f"{job}:{index}" for job, tasks in real.items() for index in tasks)
         raise ConfigError("task_not_in_cluster", f"tf.train.Server: task {job_name}:{task_index} is not in the "
                           f"cluster; allowed: {known}")
+    real[str(job_name)] = {**real[str(job_name)], task_index: _with_port(real[str(job_name)][task_index])}
     return ScriptCluster(str(job_name), task_index, real)
+
+
+def _with_port(address: str) -> str:
+    """Returns an address with a free port for port 0, which lets TensorFlow's server choose one."""
+    host, _, port = address.rpartition(":")
+    if port != "0":
+        return address
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return f"{host}:{probe.getsockname()[1]}"

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import types
 from collections.abc import Callable, Container
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.data.ops.dataset_ops import DatasetV1Adapter  # no public way to a dataset with iterators
 from tensorflow.python.framework.func_graph import FuncGraph  # the graph of a dataset's function has no public name
+
+_NEW = tf.data.Dataset.__base__  # TensorFlow 2's class
+
+
+def repair_datasets(wrap: Callable) -> None:
+    """Changes TensorFlow's datasets for scripts, by all functions below that take `wrap`."""
+    for repair in (let_datasets_change_graphs, let_functions_take_constants, let_datasets_be_empty,
+                   let_methods_return_old_datasets, let_options_have_old_names):
+        repair(wrap)
 
 
 def batch_and_drop_remainder(batch_size: Any) -> Callable:
@@ -81,6 +93,70 @@ def let_datasets_change_graphs(wrap: Callable) -> None:
     zip_them = tf.data.Dataset.zip
     tf.data.Dataset.zip = staticmethod(lambda *args, **kwargs: zip_them(
         *tf.nest.map_structure(_moved, args), **tf.nest.map_structure(_moved, kwargs)))
+
+
+def let_methods_return_old_datasets(wrap: Callable) -> None:
+    """Lets iterators be made of what every method returns: those that `tf.contrib.data.Dataset` had, and new ones.
+
+    Such a method, as `ignore_errors`, is one of TensorFlow 2's class, whose datasets are iterated over in Python.
+    """
+    kind = tf.data.Dataset
+    for name in dir(kind):
+        is_new = not name.startswith("_") and inspect.isfunction(vars(_NEW).get(name))
+        if is_new and name not in vars(kind):
+            wrap(name, _as_old, kind)
+    kind.dense_to_sparse_batch = lambda dataset, batch_size, row_shape: dataset.apply(
+        tf.data.experimental.dense_to_sparse_batch(batch_size, row_shape))
+
+
+def _as_old(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    result = original(*args, **kwargs)
+    is_new = isinstance(result, _NEW) and not isinstance(result, tf.data.Dataset)
+    return DatasetV1Adapter(result) if is_new else result
+
+
+# Settings of a dataset that TensorFlow has renamed -> its path today, and what the value means; those without one
+# chose rewrites that are gone.
+_OLD_OPTIONS = {
+    "autotune": ("autotune.enabled", bool), "experimental_autotune": ("autotune.enabled", bool),
+    "autotune_cpu_budget": ("autotune.cpu_budget", int), "autotune_buffers": None, "autotune_algorithm": None,
+    "filter_with_random_uniform_fusion": None, "hoist_random_uniform": None, "map_vectorization": None,
+    "experimental_hoist_random_uniform": None, "experimental_latency_all_edges": None, "experimental_stats": None,
+    "experimental_numa_aware": None, "experimental_map_vectorization": None,
+    "experimental_stateful_whitelist": None,
+    **{f"experimental_{name}": (f"experimental_optimization.{name}", bool) for name in (
+        "filter_fusion", "map_and_batch_fusion", "map_and_filter_fusion", "map_fusion", "map_parallelization",
+        "noop_elimination", "shuffle_and_repeat_fusion")},
+}
+
+
+def let_options_have_old_names(wrap: Callable) -> None:
+    """Lets scripts set the options of 1.12 to 1.15; `options.experimental_optimization.autotune` is today's too."""
+    options = tf.data.Options()
+    for kind in (type(options), type(options.experimental_optimization), type(options.experimental_distribute)):
+        wrap("__setattr__", _set_option, kind)
+        kind.__getattr__ = _old_option
+
+
+def _set_option(original: Callable, options: Any, name: str, value: Any) -> None:
+    if name == "auto_shard" and hasattr(options, "auto_shard_policy"):
+        policies = tf.data.experimental.AutoShardPolicy
+        name, value = "auto_shard_policy", policies.AUTO if value else policies.OFF
+    known = _OLD_OPTIONS.get(name, ())
+    if known == () or hasattr(type(options), name):
+        original(options, name, value)
+    elif known is not None:
+        *path, leaf = known[0].split(".")
+        owner = functools.reduce(lambda owner, part: getattr(owner, part, owner), path, options)
+        if hasattr(type(owner), leaf):
+            setattr(owner, leaf, known[1](value))
+
+
+def _old_option(options: Any, name: str) -> Any:
+    """Returns an object that takes any settings for a group of them that is gone, such as `map_vectorization`."""
+    if name not in _OLD_OPTIONS:
+        raise AttributeError(name)
+    return types.SimpleNamespace()
 
 
 def let_datasets_be_empty(wrap: Callable) -> None:

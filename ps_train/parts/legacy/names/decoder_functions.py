@@ -104,3 +104,106 @@ def simple_decoder_fn_inference(
         done = done | (time > tf.cast(maximum_length, time.dtype))
         return done, cell_state, tf.gather(embeddings, symbols), output, context_state
     return decoder_fn
+
+
+def attention_decoder_fn_train(
+    encoder_state: Any, attention_keys: tf.Tensor, attention_values: tf.Tensor, attention_score_fn: Callable,
+    attention_construct_fn: Callable, name: str | None = None,
+) -> Callable[..., tuple]:
+    """`simple_decoder_fn_train` whose inputs have the attention behind them; the outputs are attentions.
+
+    Args:
+      encoder_state: the first state.
+      attention_keys: of `prepare_attention`, and so are the next three.
+      attention_values: see there.
+      attention_score_fn: see there.
+      attention_construct_fn: see there.
+      name: does not matter.
+    """
+    attend = _attend(encoder_state, attention_keys, attention_values, attention_construct_fn)
+    simple = simple_decoder_fn_train(encoder_state)
+
+    def decoder_fn(time: Any, cell_state: Any, cell_input: Any, cell_output: Any, context_state: Any) -> tuple:
+        output, attention = attend(cell_output)
+        done, state, cell_input, output, context = simple(time, cell_state, cell_input, output, context_state)
+        return done, state, tf.concat([cell_input, attention], 1), output, context
+    return decoder_fn
+
+
+def attention_decoder_fn_inference(
+    output_fn: Callable[[tf.Tensor], tf.Tensor] | None, encoder_state: Any, attention_keys: tf.Tensor,
+    attention_values: tf.Tensor, attention_score_fn: Callable, attention_construct_fn: Callable,
+    embeddings: tf.Tensor, start_of_sequence_id: Any, end_of_sequence_id: Any, maximum_length: Any,
+    num_decoder_symbols: int, dtype: tf.DType = tf.int32, name: str | None = None,
+) -> Callable[..., tuple]:
+    """`simple_decoder_fn_inference` with the attention of `attention_decoder_fn_train`; see both."""
+    attend = _attend(encoder_state, attention_keys, attention_values, attention_construct_fn)
+    simple = simple_decoder_fn_inference(
+        output_fn, encoder_state, embeddings, start_of_sequence_id, end_of_sequence_id, maximum_length,
+        num_decoder_symbols, dtype)
+
+    def decoder_fn(time: Any, cell_state: Any, cell_input: Any, cell_output: Any, context_state: Any) -> tuple:
+        output, attention = attend(cell_output)
+        done, state, cell_input, output, context = simple(time, cell_state, cell_input, output, context_state)
+        return done, state, tf.concat([cell_input, attention], 1), output, context
+    return decoder_fn
+
+
+def _attend(encoder_state: Any, keys: tf.Tensor, values: tf.Tensor, construct: Callable) -> Callable[[Any], tuple]:
+    """Returns a function: the cell's output, or None at first -> what stands in its place, and the attention."""
+    def attend(cell_output: tf.Tensor | None) -> tuple[Any, tf.Tensor]:
+        if cell_output is None:
+            is_stack = isinstance(encoder_state, tuple) and not hasattr(encoder_state, "h")
+            top = encoder_state[-1] if is_stack else encoder_state
+            return None, tf.zeros_like(getattr(top, "h", top))
+        attention = construct(cell_output, keys, values)
+        return attention, attention
+    return attend
+
+
+def prepare_attention(
+    attention_states: tf.Tensor, attention_option: str, num_units: int, reuse: bool | None = False,
+) -> tuple[tf.Tensor, tf.Tensor, Callable, Callable]:
+    """Returns keys, values, the function that scores, and the one that makes the attention vector.
+
+    Args:
+      attention_states: of the encoder, float [batch, time, size].
+      attention_option: "luong" (https://arxiv.org/abs/1508.04025) or "bahdanau" (https://arxiv.org/abs/1409.0473).
+      num_units: of the keys and the attention.
+      reuse: whether the variables exist.
+
+    Raises:
+      ValueError: another attention_option.
+    """
+    if attention_option not in ("luong", "bahdanau"):
+        raise ValueError(f"prepare_attention: got attention_option {attention_option!r}; allowed: luong, bahdanau")
+    with tf.variable_scope("attention_keys", reuse=reuse):
+        keys = _linear(attention_states, num_units)
+    with tf.variable_scope("attention_score", reuse=reuse):
+        variables = [tf.get_variable("attnW", [num_units, num_units]), tf.get_variable("attnV", [num_units])] if (
+            attention_option == "bahdanau") else []
+    with tf.variable_scope("attention_construct", reuse=reuse) as construct_scope:
+        pass
+
+    def score(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        if variables:
+            query = tf.expand_dims(tf.matmul(query, variables[0]), 1)
+            scores = tf.reduce_sum(variables[1] * tf.tanh(keys + query), 2)
+        else:
+            scores = tf.reduce_sum(keys * tf.expand_dims(query, 1), 2)
+        context = tf.reduce_sum(tf.expand_dims(tf.nn.softmax(scores), 2) * values, 1)
+        context.set_shape([None, num_units])
+        return context
+
+    def construct(query: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        with tf.variable_scope(construct_scope, reuse=reuse):
+            return _linear(tf.concat([query, score(query, keys, values)], 1), num_units)
+
+    return keys, attention_states, score, construct
+
+
+def _linear(inputs: tf.Tensor, num_units: int) -> tf.Tensor:
+    """Returns the product with the variable `weights` of this scope, [..., num_units]."""
+    weights = tf.get_variable("weights", [inputs.shape[-1].value, num_units], inputs.dtype,
+                              initializer=tf.glorot_uniform_initializer())
+    return tf.tensordot(inputs, weights, [[inputs.shape.rank - 1], [0]])

@@ -64,10 +64,12 @@ def concat(values: Any = None, axis: Any = None, name: str = "concat", concat_di
 
 
 def split(value: Any = None, num_or_size_splits: Any = None, axis: Any = 0, num: Any = None, name: str = "split",
-          split_dim: Any = None, num_split: Any = None) -> list[tf.Tensor]:
-    """`tf.split(value, num_or_size_splits, axis)` of 1.0, and `tf.split(split_dim, num_split, value)` of before."""
-    if num_split is not None:
-        num_or_size_splits = num_split
+          split_dim: Any = None, num_split: Any = None, size_splits: Any = None) -> list[tf.Tensor]:
+    """`tf.split(value, num_or_size_splits, axis)` of 1.0, and `tf.split(split_dim, num_split, value)` of before.
+
+    `tf.split_v` of 0.12 names the sizes `size_splits`.
+    """
+    num_or_size_splits = next(filter(lambda given: given is not None, (num_split, size_splits)), num_or_size_splits)
     if split_dim is not None:
         axis = split_dim
     elif _is_axis(value) and not _is_axis(axis):

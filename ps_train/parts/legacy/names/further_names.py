@@ -52,7 +52,8 @@ FURTHER_NAMES = {
            "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
            "matrices_to_flat_transforms dense_image_warp bipartite_match"),
     **same("tf.contrib.seq2seq", _OURS + "decoder_functions:",
-           "dynamic_rnn_decoder simple_decoder_fn_train simple_decoder_fn_inference"),
+           "dynamic_rnn_decoder simple_decoder_fn_train simple_decoder_fn_inference attention_decoder_fn_train "
+           "attention_decoder_fn_inference prepare_attention"),
     "tf.logging._logger": _OURS + "private:_logger",
     "tf.contrib.resampler.resampler": _OURS + "image_warps:resampler",
     "tf.contrib.layers.embedding_lookup_unique": _FUNCTIONS + "embedding_lookup_unique",
@@ -66,6 +67,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),
+    **same("tf.contrib.opt", _OURS + "external_optimizers:", "ExternalOptimizerInterface ScipyOptimizerInterface"),
     "tf.contrib.optimizer_v2.RMSPropOptimizer": _OURS + "more_optimizers:RMSPropOptimizer",
     **same("tf.contrib.opt", _OURS + "worker_optimizers:", "DropStaleGradientOptimizer ElasticAverageOptimizer "
            "ElasticAverageCustomGetter"),
@@ -92,15 +94,13 @@ FURTHER_NAMES = {
 
 # Module of tf.contrib -> the modules in which its names are looked up.
 FURTHER_MODULES: dict[str, tuple[str, ...]] = {
-    **{f"tf.contrib.framework.python.{name}": ("tf.contrib.framework",) for name in (
-        "ops.arg_scope", "ops.checkpoint_ops", "framework.experimental")},
     "tf.contrib.all_reduce.python.all_reduce": ("tensorflow.python.distribute.v1.all_reduce",),
     "tf.contrib.keras.python": (),
+    "tf.contrib.learn.datasets.mnist": ("tf.examples.tutorials.mnist.input_data",),
     "tf.contrib.eager.metrics": (),
-    **{f"tf.contrib.eager.{name}": ("tf.contrib.eager",) for name in ("python", "python.tfe")},
     "tf.contrib.eager.python.metrics": ("tf.contrib.eager.metrics",),
     "tf.contrib.data.python.util": ("tensorflow.python.data.util",),
-    **{f"tf.contrib.learn.{folder}{name}": ("tf.train",) for folder in ("", "python.learn.") for name in (
+    **{f"tf.contrib.learn.{name}": ("tf.train",) for name in (
         "monitored_session", "basic_session_run_hooks", "session_run_hook")},
     # TF-GAN, if it is installed, which TensorFlow had as this module.
     "tf.contrib.gan": ("tensorflow_gan",),
@@ -114,12 +114,4 @@ FURTHER_MODULES: dict[str, tuple[str, ...]] = {
     "tf.contrib.graph_editor": tuple(_OURS + f"graph_editor{part}" for part in ("", "_selection", "_copies")),
     **{f"tf.contrib.graph_editor.{name}": ("tf.contrib.graph_editor",) for name in (
         "edit", "reroute", "select", "subgraph", "transform", "util")},
-    **{f"tf.contrib.image.python.{name}": ("tf.contrib.image",) for name in (
-        "ops", "ops.image_ops", "ops.dense_image_warp")},
-    **{f"tf.contrib.opt.python.training.{name}": ("tf.contrib.opt",) for name in (
-        "adamax", "addsign", "powersign", "lars_optimizer", "moving_average_optimizer", "nadam_optimizer",
-        "variable_clipping_optimizer", "multitask_optimizer_wrapper", "drop_stale_gradient_optimizer",
-        "elastic_average_optimizer")},
-    **{f"tf.contrib.{name}": ("tf.contrib.sparsemax",) for name in (
-        "sparsemax.python.ops", "sparsemax.python.ops.sparsemax", "sparsemax.python.ops.sparsemax_loss")},
 }

@@ -153,7 +153,7 @@ class HParams:
         return key in self._types
 
     def __str__(self) -> str:
-        return str(sorted(self.values().items()))
+        return ",".join(f"{name}={value}" for name, value in self.values().items())
 
     def __repr__(self) -> str:
-        return f"HParams({self})"
+        return f"HParams({sorted(self.values().items())})"

@@ -96,9 +96,9 @@ def _repair_functions() -> None:
     wrap("constant", _constant, tf1)
     wrap("register_tensor_conversion_function", _convert_by, tf1, ops)
     wrap("map", _map_dataset, tf1.data.Dataset)
-    datasets.let_datasets_change_graphs(wrap)
-    datasets.let_functions_take_constants(wrap)
-    datasets.let_datasets_be_empty(wrap)
+    datasets.repair_datasets(wrap)
+    set_missing(tf1.TensorArray, "pack", tf1.TensorArray.stack)  # until 0.12
+    set_missing(tf1.TensorArray, "unpack", tf1.TensorArray.unstack)
     wrap("read", _text_or_bytes, file_io.FileIO)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)

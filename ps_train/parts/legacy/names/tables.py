@@ -7,9 +7,12 @@ made of it, and needs the extra `estimator`. Nothing here imports TensorFlow, so
 
 from __future__ import annotations
 
+import dataclasses
+
 from ps_train.parts.legacy.names.advice import ADVICE
 from ps_train.parts.legacy.names.further_names import FURTHER_MODULES, FURTHER_NAMES
 from ps_train.parts.legacy.names.further_names import same as _same
+from ps_train.parts.legacy.names.inner_modules import inner_modules
 from ps_train.parts.legacy.names.namespace import Tables
 
 _OURS = "ps_train.parts.legacy.names."
@@ -293,9 +296,6 @@ _CONTRIB_MODULES = {
     "tf.contrib.cluster_resolver": ("tf.distribute.cluster_resolver",),
     "tf.contrib.cudnn_rnn": (_OURS + "cudnn_rnn",),
     "tf.contrib.data": ("tf.data.experimental", "tf.data"),
-    **_lookups("tf.contrib.data", "tf.contrib.data.python.ops", "batching dataset_ops error_ops grouping "
-               "interleave_ops iterator_ops prefetching_ops random_ops readers resampling scan_ops shuffle_ops "
-               "threadpool unique"),
     # For tensorflow-estimator, which asks whether the optimizer of a compiled model is a new one.
     "tf.keras.optimizers.experimental": ("tf_keras.api._v2.keras.optimizers.experimental",),
     "tf.contrib.distribute": ("tf.distribute", "tf.distribute.experimental"),
@@ -336,36 +336,22 @@ _CONTRIB_MODULES = {
     "tf.models.rnn.seq2seq": (_SEQ2SEQ,),
     **{folder: () for folder in MODELS},
     # Modules inside a module
-    **_lookups("tf.contrib.distributions", "tf.contrib.distributions.python",
-               "ops ops.bernoulli ops.beta ops.categorical ops.gamma ops.kullback_leibler ops.laplace ops.multinomial "
-               "ops.normal ops.student_t ops.uniform"),
-    **_lookups("tf.contrib.framework", "tf.contrib.framework.python",
-               "framework framework.tensor_util ops ops.variables"),
     "tf.contrib.framework.python.framework.checkpoint_utils": ("tf.train",),
-    **_lookups("tf.contrib.layers", "tf.contrib.layers.python",
-               "layers layers.feature_column layers.feature_column_ops"),
     **_lookups("tf.contrib.learn", "tf.contrib.learn", "estimators estimators.model_fn estimators.run_config "
                "estimators.estimator estimators.dnn estimators.linear estimators.dnn_linear_combined "
-               "estimators.prediction_key estimators.constants experiment run_config python.learn"),
-    **_lookups("tf.contrib.learn.preprocessing", "tf.contrib.learn.python.learn.preprocessing",
-               "text categorical_vocabulary"),
-    **_lookups("tf.contrib.cudnn_rnn", "tf.contrib.cudnn_rnn.python", "layers layers.cudnn_rnn ops.cudnn_rnn_ops"),
-    "tf.contrib.lookup.lookup_ops": ("tf.contrib.lookup",),
-    **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
-    **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
+               "estimators.prediction_key estimators.constants experiment run_config"),
     "tf.contrib.session_bundle": (), "tf.contrib.session_bundle.exporter": (_OURS + "exporter",),
-    **_lookups("tf.contrib.crf", "tf.contrib.crf.python", "ops ops.crf"),
-    **_lookups("tf.contrib.seq2seq", "tf.contrib.seq2seq.python", "ops ops.attention_wrapper ops.basic_decoder "
-               "ops.decoder ops.helper ops.beam_search_decoder ops.beam_search_ops ops.loss"),
-    **_lookups("tf.contrib.rnn", "tf.contrib.rnn.python",
-               "ops ops.core_rnn ops.rnn ops.core_rnn_cell ops.core_rnn_cell_impl ops.rnn_cell"),
     "tf.contrib.slim.python.slim": ("tf.contrib.slim",),
-    **_lookups("tf.contrib.training", "tf.contrib.training.python", "training training.hparam training.device_setter"),
 }
 
-TABLES = Tables(
+# Without the modules inside those of tf.contrib.
+OUTER = Tables(
     names={**_NAMES, **_CONTRIB_NAMES, **FURTHER_NAMES, **_DEEPREC_NAMES},
     modules={**_CONTRIB_MODULES, **FURTHER_MODULES}, advice=ADVICE).with_parents()
+_INNER = inner_modules(OUTER.modules)
+TABLES = dataclasses.replace(OUTER, modules={
+    **_INNER, **{module: sources or _INNER.get(module, ()) for module, sources in OUTER.modules.items()},
+}).with_parents()
 
 # Names that numpy has taken away, from 1.18 to 2.4 -> what they were. They are set in numpy itself.
 NUMPY = {

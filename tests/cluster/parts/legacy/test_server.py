@@ -44,3 +44,11 @@ def test_blanks_in_addresses_are_left_out():
         "ps": {0: "a:1"}, "worker": {0: "b:2", 1: "c:3"}}
     assert script_cluster.real_target("grpc://b: 2") == "grpc://b:2" and script_cluster.real_target("") == ""
     assert ps_train.Server({"worker": [f" localhost: {processes.free_ports(1)[0]}"]}).target.startswith("grpc://")
+
+
+def test_port_0_is_a_free_port():
+    """As for TensorFlow's own server; the address of another task needs its port."""
+    server = ps_train.Server({"local": ["localhost:0"]})
+    assert int(server.target.rpartition(":")[2]) > 0
+    with raises("address_malformed"):
+        ps_train.Server({"ps": ["localhost:0"], "worker": ["localhost:0"]}, "worker", 0)

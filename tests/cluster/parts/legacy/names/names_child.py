@@ -150,7 +150,8 @@ def test_import_statements_find_what_attributes_find():
     from tensorflow.train import SummaryWriter
 
     assert slim is slim_by_from and slim.conv2d is tf_slim.conv2d
-    assert layers.l2_regularizer is tf_slim.l2_regularizer and initializers is tf_slim.layers.initializers
+    assert layers.l2_regularizer is tf_slim.l2_regularizer
+    assert initializers.xavier_initializer is tf_slim.xavier_initializer
     assert keras.layers.Dense is Dense and SummaryWriter is real.summary.FileWriter
     assert all(map(callable, (K.clear_session, learn_runner.run, resnet_v1.resnet_v1_50, tfexample_decoder.Tensor,
                               hparam.HParams, input_data.read_data_sets, mnist.inference, run_config.RunConfig,

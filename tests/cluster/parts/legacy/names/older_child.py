@@ -652,3 +652,41 @@ def test_lists_of_numbers_and_of_arrays_have_another_shape(session):
     for column in (np.resize(mixed, [2, 1]), np.reshape(mixed, [2, 1]), np.expand_dims(mixed, 1)):
         assert session.run(2 * x, {x: column}).tolist() == [[2.0], [4.0]]
     assert np.tile([[1], [2, 3]], 2).shape == np.tile(A=[1, 2], reps=2).shape == (4,)
+
+
+def test_datasets_have_the_methods_of_contrib_data(session):
+    """Each gives a dataset of which an iterator can be made."""
+    numbers = tf.contrib.data.Dataset.range(6)
+    words = tf.contrib.data.Dataset.range(3).map(lambda number: tf.fill([number + 1], number), num_threads=2)
+    elements = [dataset.make_one_shot_iterator().get_next() for dataset in (
+        numbers.ignore_errors(), numbers.enumerate(), words.dense_to_sparse_batch(2, [5]),
+        numbers.group_by_window(lambda number: number % 2, lambda _, window: window.batch(3), 3))]
+    first, second, sparse, odd = session.run(elements)
+    assert (first, second, odd.tolist()) == (0, (0, 0), [0, 2, 4])
+    assert sparse.values.tolist() == [0, 1, 1] and sparse.dense_shape.tolist() == [2, 5]
+
+
+def test_options_of_datasets_have_names_of_1_12_to_1_15(session):
+    """Those that chose a rewrite that is gone do nothing; a name that never was is refused."""
+    options = tf.data.Options()
+    options.experimental_optimization.autotune = False
+    options.experimental_optimization.map_vectorization.enabled = True
+    options.experimental_optimization.autotune_buffers = True
+    options.experimental_distribute.auto_shard = False
+    options.experimental_map_and_batch_fusion = True
+    options.experimental_numa_aware = True
+    options.experimental_deterministic = False
+    assert options.experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF
+    assert options.experimental_optimization.map_and_batch_fusion is True and options.deterministic is False
+    with pytest.raises(AttributeError):
+        options.nonsense = 1
+    dataset = tf.data.Dataset.range(3).with_options(options)
+    assert session.run(dataset.make_one_shot_iterator().get_next()) == 0
+
+
+def test_arrays_of_tensors_and_splits_have_names_of_0_12(session):
+    """`pack` and `unpack`; `size_splits`."""
+    array = tf.TensorArray(tf.float32, 2).unpack(tf.constant([1.0, 2.0]))
+    assert session.run(array.pack()).tolist() == [1, 2]
+    parts = tf.split_v(value=tf.range(4), size_splits=[1, 3], split_dim=0)
+    assert [part.tolist() for part in session.run(parts)] == [[0], [1, 2, 3]]

@@ -72,3 +72,68 @@ def test_a_context_goes_from_step_to_step():
     with tf.Graph().as_default(), tf.Session() as session:
         _, _, context = decoder_functions.dynamic_rnn_decoder(_Through(), decoder_fn, tf.ones([2, 3, 4]))
         assert session.run(context) == 4
+
+
+def softmax(scores):
+    """Returns the softmax of the last axis."""
+    exponents = np.exp(scores - scores.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("option", ["luong", "bahdanau"])
+def test_attention_is_the_output_and_a_part_of_the_next_input(option):
+    """All weights are 0.5; compared with TensorFlow 1.0.1 itself too, in a trial: they differed by less than 1e-4."""
+    memory = np.cos(np.arange(20, dtype=np.float32)).reshape(2, 5, 2)
+    keys = np.repeat(0.5 * memory.sum(-1, keepdims=True), 2, -1)
+    states, attention, known = STATE.copy(), np.zeros([2, 2], np.float32), []
+    for step in range(4):
+        inputs = np.concatenate([INPUTS[:, step], attention], 1)
+        states = np.tanh(0.5 * (inputs.sum(-1) + states.sum(-1)))[:, np.newaxis].repeat(2, 1)
+        query = states if option == "luong" else np.repeat(0.5 * states.sum(-1, keepdims=True), 2, -1)
+        scores = (keys * query[:, np.newaxis]).sum(-1) if option == "luong" else (
+            0.5 * np.tanh(keys + query[:, np.newaxis]).sum(-1))
+        context = (softmax(scores)[:, :, np.newaxis] * memory).sum(1)
+        attention = np.repeat(0.5 * (states.sum(-1) + context.sum(-1))[:, np.newaxis], 2, 1)
+        known.append(attention)
+    with tf.Graph().as_default(), tf.Session() as session:
+        with tf.variable_scope("decoder", initializer=tf.constant_initializer(0.5)):
+            prepared = decoder_functions.prepare_attention(tf.constant(memory), option, 2)
+            decoder = decoder_functions.attention_decoder_fn_train(tf.constant(STATE), *prepared)
+            outputs, _, _ = decoder_functions.dynamic_rnn_decoder(
+                tf.nn.rnn_cell.BasicRNNCell(2), decoder, tf.constant(INPUTS))
+        session.run(tf.global_variables_initializer())
+        session.run([variable.assign(tf.fill(variable.shape, 0.5)) for variable in tf.trainable_variables()
+                     if "attention" in variable.name])  # their initializer is their own
+        np.testing.assert_allclose(session.run(outputs), np.stack(known, 1), atol=1e-5)
+        assert [variable.name for variable in tf.trainable_variables() if "attention" in variable.name] == [
+            f"decoder/attention_{name}:0" for name in (
+                ("keys/weights", "score/attnW", "score/attnV", "construct/weights") if option == "bahdanau" else (
+                    "keys/weights", "construct/weights"))]
+
+
+def test_attention_follows_the_symbols_of_an_inference():
+    """The first symbol with the first attention, which is 0."""
+    seen = []
+
+    def construct(query, keys, values):
+        return query[:, :4] + values
+
+    class Noting(_Through):
+        def __call__(self, inputs, state, scope=None):
+            seen.append(inputs)
+            return inputs[:, :4], state
+    follows = np.zeros((4, 4), np.float32)
+    follows[[1, 2, 3], [2, 3, 0]] = 9
+    with tf.Graph().as_default(), tf.Session() as session:
+        decoder = decoder_functions.attention_decoder_fn_inference(
+            lambda output: tf.matmul(output, follows), tf.zeros([2, 4]), None, tf.zeros([2, 4]), None, construct,
+            tf.constant(np.eye(4, dtype=np.float32)), 1, 0, 10, 4)
+        outputs, _, _ = decoder_functions.dynamic_rnn_decoder(Noting(), decoder)
+        assert session.run(tf.argmax(outputs, 2)).tolist() == [[2, 3, 0]] * 2
+    assert seen[0].shape.as_list() == [2, 8]
+
+
+def test_other_kinds_of_attention_are_refused():
+    """There were two."""
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="luong, bahdanau"):
+        decoder_functions.prepare_attention(tf.zeros([1, 2, 3]), "dot", 3)

@@ -87,3 +87,11 @@ def test_a_value_may_be_any_object():
     assert params.activation is max and params.inner is other
     with pytest.raises(ValueError, match="Could not parse hparam 'activation'"):
         params.set_hparam("activation", 3)
+
+
+def test_text_of_values_can_be_parsed_again():
+    """As in 1.13 to 1.15."""
+    values = HParams(rate=0.5, layers=[8, 4], name="a")
+    assert str(values) == "rate=0.5,layers=[8, 4],name=a"
+    assert HParams(rate=0.0, layers=[1, 1], name="b").parse(str(values)).values() == values.values()
+    assert repr(values) == "HParams([('layers', [8, 4]), ('name', 'a'), ('rate', 0.5)])"

@@ -49,3 +49,17 @@ def test_the_modules_above_a_name_are_in_the_tables():
     """`tf.a` and `tf.a.b` are modules if `tf.a.b.c` is a name; `tf` itself is always there."""
     tables = Tables(names={"tf.a.b.c": "tf.x"}, modules={"tf.d.e": ("tf.x",)}, advice={}).with_parents()
     assert tables.modules == {"tf.a.b": (), "tf.a": (), "tf.d": (), "tf.d.e": ("tf.x",)}
+
+
+def test_inner_modules_lead_to_the_module_around_them():
+    """Their look-ups make no circle, so a name that is missing is an error, and no endless search."""
+    assert TABLES.modules["tf.contrib.layers.python.layers.embedding_ops"][0] == "tf.contrib.layers"
+    assert TABLES.modules["tf.contrib.learn.python.learn.datasets.mnist"][:2] == (
+        "tf.contrib.learn.datasets.mnist", "tf.contrib.learn.datasets")
+
+    def visit(module, above):
+        assert module not in above, above
+        for source in TABLES.modules.get(module, ()):
+            visit(source, (*above, module))
+    for module in TABLES.modules:
+        visit(module, ())
