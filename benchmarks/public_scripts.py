@@ -6,7 +6,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
     python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later: also further,
                                                                           latest, newest, seventh, eighth, ninth, tenth,
-                                                                          eleventh, twelfth
+                                                                          eleventh, twelfth, thirteenth
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files

@@ -12,7 +12,7 @@ CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
 FIELD = pathlib.Path(__file__).with_name("field.json")
 # The sets that were collected later, one after the other.
 LATER = ("fresh", "further", "latest", "newest", "seventh", "eighth", "ninth", "tenth", "eleventh",
-         "twelfth")
+         "twelfth", "thirteenth")
 SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD,
         **{name: CATALOGUE.with_name(f"{name}.json") for name in LATER}}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
