@@ -185,6 +185,11 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
     return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
+def asscalar(a: Any) -> Any:
+    """Returns the one number of an array, or of a number of numpy's, as Python's."""
+    return np.asarray(a).item()
+
+
 def asfarray(a: Any, dtype: Any = np.float64) -> np.ndarray:
     """Returns an array of floats."""
     return np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64)

@@ -32,8 +32,8 @@ def real_valued_column(column_name: str, dimension: int | None = 1, default_valu
 
 
 def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
-    """`bucketized_column`; the boundaries may be any sequence."""
-    return _fc.bucketized_column(source_column, sorted(boundaries))
+    """`bucketized_column`; the boundaries may be any sequence, and some of them equal."""
+    return _fc.bucketized_column(source_column, sorted(set(boundaries)))
 
 
 def sparse_column_with_hash_bucket(column_name: str, hash_bucket_size: float, combiner: str = "sum",

@@ -51,6 +51,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.image", _OURS + "image_warps:", "rotate translate transform compose_transforms "
            "angles_to_projective_transforms translations_to_projective_transforms flat_transforms_to_matrices "
            "matrices_to_flat_transforms dense_image_warp bipartite_match"),
+    **same("tf.contrib.image", _OURS + "splines:", "interpolate_spline sparse_image_warp"),
     **same("tf.contrib.seq2seq", _OURS + "decoder_functions:",
            "dynamic_rnn_decoder simple_decoder_fn_train simple_decoder_fn_inference attention_decoder_fn_train "
            "attention_decoder_fn_inference prepare_attention"),
@@ -82,7 +83,9 @@ FURTHER_NAMES = {
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper"),
-    # sparsemax, tpu
+    # sparsemax, tpu, training
+    **same("tf.contrib.training", _OURS + "sampling:",
+           "rejection_sample stratified_sample resample_at_rate weighted_resample"),
     **same("tf.contrib.sparsemax", _FUNCTIONS, "sparsemax sparsemax_loss"),
     "tf.contrib.tpu.AsyncCheckpointSaverHook": "tf.train.CheckpointSaverHook",
     **same("tf.contrib.tpu.python.tpu", "tensorflow.python.tpu.", "device_assignment tpu tpu_feed tpu_function "

@@ -190,7 +190,7 @@ def bipartite_match(distance_mat: Any, num_valid_rows: Any, top_k: int = -1,
 
     Args:
       distance_mat: float [rows, columns].
-      num_valid_rows: only that many rows, the first ones, are matched.
+      num_valid_rows: only that many rows, the first ones, are matched; all if it is negative.
       top_k: at most that many pairs; all if it is negative.
       name: of the operations.
 
@@ -200,7 +200,8 @@ def bipartite_match(distance_mat: Any, num_valid_rows: Any, top_k: int = -1,
     with tf.name_scope(name):
         distances = tf.convert_to_tensor(distance_mat)
         rows, columns = tf.unstack(tf.shape(distances))
-        valid = tf.minimum(tf.cast(tf.reshape(num_valid_rows, []), tf.int32), rows)
+        valid = tf.cast(tf.reshape(num_valid_rows, []), tf.int32)
+        valid = tf.where(valid < 0, rows, tf.minimum(valid, rows))
         is_row = tf.sequence_mask(valid, rows)
         count = tf.minimum(valid, columns)
         count = tf.minimum(count, top_k) if top_k >= 0 else count

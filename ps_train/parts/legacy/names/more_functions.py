@@ -179,16 +179,21 @@ def sliding_window_batch(window_size: int, stride: int | None = None, window_shi
     def batches(*windows: Any) -> tf.data.Dataset:
         structure = windows if len(windows) > 1 else windows[0]
         return tf.data.Dataset.zip(data_nest.map_structure(lambda window: window.batch(window_size), structure))
+    shift = next((given for given in (window_shift, stride) if given is not None), 1)
     return lambda dataset: dataset.window(
-        window_size, window_shift or stride or 1, window_stride, drop_remainder=True).flat_map(batches)
+        window_size, shift, window_stride, drop_remainder=True).flat_map(batches)
 
 
 def assert_element_shape(expected_shapes: Any) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
     """Returns a function for `Dataset.apply`; then elements have these shapes, in a structure as that of an element."""
     def checked(*parts: Any) -> Any:
         element = parts if len(parts) > 1 else parts[0]
-        return data_nest.map_structure_up_to(element, tf.ensure_shape, element, expected_shapes)
+        return data_nest.map_structure_up_to(element, _of_shape, element, expected_shapes)
     return lambda dataset: dataset.map(checked)
+
+
+def _of_shape(tensor: tf.Tensor, expected: Any) -> tf.Tensor:
+    return tensor if tf.TensorShape(expected).rank is None else tf.ensure_shape(tensor, expected)
 
 
 def sloppy_interleave(map_func: Callable, cycle_length: int,

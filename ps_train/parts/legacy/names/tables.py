@@ -360,7 +360,7 @@ NUMPY = {
     "float_": "numpy:float64", "complex_": "numpy:complex128", "string_": "numpy:bytes_", "unicode_": "numpy:str_",
     "Inf": "numpy:inf", "Infinity": "numpy:inf", "infty": "numpy:inf", "PINF": "numpy:inf", "NaN": "numpy:nan",
     "NAN": "numpy:nan", "product": "numpy:prod", "cumproduct": "numpy:cumprod", "sometrue": "numpy:any",
-    "alltrue": "numpy:all", "row_stack": "numpy:vstack", "asscalar": "numpy:ndarray.item", "mat": "numpy:asmatrix",
+    "alltrue": "numpy:all", "row_stack": "numpy:vstack", "mat": "numpy:asmatrix",
     "round_": "numpy:round", "alen": "builtins:len", "rank": "numpy:ndim", "trapz": "numpy:trapezoid",
     "bool8": "numpy:bool_", "int0": "numpy:intp", "uint0": "numpy:uintp", "object0": "numpy:object_",
     "str0": "numpy:str_", "bytes0": "numpy:bytes_", "void0": "numpy:void", "singlecomplex": "numpy:complex64",
@@ -369,7 +369,7 @@ NUMPY = {
     "typeDict": "numpy:sctypeDict", "math": "math", "issubclass_": "builtins:issubclass", "loads": "pickle:loads",
     "issubsctype": "numpy:issubdtype",
     **{name: _OURS + "arrays:" + name for name in (
-        "NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort", "cast", "nbytes", "sctypes", "find_common_type")},
+        "asscalar", "NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort", "cast", "nbytes", "sctypes", "find_common_type")},
     **{name: "numpy.exceptions:" + name for name in (
         "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
 }

@@ -316,6 +316,7 @@ def test_numpy_prints_whole_arrays_for_a_threshold_of_nan():
     np.set_printoptions(None, "nan")
     assert len(str(array).split()) == 2000
     assert (np.in1d([1, 2], [2]).tolist(), np.rank([[1]]), np.NINF) == ([False, True], 2, -math.inf)
+    assert [np.asscalar(value) for value in (np.float32(2), np.ones([1, 1]), 3)] == [2, 1, 3]
 
 
 def test_columns_of_pandas_own_types_reach_the_graph(session):
