@@ -83,6 +83,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper"),
+    "tf.distribute.cluster_resolver.TPUClusterResolver": _FUNCTIONS + "TPUClusterResolver",
     # sparsemax, tpu, training
     **same("tf.contrib.training", _OURS + "sampling:",
            "rejection_sample stratified_sample resample_at_rate weighted_resample"),
@@ -98,7 +99,7 @@ FURTHER_NAMES = {
 # Module of tf.contrib -> the modules in which its names are looked up.
 FURTHER_MODULES: dict[str, tuple[str, ...]] = {
     "tf.contrib.all_reduce.python.all_reduce": ("tensorflow.python.distribute.v1.all_reduce",),
-    "tf.contrib.keras.python": (),
+    "tf.contrib.keras.python": (), "tf.contrib.keras.api.keras": ("tf.keras",),
     "tf.contrib.learn.datasets.mnist": ("tf.examples.tutorials.mnist.input_data",),
     "tf.contrib.eager.metrics": (),
     "tf.contrib.eager.python.metrics": ("tf.contrib.eager.metrics",),

@@ -20,7 +20,17 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 
 from ps_train.errors import MissingModuleError, MissingNameError
-from ps_train.parts.legacy.names import examples, imp_module, keras_copies, library, moved, script_modules, tables
+from ps_train.parts.legacy.names import (
+    examples,
+    imp_module,
+    keras_arguments,
+    keras_copies,
+    keras_modules,
+    library,
+    moved,
+    script_modules,
+    tables,
+)
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.missing import MissingName, is_bare_import
 from ps_train.parts.legacy.names.namespace import Namespace, name_error
@@ -50,6 +60,8 @@ def install() -> None:
     if importlib.util.find_spec("tf_keras"):
         wrap("load_data", examples.load_mnist, importlib.import_module("tf_keras.api._v1.keras.datasets.mnist"))
         keras_copies.replace_copies()
+        keras_modules.offer_modules()
+        keras_arguments.take_old_arguments()
     script_modules.offer_public_names(root)
     for name, restore in library.RESTORED.items():
         if name in sys.modules:  # tf_keras imports some

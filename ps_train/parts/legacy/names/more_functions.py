@@ -236,3 +236,13 @@ def run_standard_tensorflow_server(session_config: Any = None) -> Any:
     task = settings["task"]
     return tf.train.Server(settings["cluster"], task["type"], int(task["index"]),
                            settings.get("rpc_layer", "grpc"), session_config)
+
+
+class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """TensorFlow's; for the name "" it is one of this machine, as a script asks for where it trains without a TPU."""
+
+    def __new__(cls, tpu: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Returns a resolver without a cluster for "", which TensorFlow refuses today."""
+        if tpu in ("", b""):
+            return tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}), master="")
+        return super().__new__(cls)

@@ -8,7 +8,7 @@ def _as_before(module: str, *names: str) -> dict[str, str]:
     return {name: f"{module}:{name}" for name in names}
 
 
-_KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
+KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
 _PRIVATE = "ps_train.parts.legacy.names.private:"
 
 # Modules inside `tensorflow.python`, which libraries with copies of TensorFlow's code use: module -> the names that it
@@ -72,8 +72,8 @@ MOVED = {
         "tensorflow.python.ops.lookup_ops", "initialize_all_tables", "tables_initializer"),
     "tensorflow.python.platform.flags": {"FlagsError": "absl.flags:Error"},
     **{f"tensorflow.python.feature_column.{name}": {
-        "DenseFeatures": f"{_KERAS}.layers:DenseFeatures",
-        "SequenceFeatures": f"{_KERAS}.experimental:SequenceFeatures"}
+        "DenseFeatures": f"{KERAS}.layers:DenseFeatures",
+        "SequenceFeatures": f"{KERAS}.experimental:SequenceFeatures"}
        for name in ("feature_column_lib", "feature_column_v2", "sequence_feature_column")},
     "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest:is_nested"},
 }
@@ -126,25 +126,15 @@ AS_PUBLIC = {
 }
 
 # TensorFlow's own copy of an older Keras -> Keras 2 (keras_copies.py).
-COPIES = {f"tensorflow.python.keras.{name}": f"{_KERAS}.{name}" for name in (
+COPIES = {f"tensorflow.python.keras.{name}": f"{KERAS}.{name}" for name in (
     "activations", "applications", "backend", "callbacks", "constraints", "datasets", "initializers", "layers",
     "losses", "metrics", "models", "optimizers", "preprocessing", "regularizers", "utils")}
-# Modules of Keras 2.0 to 2.3 -> where their names are.
-_KERAS_MODULES = {
-    **{f"layers.{name}": "layers" for name in (
-        "core", "convolutional", "pooling", "normalization", "recurrent", "embeddings", "merge", "noise", "wrappers",
-        "advanced_activations", "local", "convolutional_recurrent")},
-    **{f"utils.{name}": "utils" for name in ("np_utils", "vis_utils", "generic_utils", "data_utils", "layer_utils")},
-    "engine": "layers", "engine.topology": "layers", "engine.training": "models", "legacy.interfaces": "utils",
-}
 # Where Keras was in 1.1 to 1.8.
-_OLD_KERAS = ("tensorflow.contrib.keras.python.keras", "tensorflow.python.keras._impl.keras")
+OLD_KERAS = ("tensorflow.contrib.keras.python.keras", "tensorflow.python.keras._impl.keras")
 # Packages that became packages of their own, or have another name today: the first one that fits.
 PACKAGES = {
-    **{f"{package}.{old}": f"{_KERAS}.{today}" for package in ("keras", *_OLD_KERAS, _KERAS)
-       for old, today in _KERAS_MODULES.items()},
-    **{package: _KERAS for package in (*_OLD_KERAS, "tensorflow.python.keras._impl")},
-    "keras": _KERAS,  # Keras 3 does not build graphs
+    **{package: KERAS for package in (*OLD_KERAS, "tensorflow.python.keras._impl")},
+    "keras": KERAS,  # Keras 3 does not build graphs
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
     "tensorflow.python.feature_column.dense_features": "tf_keras.src.feature_column.dense_features",
     # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.

@@ -1,4 +1,4 @@
-"""tf.contrib.image's splines: `interpolate_spline` between points, and `sparse_image_warp`, which moves points of images.
+"""Splines of tf.contrib.image: `interpolate_spline` between points, `sparse_image_warp` moves points of images.
 
 The interpolant is f(x) = sum_i w_i phi(|x - c_i|) + v x + b with phi(r) = r^order, or r^order log r if the order is
 even (https://en.wikipedia.org/wiki/Polyharmonic_spline).

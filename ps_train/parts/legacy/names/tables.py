@@ -369,7 +369,8 @@ NUMPY = {
     "typeDict": "numpy:sctypeDict", "math": "math", "issubclass_": "builtins:issubclass", "loads": "pickle:loads",
     "issubsctype": "numpy:issubdtype",
     **{name: _OURS + "arrays:" + name for name in (
-        "asscalar", "NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort", "cast", "nbytes", "sctypes", "find_common_type")},
+        "asscalar", "NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort", "cast", "nbytes", "sctypes",
+        "find_common_type")},
     **{name: "numpy.exceptions:" + name for name in (
         "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
 }

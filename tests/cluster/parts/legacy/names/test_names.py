@@ -1,4 +1,4 @@
-"""What a TF1 script finds at `import tensorflow as tf`: runs the tests of three files in child processes."""
+"""What a TF1 script finds at `import tensorflow as tf`: runs the tests of some files in child processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ CHILDREN = "tests/cluster/parts/legacy/names/"
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("tf_slim", "tf_keras", "tensorflow_estimator"))),
     reason="needs the extras legacy and estimator")
-@pytest.mark.parametrize("child", ["names_child.py", "older_child.py", "inside_child.py", "eager_child.py"])
+@pytest.mark.parametrize("child", [
+    "names_child.py", "older_child.py", "inside_child.py", "eager_child.py", "keras_child.py"])
 def test_the_names_of_tensorflow_1_are_found(child):
     """The child's output names the tests that fail."""
     ended = subprocess.run(

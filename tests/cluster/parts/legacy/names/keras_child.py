@@ -1,0 +1,158 @@
+"""The package `keras` of 1 to 2.3 in scripts. test_names.py runs these in a child process."""
+# ruff: noqa: E402, PLC0415 (these tests check imports)
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import numpy as np
+import pytest
+
+os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="")
+
+import tensorflow.compat.v1 as real
+
+real.disable_v2_behavior()
+real.enable_resource_variables()
+real.logging.set_verbosity(real.logging.ERROR)
+
+from ps_train.parts.legacy.names import installation, keras_modules
+
+installation.install()
+tf = sys.modules["tensorflow"]
+
+import keras
+from keras import backend as K
+from keras.layers import (
+    LSTM,
+    BatchNormalization,
+    Convolution2D,
+    Dense,
+    Dropout,
+    Embedding,
+    Flatten,
+    MaxPooling2D,
+    merge,
+)
+from keras.models import Input, Model, Sequential
+
+IMAGES = np.random.default_rng(0).normal(size=(20, 8, 8, 1)).astype(np.float32)
+CLASSES = np.eye(3)[np.arange(20) % 3]
+
+
+@pytest.fixture(autouse=True)
+def clear():
+    """Each test has a graph of its own."""
+    K.clear_session()
+
+
+@pytest.mark.parametrize(("module", "names"), [
+    ("engine.topology", "Layer InputSpec Input get_source_inputs"), ("engine", "Layer InputSpec Model"),
+    ("engine.training", "Model"), ("engine.base_layer", "Layer"), ("engine.network", "Network"),
+    ("engine.saving", "load_weights_from_hdf5_group"), ("backend.tensorflow_backend", "set_session get_session tf"),
+    ("backend.common", "epsilon"), ("objectives", "categorical_crossentropy mse"), ("layers.merge", "concatenate Add"),
+    ("layers.core", "Dense Lambda"), ("layers.cudnn_recurrent", "CuDNNLSTM"), ("utils.conv_utils", "conv_output_length"),
+    ("utils.multi_gpu_utils", "multi_gpu_model"), ("utils.io_utils", "HDF5Matrix"),
+    ("utils.layer_utils", "print_summary count_params"), ("utils.generic_utils", "get_custom_objects has_arg to_list"),
+    ("legacy.interfaces", "legacy_recurrent_support"), ("initializations", "glorot_uniform")])
+def test_modules_have_the_names_that_scripts_import(module, names):
+    """By import statements and as attributes; wherever Keras was."""
+    for package in ("keras", "tensorflow.contrib.keras.python.keras"):
+        found = importlib.import_module(f"{package}.{module}")
+        assert [name for name in names.split() if not hasattr(found, name)] == []
+    with pytest.raises(AttributeError, match="nonsense"):
+        found.nonsense  # noqa: B018 (its error is what is tested)
+
+
+def test_modules_inside_tensorflow_are_those_of_keras_2():
+    """A layer of TensorFlow's own copy would be none for tf.keras."""
+    from tensorflow.contrib.keras.api.keras.models import Sequential as by_api
+    from tensorflow.python.keras.engine.base_layer import Layer
+    from tensorflow.python.keras.layers.core import Dense as deep
+
+    assert Layer is tf.keras.layers.Layer and deep is Dense and by_api is Sequential
+    assert keras.engine.topology.Layer is Layer and callable(keras.layers.merge)
+
+
+def test_backend_has_names_of_keras_1():
+    """The order of dimensions, and small functions."""
+    assert K.image_dim_ordering() == "tf"
+    K.set_image_dim_ordering("th")
+    assert K.image_data_format() == "channels_first" and K.image_dim_ordering() == "th"
+    K.set_image_dim_ordering("tf")
+    assert K.get_variable_shape(K.zeros([2, 3])) == (2, 3) and K.is_tensor(K.tf.zeros([1]))
+    assert np.isclose(K.get_session().run(K.logsumexp(tf.zeros([4]))), np.log(4))
+
+
+def test_layers_and_training_take_arguments_of_keras_1():
+    """Names, a kernel's size by position, and numbers of epochs and examples."""
+    model = Sequential([
+        Convolution2D(4, 3, 3, border_mode="same", input_shape=(8, 8, 1), dim_ordering="tf", init="normal"),
+        Convolution2D(4, 2, 3), MaxPooling2D(pool_size=(2, 2), border_mode="valid"), Flatten(), Dropout(p=0.2),
+        Dense(output_dim=3, init="uniform", W_regularizer="l2", activation="softmax")])
+    assert [layer.kernel_size for layer in model.layers[:2]] == [(3, 3), (2, 3)]
+    assert model.layers[0].padding == "same" and model.layers[-1].kernel_regularizer is not None
+    model.compile("sgd", "categorical_crossentropy", metrics=["accuracy"])
+    history = model.fit(IMAGES, CLASSES, batch_size=5, nb_epoch=2, verbose=0)
+    assert len(history.history["loss"]) == 2 and "acc" in history.history
+
+    def batches():
+        while True:
+            yield IMAGES[:5], CLASSES[:5]
+    history = model.fit_generator(batches(), samples_per_epoch=3, nb_epoch=1, verbose=0, max_q_size=2)
+    assert len(history.history["loss"]) == 1
+    assert model.predict_classes(IMAGES).tolist() == model.predict_proba(IMAGES).argmax(-1).tolist()
+
+
+def test_recurrent_and_embedding_layers_take_arguments_of_keras_1():
+    """An argument that a layer has today keeps its meaning: `output_dim` of an embedding."""
+    model = Sequential([
+        Embedding(output_dim=5, input_dim=9, input_length=3, init="uniform"),
+        LSTM(output_dim=4, inner_init="orthogonal", consume_less="gpu", dropout_W=0.1, U_regularizer="l2"),
+        BatchNormalization(mode=0), Dense(1)])
+    assert model.layers[0].output_dim == 5 and model.layers[1].units == 4 and model.layers[1].dropout == 0.1
+    assert model.output_shape == (None, 1)
+
+
+def test_models_and_merge_of_keras_1():
+    """`Model(input=..., output=...)`, and a function for several inputs."""
+    left, right = Input(shape=(4,)), Input(shape=(4,))
+    model = Model(input=[left, right], output=[merge([left, right], mode=mode) for mode in ("sum", "mul", "concat", "max")])
+    rows = [np.full([1, 4], 2.0), np.full([1, 4], 3.0)]
+    assert [result[0].tolist() for result in model.predict(rows)] == [[5] * 4, [6] * 4, [2] * 4 + [3] * 4, [3] * 4]
+    with pytest.raises(ValueError, match="sum, mul"):
+        merge([left, right], mode="difference")
+
+
+def test_arguments_of_today_stay():
+    """The third number of a convolution is its stride, unless the script has the class by its name of Keras 1."""
+    transposed = tf.keras.layers.Conv2DTranspose(4, 2, 2)
+    assert (transposed.kernel_size, transposed.strides) == ((2, 2), (2, 2))
+    with pytest.raises(TypeError):
+        Dense(4, nonsense=1)
+
+
+def test_an_optimizer_of_tensorflow_is_one_of_keras():
+    """As `TFOptimizer`; a model for several GPUs is the model itself."""
+    from keras.optimizers import TFOptimizer, adam
+    from keras.utils import multi_gpu_model
+
+    model = Sequential([Dense(1, input_shape=(2,), kernel_initializer="zeros")])
+    multi_gpu_model(model, gpus=2).compile(TFOptimizer(tf.train.GradientDescentOptimizer(0.5)), "mse")
+    model.fit(np.ones([4, 2]), np.ones([4]), epochs=1, batch_size=4, verbose=0)
+    np.testing.assert_allclose(model.get_weights()[0], [[1], [1]])
+    assert adam is keras.optimizers.Adam
+
+
+def test_rows_of_an_hdf5_file_are_read_where_they_are_indexed(tmp_path):
+    """By slices, numbers and lists in any order."""
+    import h5py
+
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["rows"] = np.arange(20).reshape(10, 2)
+    rows = keras_modules.HDF5Matrix(str(tmp_path / "data.h5"), "rows", start=2, end=8, normalizer=lambda row: row + 1)
+    assert (len(rows), rows.shape, rows.ndim, rows.size) == (6, (6, 2), 2, 12) and rows.dtype == np.int64
+    assert rows[0].tolist() == [5, 6] and rows[4:9].tolist() == [[13, 14], [15, 16]]
+    assert rows[[3, 0, 3]].tolist() == [[11, 12], [5, 6], [11, 12]]
