@@ -104,6 +104,11 @@ class Server(tf.train.Server):
         self._stop = threading.Event()
         self._enter_cluster()
 
+    @staticmethod
+    def create_local_server(config: tf.ConfigProto | None = None, start: bool = True) -> Server:
+        """Returns the server of a cluster of this process only; its job is "local" as in TensorFlow 1."""
+        return Server({"local": ["localhost:0"]}, config=config, start=start)
+
     def _enter_cluster(self) -> None:
         if not (self.cluster.ps and self.cluster.workers):
             reports.send(reports.Joined(self.cluster.task.name, ""), [])

@@ -357,7 +357,7 @@ def note_global_step(graph: tf.Graph | None = None) -> None:
     if graph.get_collection(tf.GraphKeys.GLOBAL_STEP):
         return
     for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-        if variable.op.name == "global_step" and variable.dtype.is_integer and variable.shape.rank == 0:
+        if variable.op.name == "global_step" and variable.dtype.is_integer and variable.shape in ([], [1]):
             graph.add_to_collection(tf.GraphKeys.GLOBAL_STEP, variable)
             return
 

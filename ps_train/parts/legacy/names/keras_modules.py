@@ -35,6 +35,7 @@ _GATHERED: dict[str, Sequence[str]] = {
     **{f"engine{module}": _ENGINE for module in (
         "", ".topology", ".training", ".base_layer", ".input_layer", ".network", ".sequential", ".saving",
         ".container")},
+    "engine.input_spec": ("src.engine.input_spec",),
     "engine.training_utils": ("src.engine.training_utils_v1",),
     "engine.training_arrays": ("src.engine.training_arrays_v1",),
     "engine.training_generator": ("src.engine.training_generator_v1",),

@@ -30,3 +30,13 @@ def _attribute_at(original: Callable, model: Any, node_index: int, attr: str, at
     if attr.endswith("shapes"):
         values = tf.nest.map_structure(lambda tensor: tuple(tensor.shape.as_list()), values)
     return values[0] if isinstance(values, list) and len(values) == 1 else values
+
+
+def let_updates_have_inputs(wrap: Callable[..., None]) -> None:
+    """Lets layers say of an update which inputs it needs, as until 1.15; all updates count for all inputs."""
+    for module in ("base_layer", "base_layer_v1"):
+        layer = importlib.import_module(f"tf_keras.src.engine.{module}").Layer
+        wrap("add_update", lambda original, self, updates, inputs=None: original(self, updates), layer)
+        if not hasattr(layer, "get_updates_for"):
+            layer.get_updates_for = lambda self, inputs: self.updates
+            layer.get_losses_for = lambda self, inputs: self.losses

@@ -35,7 +35,9 @@ MOVED = {
         "_to_proto_fn", "_from_proto_fn")},
     "tensorflow.python.ops.metrics_impl": {"_safe_div": _PRIVATE + "_safe_div"},
     "tensorflow.python.ops.variable_scope": {
-        "variable": "tensorflow.python.ops.variable_v1:VariableV1", "_VARSCOPE_KEY": _PRIVATE + "_VARSCOPE_KEY"},
+        "variable": "tensorflow.python.ops.variable_v1:VariableV1", "_VARSCOPE_KEY": _PRIVATE + "_VARSCOPE_KEY",
+        **_as_before("tensorflow.compat.v1", "enable_resource_variables", "disable_resource_variables",
+                     "resource_variables_enabled")},
     "tensorflow.python.framework.ops": {
         **_as_before("tensorflow.python.framework.tensor", "Tensor", "TensorSpec"),
         **_as_before("tensorflow.python.framework.indexed_slices", "IndexedSlices", "IndexedSlicesValue",
@@ -71,6 +73,7 @@ MOVED = {
     "tensorflow.python.ops.data_flow_ops": _as_before(
         "tensorflow.python.ops.lookup_ops", "initialize_all_tables", "tables_initializer"),
     "tensorflow.python.platform.flags": {"FlagsError": "absl.flags:Error"},
+    "tensorflow.core.protobuf.config_pb2": _as_before("tensorflow.core.protobuf.rpc_options_pb2", "RPCOptions"),
     **{f"tensorflow.python.feature_column.{name}": {
         "DenseFeatures": f"{KERAS}.layers:DenseFeatures",
         "SequenceFeatures": f"{KERAS}.experimental:SequenceFeatures"}

@@ -108,6 +108,7 @@ def _repair_functions() -> None:
 
         repair_cells(wrap)
         keras_nodes.let_models_be_nodes(wrap)
+        keras_nodes.let_updates_have_inputs(wrap)
         backend = importlib.import_module("tf_keras.src.backend")
         wrap("softmax", _softmax, backend)
         wrap("_get_available_gpus", _gpus, backend)
@@ -130,6 +131,7 @@ def _repair_variables() -> None:
         method = functools.partialmethod(_in_place, getattr(operator, name))
         setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
     wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
+    wrap("initialized_value", _initialized_value, resource_variable_ops.BaseResourceVariable)
     wrap("eval", _assigned, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what `assign` returns)
     for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
         wrap("_init_from_args", _of_collections, kind)
@@ -146,6 +148,12 @@ def _repair_variables() -> None:
 def _is_true(original: Callable, variable: Any) -> bool:
     # `if global_step:` asked whether there is one.
     return original(variable) if tf1.executing_eagerly() else True
+
+
+def _initialized_value(_: Callable, variable: Any) -> tf1.Tensor:
+    # For `tf.Variable(other.initialized_value())`: TensorFlow has it for variables that are no resources only.
+    with tf1.init_scope():
+        return tf1.cond(variable.is_initialized(), variable.read_value, lambda: variable.initial_value)
 
 
 def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:

@@ -9,6 +9,7 @@ from ps_train.parts.legacy.classic import script_cluster
 from ps_train.parts.legacy.classic.script_cluster import ScriptCluster
 from tests import processes
 from tests.errors import raises
+from tests.tensorflow_mode import tf
 
 
 @pytest.mark.parametrize("protocol", ["grpc++", "star_server", "grpc+verbs", "grpc+mpi", "grpc+gdr", None])
@@ -52,3 +53,10 @@ def test_port_0_is_a_free_port():
     assert int(server.target.rpartition(":")[2]) > 0
     with raises("address_malformed"):
         ps_train.Server({"ps": ["localhost:0"], "worker": ["localhost:0"]}, "worker", 0)
+
+
+def test_the_job_of_a_local_server_is_local():
+    """As in TensorFlow 1, where its device is in the first tutorials; today's server is of the job "localhost"."""
+    server = ps_train.Server.create_local_server()
+    with tf.Graph().as_default(), tf.device("/job:local/task:0"), tf.Session(server.target) as session:
+        assert session.run(tf.constant(3)) == 3

@@ -1,5 +1,5 @@
 """The package `keras` of 1 to 2.3 in scripts. test_names.py runs these in a child process."""
-# ruff: noqa: E402, PLC0415 (these tests check imports)
+# ruff: noqa: E402, N812, PLC0415 (these tests check imports)
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def clear():
     ("engine.training", "Model"), ("engine.base_layer", "Layer"), ("engine.network", "Network"),
     ("engine.saving", "load_weights_from_hdf5_group"), ("backend.tensorflow_backend", "set_session get_session tf"),
     ("backend.common", "epsilon"), ("objectives", "categorical_crossentropy mse"), ("layers.merge", "concatenate Add"),
-    ("layers.core", "Dense Lambda"), ("layers.cudnn_recurrent", "CuDNNLSTM"), ("utils.conv_utils", "conv_output_length"),
+    ("layers.core", "Dense Lambda"), ("layers.cudnn_recurrent", "CuDNNLSTM"),
+    ("utils.conv_utils", "conv_output_length"),
     ("utils.multi_gpu_utils", "multi_gpu_model"), ("utils.io_utils", "HDF5Matrix"),
     ("utils.layer_utils", "print_summary count_params"), ("utils.generic_utils", "get_custom_objects has_arg to_list"),
     ("legacy.interfaces", "legacy_recurrent_support"), ("initializations", "glorot_uniform")])
@@ -68,11 +69,11 @@ def test_modules_have_the_names_that_scripts_import(module, names):
 
 def test_modules_inside_tensorflow_are_those_of_keras_2():
     """A layer of TensorFlow's own copy would be none for tf.keras."""
-    from tensorflow.contrib.keras.api.keras.models import Sequential as by_api
+    from tensorflow.contrib.keras.api.keras import models
     from tensorflow.python.keras.engine.base_layer import Layer
     from tensorflow.python.keras.layers.core import Dense as deep
 
-    assert Layer is tf.keras.layers.Layer and deep is Dense and by_api is Sequential
+    assert Layer is tf.keras.layers.Layer and deep is Dense and models.Sequential is Sequential
     assert keras.engine.topology.Layer is Layer and callable(keras.layers.merge)
 
 
@@ -119,7 +120,8 @@ def test_recurrent_and_embedding_layers_take_arguments_of_keras_1():
 def test_models_and_merge_of_keras_1():
     """`Model(input=..., output=...)`, and a function for several inputs."""
     left, right = Input(shape=(4,)), Input(shape=(4,))
-    model = Model(input=[left, right], output=[merge([left, right], mode=mode) for mode in ("sum", "mul", "concat", "max")])
+    model = Model(input=[left, right], output=[
+        merge([left, right], mode=mode) for mode in ("sum", "mul", "concat", "max")])
     rows = [np.full([1, 4], 2.0), np.full([1, 4], 3.0)]
     assert [result[0].tolist() for result in model.predict(rows)] == [[5] * 4, [6] * 4, [2] * 4 + [3] * 4, [3] * 4]
     with pytest.raises(ValueError, match="sum, mul"):

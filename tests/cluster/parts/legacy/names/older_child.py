@@ -311,13 +311,15 @@ def test_files_of_the_copy_of_keras_are_there_and_it_is_whole_for_tensorflow(ses
     assert callable(tf_utils.convert_shapes) and callable(Progbar) and all_layers is layers
     assert layers.Dense is tf.keras.layers.Dense and layers.__name__ == "tensorflow.python.keras.layers"
     assert sys.modules["tf_keras"].layers.__name__ != layers.__name__
-    assert issubclass(core.Dense, base_layer.Layer) and issubclass(base_layer_v1.Layer, base_layer.Layer)
+    assert base_layer.Layer is tf.keras.layers.Layer  # which a script derives from
+    copied = importlib.import_module("tensorflow.python.keras.engine.base_layer_v1").Layer
+    assert issubclass(core.Dense, copied.__base__) and base_layer_v1.Layer is copied
     scope = {}
     exec("from tensorflow.python.keras.layers import *", scope)
     assert scope["Dense"] is tf.keras.layers.Dense
     inside = {"__name__": "tensorflow.python.keras.engine.late"}
     exec("from tensorflow.python.keras import backend, layers\nDense, graph = layers.Dense, backend.get_graph", inside)
-    assert issubclass(inside["Dense"], base_layer.Layer) and inside["graph"].__module__.startswith("tensorflow.python.")
+    assert issubclass(inside["Dense"], copied.__base__) and inside["graph"].__module__.startswith("tensorflow.python.")
     assert evaluate(session, core.dense(tf.ones([1, 2]), 3)).shape == (1, 3)
 
 
@@ -690,3 +692,42 @@ def test_arrays_of_tensors_and_splits_have_names_of_0_12(session):
     assert session.run(array.pack()).tolist() == [1, 2]
     parts = tf.split_v(value=tf.range(4), size_splits=[1, 3], split_dim=0)
     assert [part.tolist() for part in session.run(parts)] == [[0], [1, 2, 3]]
+
+
+def test_a_variable_begins_with_the_initialized_value_of_another(session):
+    """Initialized at once, it draws the same random numbers as the other one."""
+    first = tf.Variable(tf.random_normal([3]), name="first")
+    second = tf.Variable(first.initialized_value() * 2, name="second")
+    session.run(first.initializer)
+    session.run(second.initializer)
+    values = session.run([first, second])
+    np.testing.assert_allclose(values[1], values[0] * 2)
+
+
+def test_layers_say_which_inputs_an_update_needs(session):
+    """It is collected as any other update."""
+    class Counting(tf.layers.Layer):
+        def build(self, shape):
+            self.input_spec = tf.layers.InputSpec(ndim=2)
+            self.count = self.add_variable("count", [], initializer=tf.zeros_initializer(), trainable=False)
+            self.built = True
+
+        def call(self, inputs):
+            self.add_update(tf.assign_add(self.count, 1.0), inputs=inputs)
+            return inputs
+
+    layer = Counting()
+    layer.apply(tf.zeros([2, 3]))
+    assert layer.get_updates_for(None) == layer.updates == tf.get_collection(tf.GraphKeys.UPDATE_OPS) != []
+    session.run(tf.global_variables_initializer())
+    session.run(layer.updates)
+    assert session.run(layer.count) == 1
+
+
+def test_a_cluster_of_tpus_without_a_name_is_this_machine(session):
+    """For scripts that use a TPU only if they are told so."""
+    for module in (tf.distribute.cluster_resolver, tf.contrib.cluster_resolver):
+        resolver = module.TPUClusterResolver("", zone=None, project=None)
+        assert resolver.master() == "" and resolver.cluster_spec().as_dict() == {}
+    with pytest.raises(ValueError, match="TPU"):
+        tf.contrib.cluster_resolver.TPUClusterResolver(None)
