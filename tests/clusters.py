@@ -131,7 +131,10 @@ def build_graph(
     """
     view = cluster.view("worker", index)
     rule = {name: chosen.pop(name) for name in ("rule", "decays_all_rows", "make_model_optimizer") if name in chosen}
-    engine = chosen.pop("sync_engine", "ps_train")
+    if chosen.pop("sync_engine", None) == "tensorflow":
+        from ps_train.parts.tensorflow_sync.part import tensorflow_engine as engine  # noqa: PLC0415 (left out at times)
+    else:
+        engine = None
     updates = update.UpdateSettings(
         OptimizerPlan(optimizer_name, learning_rate, **rule), worker=index,
         sync=update.SyncSettings(gradients, view.num_workers, floor, engine) if gradients else None, **chosen)

@@ -23,7 +23,6 @@ from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.plugins.params import split_params
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
-SYNC_ENGINES = ("ps_train", "tensorflow")
 PLACEMENTS = ("bytes", "round_robin")
 WIRE_DTYPES = ("as_is", "bfloat16")
 BAD_RECORDS = ("stop", "skip")
@@ -186,9 +185,6 @@ class UpdateFlags:
 
     sync_replicas: bool = _field(
         False, TRAINING, "Average the gradients of several workers in each update.", is_shared=True)
-    sync_engine: Optional[str] = _field(
-        None, TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow "
-        "is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train", is_shared=True)
     replicas_to_aggregate: Optional[int] = _field(
         None, TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are "
         "backup workers.", minimum=1, unset="all workers", is_shared=True)

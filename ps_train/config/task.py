@@ -58,7 +58,7 @@ class Config(
         """Yields a problem for each flag of the updates that does not fit the others."""
         most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate
         if not self.sync_replicas:
-            for name in ("sync_engine", "replicas_to_aggregate", "min_replicas_to_aggregate"):
+            for name in ("replicas_to_aggregate", "min_replicas_to_aggregate"):
                 if (value := getattr(self, name)) is not None:
                     yield Problem("flag_without_effect", f"--{name}: got {value!r}, which has an effect only with "
                                   "--sync_replicas; add that flag")
@@ -84,11 +84,6 @@ class Config(
         has_local_steps, has_unrolled_steps = self.communication_period > 1, self.steps_per_execution > 1
         if self.staleness_bound is not None and self.sync_replicas:
             yield "staleness_bound", "sync_replicas", "where no worker is ahead of another"
-        if self.sync_engine == "tensorflow" and has_local_steps:
-            yield "sync_engine=tensorflow", "communication_period", "but it does not support rounds of several steps"
-        if self.sync_engine == "tensorflow" and self.min_replicas_to_aggregate is not None:
-            yield ("sync_engine=tensorflow", "min_replicas_to_aggregate",
-                   "but it always waits for --replicas_to_aggregate gradients")
         if has_unrolled_steps and self.sync_replicas:
             yield "steps_per_execution", "sync_replicas", "whose workers wait for each other after every step"
         if has_unrolled_steps and has_local_steps:

@@ -62,6 +62,8 @@ class PartRow(NamedTuple):
 
 
 TABLE = (
+    # Only the settings, before there is a graph: it has no place in the order.
+    PartRow("tensorflow_sync", flags="SyncEngineFlags", part="TensorFlowSyncPart"),
     # First: what its rows need is there before anything else of a part reads one.
     PartRow("tables", flags="EmbeddingFlags", part="TablesPart", earlier_name="embeddings", names={
         "embedding_table": "tables", "get_embedding_variable": "tables", "read_table": "contents"}),

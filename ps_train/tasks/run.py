@@ -96,7 +96,8 @@ def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlug
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
     if cluster is not None and cluster.job == "worker":
-        _check_graphs(worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
+        parts = table.make_parts(config, cluster)
+        _check_graphs(parts.adjust(worker_settings(config, cluster)), cluster, plugins, parts)
 
 
 def _check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:

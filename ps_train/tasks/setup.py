@@ -287,4 +287,4 @@ def _sync_settings(config: Config, cluster: Cluster) -> SyncSettings | None:
     if gradients > num_workers:
         _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
                      "an update", gradients, num_workers)
-    return SyncSettings(gradients, num_workers, config.min_replicas_to_aggregate or 1, config.sync_engine or "ps_train")
+    return SyncSettings(gradients, num_workers, config.min_replicas_to_aggregate or 1)

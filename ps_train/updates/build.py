@@ -5,7 +5,7 @@
     any other train_op                   as the model wrote it, asynchronously
 
     async        pull, compute, push; no worker waits
-    sync         the mean of R gradients is one update (sync/aggregation.py, or sync/tensorflow_engine.py)
+    sync         the mean of R gradients is one update (sync/aggregation.py, or the engine of a part)
     local steps  in either of the two; a worker pushes the change by several steps (local_steps.py)
 
 Every mode provides an `Update`.
@@ -25,7 +25,6 @@ from ps_train.graph.batches import Batches
 from ps_train.graph.extensions import ModelUpdate
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.updates.local_steps import Change, ChangeOptimizer, Gradients, build_round
-from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
 from ps_train.updates.update import ChiefService, DenseVariables, InitOps, Update, UpdateSettings
@@ -293,11 +292,8 @@ def sync_update(
       rows: says which gradients are summed, not averaged, and what else a worker's step updates.
     """
     sync = settings.sync
-    if sync.engine == "tensorflow":
-        operations = tensorflow_engine.build_engine(optimizer, pairs, global_step, sync)
-
-        def make_chief_service() -> ChiefService:
-            return tensorflow_engine.QueueService(operations, sync)
+    if sync.engine:
+        operations, make_chief_service = sync.engine(optimizer, pairs, global_step, sync)
     else:
         operations = SyncEngine(
             optimizer, pairs, global_step, sync, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
@@ -311,7 +307,7 @@ def sync_update(
         make_chief_service=make_chief_service,
         release_op=operations.release_op,
         gradients_per_step=sync.replicas_to_aggregate,
-        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
+        verdict=operations.verdict,
     )
 
 

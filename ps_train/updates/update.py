@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -94,13 +94,15 @@ class SyncSettings(NamedTuple):
       replicas_to_aggregate: gradients averaged into one update.
       num_workers: the number of workers, chief included.
       min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
-      engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
+      engine: averages the gradients in place of `sync.aggregation.SyncEngine`, or None. It is called with the
+        optimizer, the gradients, the global step and these settings, and returns the operations (`train_op`, `init`,
+        `release_op`, `verdict`) and what creates the service of the chief.
     """
 
     replicas_to_aggregate: int
     num_workers: int
     min_replicas_to_aggregate: int = 1
-    engine: str = "ps_train"
+    engine: Callable[..., Any] | None = None
 
     def gradients_of(self, worker: int) -> int:
         """Returns how many gradients of an update a worker computes: one, or more if there are more than workers."""

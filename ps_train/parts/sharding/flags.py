@@ -36,7 +36,7 @@ class ShardingFlags:
                 f"--num_epochs: got {self.num_epochs!r}, which has an effect only with --dynamic_sharding; add that "
                 "flag, or use --train_steps")))
         problems += self._problems_of_follow(config)
-        if self.dynamic_sharding and config.sync_engine == "tensorflow":
+        if self.dynamic_sharding and getattr(config, "sync_engine", None) == "tensorflow":
             problems.append(Problem("flags_conflict", (
                 "--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers that have no "
                 "range left; leave one of them out")))

@@ -16,7 +16,7 @@ from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
-from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
+from tests.cluster.parts.tensorflow_sync.test_part import train_in_lock_step
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 

@@ -164,23 +164,6 @@ def test_the_floor_is_not_above_the_number_of_gradients():
     assert codes_of(error_of(config.parse_task, flags, {})) == ["flags_conflict"]
 
 
-def test_the_engine_needs_sync_replicas_and_is_ours_by_default():
-    """Without --sync_replicas it would silently do nothing; the error about an unknown one lists the known ones."""
-    assert codes_of(error_of(config.parse_task, ["--sync_engine=tensorflow"], {})) == ["flag_without_effect"]
-    assert "ps_train, tensorflow" in str(error_of(config.parse_task, ["--sync_replicas", "--sync_engine=tf"], {}))
-    assert config.parse_task(["--sync_replicas", "--sync_engine=tensorflow"], {}).sync_engine == "tensorflow"
-
-
-@pytest.mark.parametrize(("flag", "value"), [
-    ("communication_period", "2"), ("sum_embedding_gradients", "true"), ("min_replicas_to_aggregate", "2")])
-def test_tensorflows_engine_refuses_what_it_cannot_do(flag, value):
-    """In one line; the engine of ps_train accepts both."""
-    flags = ["--sync_replicas", f"--{flag}={value}", "--replicas_to_aggregate=2"]
-    error = error_of(config.parse_task, [*flags, "--sync_engine=tensorflow"], {})
-    assert all(name in str(error) for name in ("--sync_engine", f"--{flag}")) and len(error.problems) == 1
-    assert config.parse_task([*flags, "--sync_engine=ps_train"], {}).sync_engine == "ps_train"
-
-
 def test_profile_steps_are_read():
     """The first one is traced, the last one is not; none where the flag is not given."""
     assert parse_steps("--profile_steps", "200:220") == range(200, 220)
