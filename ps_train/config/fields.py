@@ -49,6 +49,7 @@ class Rule:
       unset: the default that `--help` shows if the default is None or empty.
       is_path: whether it is a file or folder in a file system of the machine, so not a URL.
       is_shared: whether all workers of a training must have the same value.
+      is_of_optimizer: whether it chooses what a model's make_optimizer chooses.
     """
 
     group: str
@@ -63,6 +64,7 @@ class Rule:
     unset: str = ""
     is_path: bool = False
     is_shared: bool = False
+    is_of_optimizer: bool = False
 
     def allowed(self, kind: type) -> str:
         """Describes the allowed values in words."""

@@ -33,6 +33,7 @@ DATA = "Model and data"
 TRAINING = "Training"
 _TRANSFER = "Placement and transfer"
 SAVING = "Saving and reporting"
+OPTIMIZER = "Optimizer"
 LAUNCH = "Launching a cluster on this machine"
 _WAITING = "How long to wait"
 
@@ -123,7 +124,7 @@ class OptimizerFlags:
 
     optimizer: str = _field(
         "adam", TRAINING, "Optimizer that applies the gradients. Of a table with sparse gradients, adam updates only "
-        "the rows that have one (lazy Adam).", choices=OPTIMIZERS, is_shared=True)
+        "the rows that have one (lazy Adam).", choices=OPTIMIZERS, is_shared=True, is_of_optimizer=True)
 
 
 @dataclasses.dataclass(frozen=True)

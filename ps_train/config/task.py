@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from ps_train.config import fields, groups, optimizer
+from ps_train.config import fields, groups
 from ps_train.errors import Problem, refuse
 from ps_train.parts import table
 from ps_train.runtime.waits import Timeouts
@@ -18,8 +18,7 @@ _PART_FLAGS = table.flag_classes()
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, optimizer.RuleFlags, groups.TransferFlags, groups.WaitFlags,
-    groups.GraphReportFlags, *_PART_FLAGS,  # type: ignore[misc]
+    groups.UpdateFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags, *_PART_FLAGS,  # type: ignore[misc]
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -30,7 +29,6 @@ class Config(
     def __post_init__(self) -> None:
         problems: list[Problem] = [*fields.problems(vars(self), Config)]
         if not problems:  # comparing values needs values of the right form
-            problems += optimizer.rule_problems(self)
             problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
             problems += self._conflicts()
         refuse(problems)
@@ -38,8 +36,6 @@ class Config(
 
     def _fill_in(self) -> None:
         """Sets the defaults that follow from other flags."""
-        if self.learning_rate_schedule == "piecewise":
-            object.__setattr__(self, "learning_rate", self.rates[0])
         if not self.train_dir:
             object.__setattr__(self, "train_dir", groups.default_train_dir(self.model))
         for flags in _PART_FLAGS:

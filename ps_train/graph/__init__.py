@@ -8,7 +8,7 @@ Start with `placement.py`.
     plugin_calls  calls model_fn, checks what it returns, and runs its SessionRunHooks and queues
     placement     decides which variable is on which ps, and cuts large ones
     devices       the tasks and GPUs that devices name
-    optimizers    the optimizers of --optimizer and `make_optimizer`: schedules, clipping, weight decay, slots
+    optimizers    the optimizers of --optimizer and `make_optimizer`, their slots, and what a rule may add
     adam          Adam that reads and writes only the rows that have a gradient
     transfer      sends the dense variables of a ps in one transfer each way
     packing       makes one variable of many small ones while training runs

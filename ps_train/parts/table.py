@@ -62,7 +62,8 @@ class PartRow(NamedTuple):
 
 
 TABLE = (
-    # Only the settings, before there is a graph: it has no place in the order.
+    # Only the settings, before there is a graph; these two have no place in the order.
+    PartRow("optimizer_rule", flags="RuleFlags", part="OptimizerRulePart"),
     PartRow("tensorflow_sync", flags="SyncEngineFlags", part="TensorFlowSyncPart"),
     # First: what its rows need is there before anything else of a part reads one.
     PartRow("tables", flags="EmbeddingFlags", part="TablesPart", earlier_name="embeddings", names={

@@ -71,7 +71,8 @@ class EmbeddingFlags:
             "--sync_engine=tensorflow": (
                 getattr(config, "sync_engine", None) == "tensorflow", "whose optimizer aggregates all gradients"),
             "--clip_norm": (
-                config.clip_norm is not None, "which needs the mean gradients of rows and variables together"),
+                getattr(config, "clip_norm", None) is not None,
+                "which needs the mean gradients of rows and variables together"),
         }
         return [Problem("flags_conflict", f"--async_embeddings: given with {flag}, {reason}; leave one of them out")
                 for flag, (is_given, reason) in reasons.items() if is_given]

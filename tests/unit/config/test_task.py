@@ -116,17 +116,6 @@ def test_refuses_values_out_of_range(flag, got):
     assert f"got {got}" in str(error) and len(error.problems) == 1 and "\n" not in str(error)
 
 
-@pytest.mark.parametrize(("name", "flag", "options"), [
-    ("momentum", "--momentum=0", {"momentum": 0.0}), ("adam", "--adam_beta1=0", {"beta1": 0.0}),
-    ("momentum", "--nonesterov", {})])
-def test_a_zero_is_a_choice(name, flag, options):
-    """It replaces the optimizer's default, and another optimizer does not have it."""
-    assert config.parse_task([f"--optimizer={name}", flag], {}).optimizer_options == options
-    if options:
-        error = error_of(config.parse_task, ["--optimizer=sgd", flag], {})
-        assert codes_of(error) == ["flag_without_effect"] and "--optimizer=" in str(error)
-
-
 @pytest.mark.parametrize("number", ["0", "-1"])
 def test_replicas_to_aggregate_must_be_positive(number):
     """Fewer than one gradient makes no update."""
