@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import types
 from collections.abc import Sequence
 
 from ps_train.cluster import resolve, spec
@@ -20,13 +21,14 @@ def _train(argv: Sequence[str]) -> None:
     if task_config.download_only:
         check_data_dir(task_config)
         cluster = _resolve(task_config) if "job_name" in task_config.given else None
-        _import_task(task_config, needs_gpu=False).download(task_config, cluster)
+        _, without_training = _import_tasks(task_config, needs_gpu=False)
+        without_training.download(task_config, cluster)
         return
     cluster = _resolve(task_config)
     if cluster.job != "ps":
         check_data_dir(task_config)
     with signals.on_signals() as stop:
-        task = _import_task(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
+        task, _ = _import_tasks(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
         signals.run_until_stopped(
             lambda: task.run_task(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
@@ -37,7 +39,7 @@ def _serve(argv: Sequence[str]) -> None:
     if cluster.job == "evaluator":
         raise ConfigError("evaluator_without_server", f"{cluster.task.name} has no server; start it without `serve`")
     with signals.on_signals() as stop:
-        task = _import_task(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
+        _, task = _import_tasks(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
         signals.run_until_stopped(lambda: task.serve(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
 
@@ -56,12 +58,12 @@ def _resolve(task_config: config.Config) -> spec.Cluster:
     return cluster
 
 
-def _import_task(task_config: config.Config, needs_gpu: bool):
-    """Imports and returns tasks/run.py, and with it TensorFlow."""
+def _import_tasks(task_config: config.Config, *, needs_gpu: bool) -> tuple[types.ModuleType, types.ModuleType]:
+    """Imports and returns tasks/run.py and tasks/without_training.py, and with them TensorFlow."""
     installed.import_tensorflow(needs_gpu=needs_gpu, tf_log=task_config.tf_log)
-    from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+    from ps_train.tasks import run, without_training  # noqa: PLC0415 (seconds; a wrong flag should not take them)
 
-    return run
+    return run, without_training
 
 
 def _flags_help(_: Sequence[str]) -> str:
