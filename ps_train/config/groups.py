@@ -10,16 +10,14 @@ A group contains flags that a verb takes together. The headings in `--help` are 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
-import re
 import tempfile
 from typing import Any, Optional
 
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.cluster.spec import JOBS
 from ps_train.config import fields
-from ps_train.errors import ConfigError, Problem, refuse
+from ps_train.errors import ConfigError
 from ps_train.plugins.params import split_params
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
@@ -37,7 +35,6 @@ OPTIMIZER = "Optimizer"
 LAUNCH = "Launching a cluster on this machine"
 _WAITING = "How long to wait"
 
-_MAX_URL_NAME = 60  # characters of a URL in the name of a folder
 _MAX_SECS = 10**9  # about 30 years: Python's waits raise OverflowError at 292 years
 
 # Each step has its own copy in the graph: with 32 steps, the first session run of a model of 43 variables took 13 s.
@@ -242,42 +239,8 @@ class GraphReportFlags:
     idle_timeout_secs: float = _secs(600.0, "Time without any worker after which a ps exits with 138.")
 
 
-def check_data_dir(config: Any) -> None:
-    """Checks the folder of the data on the machine that reads it, before TensorFlow is imported.
-
-    Args:
-      config: has `data_dir` and `given`. A download creates the default folder, and with --download_only
-        also one that the user names.
-
-    Raises:
-      ConfigError: --data_dir was given and does not exist.
-    """
-    # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
-    is_download = getattr(config, "download_only", False) and "job_name" not in config.given
-    if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
-        refuse([problem])
-
-
-def problem_of_data_dir(data_dir: str) -> Problem | None:
-    """Returns the problem if a folder of data that was set does not exist on this machine."""
-    if not data_dir or "://" in data_dir or os.path.exists(os.path.expanduser(data_dir)):
-        return None
-    return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
-                   f"{os.getcwd()}); give the folder with the dataset's files, or create one for a dataset that "
-                   "downloads them")
-
-
 def default_train_dir(model: str) -> str:
     """Returns the default train_dir of a model, which is the same for all tasks on this machine."""
     folder = os.path.join(tempfile.gettempdir(), "ps_train")
     is_of_another_user = os.path.exists(folder) and not os.access(folder, os.W_OK)
     return os.path.join(f"{folder}-{os.getuid()}" if is_of_another_user else folder, model.rsplit(".", 1)[-1])
-
-
-def local_folder(train_dir: str) -> str:
-    """Returns the folder on this machine of a train_dir: itself, or that in which a task with a URL works."""
-    if "://" not in train_dir:
-        return train_dir
-    url = train_dir.rstrip("/")
-    name = re.sub(r"[^\w.-]+", "-", url)[-_MAX_URL_NAME:]
-    return os.path.join(default_train_dir("stores"), f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")

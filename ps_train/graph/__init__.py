@@ -4,7 +4,8 @@
 
 Start with `placement.py`.
 
-    batches       the mini-batches of a dataset plug-in (`ps_train.from_arrays`)
+    batches       the mini-batches of a dataset plug-in
+    arrays        numpy arrays as a dataset, for plug-ins (`ps_train.from_arrays`)
     plugin_calls  calls model_fn, checks what it returns, and runs its SessionRunHooks and queues
     placement     decides which variable is on which ps, and cuts large ones
     devices       the tasks and GPUs that devices name

@@ -63,18 +63,6 @@ class LeastBytes:
         return index
 
 
-class SamePlaces:
-    """A `ps_strategy` for replica_device_setter, which puts each variable on the ps that has it in another graph."""
-
-    def __init__(self, graph: tf.Graph) -> None:
-        self._places = {op.name: index for op in graph.get_operations()
-                        for job, index in [devices.task_of(op.device)] if job == "ps"}
-
-    def __call__(self, op: tf.Operation) -> int:
-        """Returns the index of the ps; 0 if the other graph has no such variable."""
-        return self._places.get(op.name) or 0
-
-
 def variable_bytes(op: tf.Operation) -> int:
     """Returns the size of a variable in bytes; an unknown shape counts as one element, and a table as 0 bytes."""
     if "shape" not in op.node_def.attr:
@@ -139,19 +127,21 @@ def variable_table(variables: Sequence[tf.Variable]) -> list[str]:
 
 @contextlib.contextmanager
 def on_cluster(
-    cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES, *, as_in: tf.Graph | None = None
+    cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES, *,
+    strategy: Callable[[tf.Operation], int] | None = None,
 ) -> Iterator[None]:
     """Places what is created in this context: global variables on the ps, everything else on this worker.
 
     Args:
-      as_in: a graph on the same cluster; each variable goes to the ps that has it there. None follows the plan.
+      strategy: returns the index of the ps for a variable, in place of the plan's strategy.
     """
-    by_plan = LeastBytes(len(cluster.ps)) if plan.strategy == "bytes" else None
+    if strategy is None and plan.strategy == "bytes":
+        strategy = LeastBytes(len(cluster.ps))
     setter = tf.train.replica_device_setter(
         worker_device=worker_device,
         ps_device="/job:ps/cpu:0",
         cluster=tf.train.ClusterSpec(cluster.server_spec),
-        ps_strategy=by_plan if as_in is None else SamePlaces(as_in),
+        ps_strategy=strategy,
     )
     getter = _cutting(len(cluster.ps), plan.partition_bytes) if plan.partition_bytes else None
     with (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ps_train.cluster import resolve, spec
 from ps_train.config import fields
 from ps_train.config import task as config
-from ps_train.config.groups import check_data_dir
+from ps_train.config.folders import check_data_dir
 from ps_train.errors import ConfigError
 from ps_train.parts import table
 from ps_train.runtime import installed, logs, signals

@@ -12,7 +12,7 @@ from ps_train.cluster import resolve
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.config import fields
 from ps_train.config.fields import field
-from ps_train.config.groups import problem_of_data_dir
+from ps_train.config.folders import problem_of_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config.folders import check_data_dir
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, reading_train_dir

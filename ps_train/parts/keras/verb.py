@@ -11,7 +11,8 @@ from typing import cast
 from absl import logging as absl_logging
 
 from ps_train.config import fields
-from ps_train.config.groups import ModelFlags, check_data_dir
+from ps_train.config.folders import check_data_dir
+from ps_train.config.groups import ModelFlags
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config.folders import check_data_dir
 from ps_train.parts.live.flags import LiveExportConfig, parse_live_export
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, reading_train_dir

@@ -10,7 +10,7 @@ from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.config import fields
 from ps_train.config.fields import field
-from ps_train.config.groups import check_data_dir
+from ps_train.config.folders import check_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 
 from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config.folders import check_data_dir
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import PsTrainError

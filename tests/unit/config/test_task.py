@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from ps_train.config import groups, launch
+from ps_train.config import folders, launch
 from ps_train.config import task as config
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
@@ -256,7 +256,7 @@ def test_a_second_user_of_a_machine_has_a_default_folder_too(monkeypatch, tmp_pa
     monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path / "ps_train"))
     own = f"{tmp_path}/ps_train-{os.getuid()}"
     assert Config().train_dir == f"{own}/mlp"
-    assert groups.local_folder("s3://bucket/run").startswith(f"{own}/stores/s3-bucket-run-")
+    assert folders.local_folder("s3://bucket/run").startswith(f"{own}/stores/s3-bucket-run-")
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert Config().train_dir == f"{tmp_path}/ps_train/mlp"
