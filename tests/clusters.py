@@ -105,6 +105,15 @@ def linear_model(parts: int = 1, **defaults) -> contracts.Model:
     return contracts.Model("linear", model_fn, defaults)
 
 
+def model_of(predict):
+    """Returns a model with the squared error of `predict(features)`."""
+    def model_fn(features, labels, mode, params):
+        predictions = predict(features)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions)
+
+    return contracts.Model("small", model_fn, {})
+
+
 def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> contracts.Dataset:
     """Returns a dataset of a worker's share of the arrays; in training shuffled and repeated by default."""
 

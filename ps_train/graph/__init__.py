@@ -12,7 +12,6 @@ Start with `placement.py`.
     optimizers    the optimizers of --optimizer and `make_optimizer`, their slots, and what a rule may add
     adam          Adam that reads and writes only the rows that have a gradient
     transfer      sends the dense variables of a ps in one transfer each way
-    packing       makes one variable of many small ones while training runs
     nan_guard     stops a step with NaN or infinity before it changes a parameter
-    extensions    what a part may bring to a graph: rows of tables, train_ops taken apart, joined lookups
+    extensions    what a part may bring to a graph: rows of tables, train_ops taken apart, fewer transfers and updates
 """

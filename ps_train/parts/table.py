@@ -71,7 +71,8 @@ TABLE = (
     PartRow("readers", names={
         "LineReader": "range_batches", "RecordReader": "range_batches", "file_ranges": "file_ranges",
         "ParquetReader": "range_batches", "negative_samples": "negatives", "range_batches": "range_batches"}),
-    # Only the graph.
+    # Only the graph, as the next one.
+    PartRow("packing", part="PackingPart"),
     PartRow("joined_lookups", part="JoinedLookupsPart"),
     # Only the graph; what it takes apart is there when the model is built.
     PartRow("own_train_op", part="OwnTrainOpPart"),

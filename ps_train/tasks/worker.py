@@ -405,5 +405,3 @@ def _announce(call: Callable[[], None]) -> None:
         with contextlib.suppress(BlackboardError):
             call()
             return
-
-

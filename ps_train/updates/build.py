@@ -20,7 +20,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import Problem, UserCodeError, refuse
-from ps_train.graph import extensions, nan_guard, packing, transfer
+from ps_train.graph import extensions, nan_guard, transfer
 from ps_train.graph.batches import Batches
 from ps_train.graph.extensions import ModelUpdate
 from ps_train.graph.plugin_calls import TrainModel
@@ -190,7 +190,7 @@ class _UpdateBuilder:
                 [self._loss, *gradients, *self._row_gradients.values(), *waits_for], tf.global_variables())
         packed = self._pack(waits_for)
         with tf.control_dependencies(waits_for):
-            pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.packs, self._row_gradients)
+            pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.contents, self._row_gradients)
         if settings.wire.is_fused:
             pairs = extensions.graph_lookups().join_gradients(pairs, sorts_ids=settings.sync is not None)
         pairs, pulled = transfer.fuse(self._loss, pairs, settings.wire)
@@ -206,21 +206,21 @@ class _UpdateBuilder:
         else:
             update = async_update(apply_on_ps(optimizer, pairs, self._global_step), self._loss)
         return update._replace(
-            init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
+            init=update.init._replace(new_run=tf.group(update.init.new_run, *packed.fill_ops)),
             dense=DenseVariables(packed, pulled), notes=self._notes())
 
     def _waits_for(self) -> Sequence[Any]:
         """Returns the operations that run before an update."""
         return self._model_update.waits_for if self._model_update else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
-    def _pack(self, waits_for: Sequence[Any]) -> packing.Packed:
+    def _pack(self, waits_for: Sequence[Any]) -> extensions.Packed:
         """Packs the small variables, unless the model's optimizer may treat the elements of a variable as a whole."""
         model_update, plan = self._model_update, self._settings.plan
         if not (model_update.is_elementwise if model_update else plan.is_elementwise(self._optimizer)):
-            return packing.NOTHING._replace(pairs=self._gradients, optimizer=self._optimizer, fill_op=tf.no_op())
+            return extensions.Packed(self._gradients, self._optimizer)
         make_another = model_update.make_another if model_update else lambda: plan.make(self._global_step)
-        return packing.pack(self._loss, self._gradients, self._optimizer, make_another, self._settings.wire,
-                            others=waits_for)
+        return extensions.packing().pack(
+            self._loss, self._gradients, self._optimizer, make_another, self._settings.wire, others=waits_for)
 
     def _notes(self) -> list[str]:
         if self._model_update:

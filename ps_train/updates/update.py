@@ -8,7 +8,8 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.graph import packing, transfer
+from ps_train.graph import transfer
+from ps_train.graph.extensions import Packed
 from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.updates.variable_copies import SlotTransfer
 
@@ -164,7 +165,7 @@ class DenseVariables(NamedTuple):
       pulled: the values that it pulls.
     """
 
-    packed: packing.Packed = packing.NOTHING
+    packed: Packed = Packed([], None)
     pulled: Sequence[transfer.View] = ()
 
 

@@ -84,7 +84,7 @@ class ShareGraph:
     def restore_packed(self, target: str, path: str) -> None:
         """Reads the variables that training has packed, which are small, from a checkpoint; for the chief.
 
-        While training runs, the small variables keep the values with which it began (graph/packing.py).
+        While training runs, the small variables keep the values with which it began (parts/packing/).
         """
         if self._saver is not None:
             with self._session(target) as session:
