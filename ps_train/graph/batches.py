@@ -13,7 +13,7 @@ import abc
 import contextlib
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 import numpy as np
@@ -24,7 +24,7 @@ from ps_train.plugins.contracts import Dataset
 
 INPUT_SCOPE = "input"  # of all operations of the input
 _PREFETCHED = 2
-_FEEDS, _SOURCE = "ps_train_input_feeds", "ps_train_range_source"
+_FEEDS, _SOURCE = "ps_train_input_feeds", "ps_train_input_source"
 _thread = threading.local()  # a chief may evaluate in another thread than that which builds its training graph
 
 
@@ -50,7 +50,7 @@ class Batches:
 
         Raises:
           UserCodeError: the input_fn returns neither a Dataset nor a pair of tensors.
-          ConfigError: the ranges of files are to come from a source, and the input_fn takes none.
+          ConfigError: the input is to come from a source, and the input_fn does not take it from there.
         """
         self._name, self._needs_labels = dataset.name, needs_labels
         self.device = device
@@ -134,26 +134,12 @@ def _is_pair_of_tensors(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(tf.is_tensor, tf.nest.flatten(value)))
 
 
-class RangeSource(abc.ABC):
-    """Where the input of a training takes the ranges of its files from, in place of a share of this worker."""
-
-    @abc.abstractmethod
-    def ranges(
-        self, plan: Callable[[], Sequence[Any]], patterns: Sequence[str], *, is_text: bool,
-        cut: Callable[[str, int, int], Sequence[int]],
-    ) -> tf.data.Dataset:
-        """Returns a dataset of `FileRange` (parts/readers/file_ranges.py).
-
-        Args:
-          plan: returns all ranges of the files, as `FileRange`.
-          patterns: find these files.
-          is_text: whether a range begins where a line does.
-          cut: returns the first bytes of the ranges of a file from a byte on, up to its size, and their end.
-        """
+class InputSource(abc.ABC):
+    """Where the input of a training comes from, in place of a share of this worker."""
 
     @abc.abstractmethod
     def check_used(self, dataset: str) -> None:
-        """Checks that the input_fn of this dataset takes its ranges from here.
+        """Checks that the input_fn of this dataset takes its input from here.
 
         Raises:
           ConfigError: it does not.
@@ -161,19 +147,19 @@ class RangeSource(abc.ABC):
 
     @abc.abstractmethod
     def taken(self, element: Any, dataset: str) -> Any:
-        """Returns the batch of an element (batch, RangeMark); computing it notes that a step has taken it.
+        """Returns the batch of an element (batch, mark); computing it notes that a step has taken it.
 
         Raises:
           UserCodeError: this is no such pair.
         """
 
 
-def set_source(source: RangeSource) -> None:
-    """Makes this the source of the ranges of the training input in the current graph."""
+def set_source(source: InputSource) -> None:
+    """Makes this the source of the training input in the current graph."""
     tf.add_to_collection(_SOURCE, source)
 
 
-def source_of_graph() -> RangeSource | None:
+def source_of_graph() -> InputSource | None:
     """Returns the source of the current graph, or None."""
     graph = tf.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None:  # of a function, such as the body of a loop
