@@ -94,16 +94,3 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     """
     values, given = fields.parse_flags(argv, Config)
     return Config(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
-
-
-def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
-    """Returns the Config of a server, like `parse_task`.
-
-    Raises:
-      ConfigError: the command line is wrong, or gives flags that apply only to a task that trains.
-    """
-    config = parse_task(argv, environ)
-    refuse([Problem("flag_of_another_verb",
-                    f"--{name}: `serve` does not train; leave it out, or give it to the workers")
-            for name in ("existing_servers", "download_only") if getattr(config, name)])
-    return config

@@ -44,7 +44,6 @@ def _run_role(
     parts = table.make_parts(config, cluster)
     with parts.around_task(stop):
         if cluster.job == "ps":
-            _refuse_existing_servers(config, cluster)
             _serve_until_done(config, cluster, stop)
         elif cluster.job == "evaluator":
             _evaluate_until_done(config, cluster, plugins, report, parts, stop)
@@ -55,6 +54,9 @@ def _run_role(
 
 
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
+    if config.existing_servers:
+        raise ConfigError("task_without_work", f"--existing_servers: {cluster.task.name} has nothing to do, because "
+                          "its server already runs; start only the workers")
     target = setup.start(cluster, config.num_gpus)
     timeouts = config.timeouts
     with contextlib.ExitStack() as stack:
@@ -86,9 +88,3 @@ def _evaluate_until_done(
     with parts.around_evaluations(plugins, model_evaluator, stop), \
             contextlib.closing(blackboard.for_client(cluster)) as board:
         evaluator.evaluate_until_done(model_evaluator, config.train_dir, board, config.timeouts, stop, report, parts)
-
-
-def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:
-    if config.existing_servers:
-        raise ConfigError("task_without_work", f"--existing_servers: {cluster.task.name} has nothing to do, because "
-                          "its server already runs; start only the workers")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ps_train.cluster import resolve, spec
-from ps_train.config import fields
+from ps_train.config import flag_help
 from ps_train.config import task as config
 from ps_train.config.folders import check_data_dir
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.parts import table
 from ps_train.runtime import installed, logs, signals
 from ps_train.verbs.verb import Verb
@@ -34,7 +34,7 @@ def _train(argv: Sequence[str]) -> None:
 
 
 def _serve(argv: Sequence[str]) -> None:
-    task_config = config.parse_serve(argv)
+    task_config = parse_serve(argv)
     cluster = _resolve(task_config)
     if cluster.job == "evaluator":
         raise ConfigError("evaluator_without_server", f"{cluster.task.name} has no server; start it without `serve`")
@@ -43,13 +43,37 @@ def _serve(argv: Sequence[str]) -> None:
         signals.run_until_stopped(lambda: task.serve(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
 
+def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> config.Config:
+    """Returns the Config of a server, like `config.task.parse_task`.
+
+    Raises:
+      ConfigError: the command line is wrong, or gives flags that apply only to a task that trains.
+    """
+    task_config = config.parse_task(argv, environ)
+    refuse([Problem("flag_of_another_verb",
+                    f"--{name}: `serve` does not train; leave it out, or give it to the workers")
+            for name in ("existing_servers", "download_only") if getattr(task_config, name)])
+    return task_config
+
+
+def find_tf_config(task_config: config.Config, environ: Mapping[str, str]) -> str:
+    """Returns the text of TF_CONFIG that a part finds for this task, or else that of the variable.
+
+    Raises:
+      ConfigError: the flags ask a part for it, and it cannot find the cluster.
+    """
+    found = (table.attribute_of(row, *row.cluster.split(":"))(task_config, environ)
+             for row in table.TABLE if row.cluster)
+    return next(filter(None, found), task_config.tf_config)
+
+
 def _resolve(task_config: config.Config) -> spec.Cluster:
     cluster = resolve.find_cluster(
         ps_hosts=task_config.ps_hosts,
         worker_hosts=task_config.worker_hosts,
         job_name=task_config.job_name,
         task_index=task_config.task_index,
-        tf_config=table.find_tf_config(task_config, os.environ),
+        tf_config=find_tf_config(task_config, os.environ),
         given=task_config.given,
         elastic=task_config.elastic,
     )
@@ -67,7 +91,7 @@ def _import_tasks(task_config: config.Config, *, needs_gpu: bool) -> tuple[types
 
 
 def _flags_help(_: Sequence[str]) -> str:
-    return fields.help_text(config.Config)
+    return flag_help.help_text(config.Config)
 
 
 TRAIN = Verb(

@@ -15,6 +15,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.parts.profile.flags import parse_steps
 from ps_train.runtime import reports
+from ps_train.verbs import train
 from tests.errors import codes_of, error_of
 
 
@@ -192,8 +193,8 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize("flag", ["existing_servers", "download_only"])
 def test_serve_refuses_what_it_cannot_do(flag):
     """A server neither uses other servers nor fetches data."""
-    assert config.parse_serve([f"--no{flag}"], {}) == config.parse_task([f"--no{flag}"], {})
-    error = error_of(config.parse_serve, [f"--{flag}"], {})
+    assert train.parse_serve([f"--no{flag}"], {}) == config.parse_task([f"--no{flag}"], {})
+    error = error_of(train.parse_serve, [f"--{flag}"], {})
     assert codes_of(error) == ["flag_of_another_verb"] and f"--{flag}: " in str(error)
 
 
