@@ -232,7 +232,6 @@ class GraphReportFlags:
     log_format: str = _field(
         "ps_train", SAVING, "Format of a task's log: that of ps_train, the lines of the dist_mnist script on "
         "stdout, for existing log parsers, or a JSON object on each line.", choices=LOG_FORMATS)
-    log_placement: bool = _field(False, SAVING, "Print each variable with its ps and its size in bytes.")
 
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")
     end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")

@@ -61,7 +61,8 @@ class PartRow(NamedTuple):
 
 
 TABLE = (
-    # Only the settings, before there is a graph; these two have no place in the order.
+    # Only prints; this one and the next two, which only change settings, have no place in the order.
+    PartRow("placement_table", flags="PlacementTableFlags", part="PlacementTablePart"),
     PartRow("optimizer_rule", flags="RuleFlags", part="OptimizerRulePart"),
     PartRow("tensorflow_sync", flags="SyncEngineFlags", part="TensorFlowSyncPart"),
     # First: what its rows need is there before anything else of a part reads one.

@@ -172,7 +172,6 @@ class WorkerSettings(NamedTuple):
       loop: when the step loop does what.
       sessions: when the chief saves, and how a lost session is recovered.
       identity: what must be the same in all tasks.
-      logs_placement: whether the chief prints which variable is on which ps.
     """
 
     graph: GraphSettings
@@ -181,7 +180,6 @@ class WorkerSettings(NamedTuple):
     loop: LoopSettings
     sessions: SessionSettings
     identity: TrainingIdentity
-    logs_placement: bool
 
     @property
     def train_dir(self) -> str:
@@ -221,7 +219,6 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
             shared_flags=fields.shared(config),
             accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
             command=fields.as_flags(config, config.given), train_dir=os.path.abspath(config.train_dir)),
-        logs_placement=config.log_placement,
     )
 
 
