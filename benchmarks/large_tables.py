@@ -32,7 +32,7 @@ import time
 from typing import NamedTuple
 
 from benchmarks.harness import proc
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from tests.processes import ProcessGroup, TaskCluster
 
 CHANGES = {"sgd": 1.0, "adagrad": 1.1**-0.5, "rowwise_adagrad": 1.1**-0.5}  # of a value by one gradient of 1, at rate 1

@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator
 from unittest import mock
 
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from tests.processes import ProcessGroup, TaskCluster, free_ports
 from tests.proxy import Proxy
 

@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 # Name -> its module. Most need TensorFlow, which takes seconds to import, so they are imported on first use.
 _ON_FIRST_USE = {
     "Training": "ps_train.launch.training",
-    "from_arrays": "ps_train.graph.batches",
+    "from_arrays": "ps_train.graph.arrays",
     "input_feed": "ps_train.graph.batches",
     **table.public_names(),
 }

@@ -6,7 +6,7 @@ from ps_train.errors import DataError as DataError
 from ps_train.errors import PsTrainError as PsTrainError
 from ps_train.errors import StoppedError as StoppedError
 from ps_train.errors import UserCodeError as UserCodeError
-from ps_train.graph.batches import from_arrays as from_arrays
+from ps_train.graph.arrays import from_arrays as from_arrays
 from ps_train.graph.batches import input_feed as input_feed
 from ps_train.launch.training import Training as Training
 from ps_train.parts.callbacks.thread import CallbackEvent as CallbackEvent

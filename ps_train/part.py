@@ -6,7 +6,7 @@ A part is a folder in `parts/`. What it has of these is named in its row of the 
 
     flags.py   a dataclass that joins the flags of a task
     board.py   its variables on the blackboard, as VARIABLES
-    part.py    a subclass of Part, for a worker, or of LaunchPart
+    part.py    a subclass of Part, for a worker, or of launch.part.LaunchPart
     verb.py    its verbs on the command line, with their flags
 """
 
@@ -216,33 +216,6 @@ class Part:
     def status(self) -> Mapping[str, Any]:
         """Returns what `ps_train status` shows of the part, as values that fit into JSON; any thread may ask."""
         return {}
-
-
-class LaunchPart:
-    """One feature of `ps_train launch`. Every method leaves the work to the launcher by default."""
-
-    def display(self, launch_config: Any, stream: Any) -> Any:
-        """Returns what shows the tasks in place of a `launch.display.Display`, with the same methods, or None.
-
-        Args:
-          launch_config: the LaunchConfig, with the part's own flags in it.
-          stream: the output of the launcher.
-
-        Raises:
-          ConfigError: it cannot be shown in this way.
-        """
-        return None
-
-    def machines(self, launch_config: Any, tasks: Any, signals: Sequence[int], grace_secs: float) -> Any:
-        """Returns a context that gives where the tasks run in place of a `launch.machines.ThisMachine`, or None.
-
-        Args:
-          launch_config: as for `display`.
-          tasks: the `launch.command_lines.TaskList`.
-          signals: the signals that the launcher has received; it grows.
-          grace_secs: how long a task may take to end.
-        """
-        return None
 
 
 def _each(method: str) -> Any:

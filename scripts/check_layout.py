@@ -28,8 +28,8 @@ from collections.abc import Sequence
 from typing import IO
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
-# Of the spine that one task imports: as measured, to keep it from growing again. 13,000 lines are the aim.
-MOST_MODULES, MOST_LINES = 76, 13_988
+# Of the spine that one task imports: as measured, to keep it from growing again.
+MOST_MODULES, MOST_LINES = 72, 13_000
 _UNIT_TESTS = tuple(f"tests/unit/{folder}" for folder in (
     "runtime", "cluster", "coordination", "storage", "plugins", "training", "updates"))
 _CLUSTER_TESTS = tuple(f"tests/cluster/{folder}" for folder in ("coordination", "storage", "training", "updates"))

@@ -42,7 +42,7 @@ _ALWAYS = ("tests/unit", "tests/protocol", "tests/system/test_run_local.py", "te
            "tests/system/recovery/test_worker.py", "tests/system/test_main.py", "tests/system/test_gpu.py")
 # Those that also check files of units: the documents, the flags, names and models of parts.
 _OF_UNITS = ("tests/system/test_docs.py", "tests/system/test_installed.py", "tests/cluster/test_tensorflow_names.py",
-             "tests/cluster/graph/test_optimizers.py")
+             "tests/cluster/parts/optimizer_rule/test_part.py")
 # Folders and files of the units that are no parts: what they are made of, and their tests.
 _OTHER_UNITS = {
     "docs": (("docs", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "mkdocs.yml"), (

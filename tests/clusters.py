@@ -105,6 +105,15 @@ def linear_model(parts: int = 1, **defaults) -> contracts.Model:
     return contracts.Model("linear", model_fn, defaults)
 
 
+def model_of(predict):
+    """Returns a model with the squared error of `predict(features)`."""
+    def model_fn(features, labels, mode, params):
+        predictions = predict(features)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions)
+
+    return contracts.Model("small", model_fn, {})
+
+
 def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> contracts.Dataset:
     """Returns a dataset of a worker's share of the arrays; in training shuffled and repeated by default."""
 
@@ -131,7 +140,10 @@ def build_graph(
     """
     view = cluster.view("worker", index)
     rule = {name: chosen.pop(name) for name in ("rule", "decays_all_rows", "make_model_optimizer") if name in chosen}
-    engine = chosen.pop("sync_engine", "ps_train")
+    if chosen.pop("sync_engine", None) == "tensorflow":
+        from ps_train.parts.tensorflow_sync.part import tensorflow_engine as engine  # noqa: PLC0415 (left out at times)
+    else:
+        engine = None
     updates = update.UpdateSettings(
         OptimizerPlan(optimizer_name, learning_rate, **rule), worker=index,
         sync=update.SyncSettings(gradients, view.num_workers, floor, engine) if gradients else None, **chosen)

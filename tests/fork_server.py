@@ -317,7 +317,7 @@ def prepare() -> None:
     from ps_train.launch import launcher  # noqa: F401, PLC0415
     from ps_train.parts import table  # noqa: PLC0415
     from ps_train.runtime import signals, tracebacks  # noqa: F401, PLC0415
-    from ps_train.tasks import run  # noqa: F401, PLC0415
+    from ps_train.tasks import run, without_training  # noqa: F401, PLC0415
     from ps_train.verbs import launch as launch_verb  # noqa: F401, PLC0415
     from ps_train.verbs import table as verb_table  # noqa: F401, PLC0415
     from ps_train.verbs import train as train_verb  # noqa: F401, PLC0415

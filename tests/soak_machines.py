@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from unittest import mock
 
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from tests import namespaces
 from tests.processes import DEADLINE_SECS, ProcessGroup
 from tests.sharded import Sharded

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from tests.processes import ProcessGroup
 from tests.sharded import NUM_EPOCHS, NUM_LINES, Sharded
 

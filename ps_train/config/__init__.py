@@ -7,8 +7,9 @@ Each flag is declared once, as a field of a group, with its help, limits and def
 takes; those of a part are in its flags.py. Start with `groups.py`.
 
     groups     the flags of the spine, in groups that verbs share; --optimizer and --learning_rate among them
-    optimizer  the flags of schedules, clipping, weight decay, and the constants of an optimizer
-    fields     turns the fields of a dataclass into flags, help texts and checked values
+    fields     turns the fields of a dataclass into flags and checked values
+    flag_help  the help of flags, for verbs
+    folders    the folders that flags name, on the machine of a verb
     task       Config, the flags of one task, and the checks of flags that depend on each other
     launch     LaunchConfig, the further flags of `ps_train launch`
 """

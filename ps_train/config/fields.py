@@ -2,8 +2,8 @@
 
     field(default, group, help, unit, ...)  --parse_flags-->  values by name  --problems-->  a line for each wrong value
 
-A field is declared once, in `groups.py` or with its verb. Its flag, its line in `--help`, its limits and its row in
-docs/flags.md all come from that declaration.
+A field is declared once, in `groups.py` or with its verb. Its flag, its line in `--help` (`flag_help.py`), its limits
+and its row in docs/flags.md all come from that declaration.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import difflib
 import math
 import os
 import re
-import textwrap
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable
@@ -29,7 +28,6 @@ _PARSERS: dict[type, flags.ArgumentParser] = {
     str: flags.ArgumentParser(),
 }
 _KINDS = {bool: "true or false", int: "a 64-bit integer", float: "a number", str: "text"}
-_WIDTH = 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +47,7 @@ class Rule:
       unset: the default that `--help` shows if the default is None or empty.
       is_path: whether it is a file or folder in a file system of the machine, so not a URL.
       is_shared: whether all workers of a training must have the same value.
+      is_of_optimizer: whether it chooses what a model's make_optimizer chooses.
     """
 
     group: str
@@ -63,6 +62,7 @@ class Rule:
     unset: str = ""
     is_path: bool = False
     is_shared: bool = False
+    is_of_optimizer: bool = False
 
     def allowed(self, kind: type) -> str:
         """Describes the allowed values in words."""
@@ -288,37 +288,3 @@ def as_flags(config: Any, names: Collection[str]) -> list[str]:
             value = getattr(config, name)
             flags.append(f"--{'' if value else 'no'}{name}" if kind is bool else f"--{name}={value}")
     return flags
-
-
-def foreign(given: Collection[str], verb: str, cls: type) -> list[Problem]:
-    """Returns a problem for each given flag that does not belong to the verb with this class of flags."""
-    return [Problem("flag_of_another_verb", f"--{name}: has no effect in `ps_train {verb}`; leave it out")
-            for name in sorted({*given} - {*rules(cls)})]
-
-
-def help_text(*classes: type, omit: Collection[str] = ()) -> str:
-    """Returns the flags in groups, each with its unit and default, for 80 columns; leaves out those in `omit`."""
-    lines: list[str] = []
-    group = None
-    for name, (rule, _, default) in rules(*classes).items():
-        if name in omit:
-            continue
-        if rule.group != group:
-            group = rule.group
-            lines += ["", f"{group}:"]
-        description = f"{rule.help} ({describe_default(rule, default)})"
-        lines += textwrap.wrap(description, _WIDTH, initial_indent=f"  --{name:<22} ", subsequent_indent=" " * 27,
-                               break_on_hyphens=False)
-    return "\n".join(lines)
-
-
-def describe_default(rule: Rule, default: Any) -> str:
-    """Returns `examples; default 100` and the like, for the help and docs/flags.md."""
-    values = rule.unit or ", ".join(rule.choices)
-    if default in (None, ""):
-        shown = rule.unset
-    elif isinstance(default, bool):
-        shown = str(default).lower()
-    else:
-        shown = f"{default:g}" if isinstance(default, float) else str(default)
-    return f"{values}; default {shown}" if values else f"default {shown}"

@@ -10,20 +10,17 @@ A group contains flags that a verb takes together. The headings in `--help` are 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
-import re
 import tempfile
 from typing import Any, Optional
 
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.cluster.spec import JOBS
 from ps_train.config import fields
-from ps_train.errors import ConfigError, Problem, refuse
+from ps_train.errors import ConfigError
 from ps_train.plugins.params import split_params
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
-SYNC_ENGINES = ("ps_train", "tensorflow")
 PLACEMENTS = ("bytes", "round_robin")
 WIRE_DTYPES = ("as_is", "bfloat16")
 BAD_RECORDS = ("stop", "skip")
@@ -34,10 +31,10 @@ DATA = "Model and data"
 TRAINING = "Training"
 _TRANSFER = "Placement and transfer"
 SAVING = "Saving and reporting"
+OPTIMIZER = "Optimizer"
 LAUNCH = "Launching a cluster on this machine"
 _WAITING = "How long to wait"
 
-_MAX_URL_NAME = 60  # characters of a URL in the name of a folder
 _MAX_SECS = 10**9  # about 30 years: Python's waits raise OverflowError at 292 years
 
 # Each step has its own copy in the graph: with 32 steps, the first session run of a model of 43 variables took 13 s.
@@ -124,7 +121,7 @@ class OptimizerFlags:
 
     optimizer: str = _field(
         "adam", TRAINING, "Optimizer that applies the gradients. Of a table with sparse gradients, adam updates only "
-        "the rows that have one (lazy Adam).", choices=OPTIMIZERS, is_shared=True)
+        "the rows that have one (lazy Adam).", choices=OPTIMIZERS, is_shared=True, is_of_optimizer=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,9 +183,6 @@ class UpdateFlags:
 
     sync_replicas: bool = _field(
         False, TRAINING, "Average the gradients of several workers in each update.", is_shared=True)
-    sync_engine: Optional[str] = _field(
-        None, TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow "
-        "is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train", is_shared=True)
     replicas_to_aggregate: Optional[int] = _field(
         None, TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are "
         "backup workers.", minimum=1, unset="all workers", is_shared=True)
@@ -238,36 +232,10 @@ class GraphReportFlags:
     log_format: str = _field(
         "ps_train", SAVING, "Format of a task's log: that of ps_train, the lines of the dist_mnist script on "
         "stdout, for existing log parsers, or a JSON object on each line.", choices=LOG_FORMATS)
-    log_placement: bool = _field(False, SAVING, "Print each variable with its ps and its size in bytes.")
 
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")
     end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")
     idle_timeout_secs: float = _secs(600.0, "Time without any worker after which a ps exits with 138.")
-
-
-def check_data_dir(config: Any) -> None:
-    """Checks the folder of the data on the machine that reads it, before TensorFlow is imported.
-
-    Args:
-      config: has `data_dir` and `given`. A download creates the default folder, and with --download_only
-        also one that the user names.
-
-    Raises:
-      ConfigError: --data_dir was given and does not exist.
-    """
-    # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
-    is_download = getattr(config, "download_only", False) and "job_name" not in config.given
-    if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
-        refuse([problem])
-
-
-def problem_of_data_dir(data_dir: str) -> Problem | None:
-    """Returns the problem if a folder of data that was set does not exist on this machine."""
-    if not data_dir or "://" in data_dir or os.path.exists(os.path.expanduser(data_dir)):
-        return None
-    return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
-                   f"{os.getcwd()}); give the folder with the dataset's files, or create one for a dataset that "
-                   "downloads them")
 
 
 def default_train_dir(model: str) -> str:
@@ -275,12 +243,3 @@ def default_train_dir(model: str) -> str:
     folder = os.path.join(tempfile.gettempdir(), "ps_train")
     is_of_another_user = os.path.exists(folder) and not os.access(folder, os.W_OK)
     return os.path.join(f"{folder}-{os.getuid()}" if is_of_another_user else folder, model.rsplit(".", 1)[-1])
-
-
-def local_folder(train_dir: str) -> str:
-    """Returns the folder on this machine of a train_dir: itself, or that in which a task with a URL works."""
-    if "://" not in train_dir:
-        return train_dir
-    url = train_dir.rstrip("/")
-    name = re.sub(r"[^\w.-]+", "-", url)[-_MAX_URL_NAME:]
-    return os.path.join(default_train_dir("stores"), f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")

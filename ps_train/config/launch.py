@@ -14,6 +14,11 @@ from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse
 from ps_train.parts import table
 
+_PART_FLAGS = [table.attribute_of(row, *row.launch_flags.split(":")) for row in table.TABLE if row.launch_flags]
+# Those with which a part finds the cluster of a single task.
+_PLACING = [table.attribute_of(row, "flags", row.flags) for row in table.TABLE if row.cluster]
+PLACED_BY_PARTS = frozenset(field.name for flags in _PLACING for field in dataclasses.fields(flags))
+PLACED_BY_LAUNCH = PLACED_BY_PARTS | {"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"}
 _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 
 
@@ -31,15 +36,12 @@ class LaunchFlags:
 
 
 @dataclasses.dataclass(frozen=True)
-class LaunchConfig(LaunchFlags, *table.launch_flag_classes()):  # type: ignore[misc]
+class LaunchConfig(LaunchFlags, *_PART_FLAGS):  # type: ignore[misc]
     """The launcher's own flags of `ps_train launch`; raises ConfigError if they are wrong."""
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), LaunchConfig)
-        refuse(problems + [line for flags in table.launch_flag_classes() for line in flags.part_problems(self, self)])
-
-
-PLACED_BY_LAUNCH = table.placing_flags() | {"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"}
+        refuse(problems + [line for flags in _PART_FLAGS for line in flags.part_problems(self, self)])
 
 
 def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from ps_train.config import fields, groups, optimizer
+from ps_train.config import fields, groups
 from ps_train.errors import Problem, refuse
 from ps_train.parts import table
 from ps_train.runtime.waits import Timeouts
@@ -18,8 +18,7 @@ _PART_FLAGS = table.flag_classes()
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, optimizer.RuleFlags, groups.TransferFlags, groups.WaitFlags,
-    groups.GraphReportFlags, *_PART_FLAGS,  # type: ignore[misc]
+    groups.UpdateFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags, *_PART_FLAGS,  # type: ignore[misc]
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -30,7 +29,6 @@ class Config(
     def __post_init__(self) -> None:
         problems: list[Problem] = [*fields.problems(vars(self), Config)]
         if not problems:  # comparing values needs values of the right form
-            problems += optimizer.rule_problems(self)
             problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
             problems += self._conflicts()
         refuse(problems)
@@ -38,8 +36,6 @@ class Config(
 
     def _fill_in(self) -> None:
         """Sets the defaults that follow from other flags."""
-        if self.learning_rate_schedule == "piecewise":
-            object.__setattr__(self, "learning_rate", self.rates[0])
         if not self.train_dir:
             object.__setattr__(self, "train_dir", groups.default_train_dir(self.model))
         for flags in _PART_FLAGS:
@@ -58,7 +54,7 @@ class Config(
         """Yields a problem for each flag of the updates that does not fit the others."""
         most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate
         if not self.sync_replicas:
-            for name in ("sync_engine", "replicas_to_aggregate", "min_replicas_to_aggregate"):
+            for name in ("replicas_to_aggregate", "min_replicas_to_aggregate"):
                 if (value := getattr(self, name)) is not None:
                     yield Problem("flag_without_effect", f"--{name}: got {value!r}, which has an effect only with "
                                   "--sync_replicas; add that flag")
@@ -84,11 +80,6 @@ class Config(
         has_local_steps, has_unrolled_steps = self.communication_period > 1, self.steps_per_execution > 1
         if self.staleness_bound is not None and self.sync_replicas:
             yield "staleness_bound", "sync_replicas", "where no worker is ahead of another"
-        if self.sync_engine == "tensorflow" and has_local_steps:
-            yield "sync_engine=tensorflow", "communication_period", "but it does not support rounds of several steps"
-        if self.sync_engine == "tensorflow" and self.min_replicas_to_aggregate is not None:
-            yield ("sync_engine=tensorflow", "min_replicas_to_aggregate",
-                   "but it always waits for --replicas_to_aggregate gradients")
         if has_unrolled_steps and self.sync_replicas:
             yield "steps_per_execution", "sync_replicas", "whose workers wait for each other after every step"
         if has_unrolled_steps and has_local_steps:
@@ -103,16 +94,3 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     """
     values, given = fields.parse_flags(argv, Config)
     return Config(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
-
-
-def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
-    """Returns the Config of a server, like `parse_task`.
-
-    Raises:
-      ConfigError: the command line is wrong, or gives flags that apply only to a task that trains.
-    """
-    config = parse_task(argv, environ)
-    refuse([Problem("flag_of_another_verb",
-                    f"--{name}: `serve` does not train; leave it out, or give it to the workers")
-            for name in ("existing_servers", "download_only") if getattr(config, name)])
-    return config

@@ -196,7 +196,7 @@ def fingerprint_of(
     Args:
       options: name -> value of the flags that all workers must share.
       variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
-      packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
+      packed: name of a packed variable -> name of the variable that contains it (parts/packing/).
       others: name -> further values that must be the same for all workers.
       train_dir: the chief's; the other workers do not know it.
     """

@@ -4,14 +4,14 @@
 
 Start with `placement.py`.
 
-    batches       the mini-batches of a dataset plug-in (`ps_train.from_arrays`)
+    batches       the mini-batches of a dataset plug-in
+    arrays        numpy arrays as a dataset, for plug-ins (`ps_train.from_arrays`)
     plugin_calls  calls model_fn, checks what it returns, and runs its SessionRunHooks and queues
     placement     decides which variable is on which ps, and cuts large ones
     devices       the tasks and GPUs that devices name
-    optimizers    the optimizers of --optimizer and `make_optimizer`: schedules, clipping, weight decay, slots
+    optimizers    the optimizers of --optimizer and `make_optimizer`, their slots, and what a rule may add
     adam          Adam that reads and writes only the rows that have a gradient
     transfer      sends the dense variables of a ps in one transfer each way
-    packing       makes one variable of many small ones while training runs
     nan_guard     stops a step with NaN or infinity before it changes a parameter
-    extensions    what a part may bring to a graph: rows of tables, train_ops taken apart, joined lookups
+    extensions    what a part may bring to a graph: rows of tables, train_ops taken apart, fewer transfers and updates
 """

@@ -4,22 +4,16 @@
     a tf.data.Dataset of (features, labels)              another mini-batch at each call
     (features, labels), as tf.train.batch returns them   the same tensors, a new mini-batch in each session run
 
-`from_arrays` makes a tf.data pipeline of numpy arrays that stays out of the GraphDef:
-
-    arrays --> placeholders (fed once, when the iterator is initialised) --> shuffled row numbers --> gathered batches
-
-`tf.data.Dataset.from_tensor_slices(array)` would write the array into the GraphDef, which every session sends to its
-master, and which must be smaller than 2 GiB. docs/decisions/input.md says more.
+docs/decisions/input.md says more.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import math
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 import numpy as np
@@ -30,7 +24,7 @@ from ps_train.plugins.contracts import Dataset
 
 INPUT_SCOPE = "input"  # of all operations of the input
 _PREFETCHED = 2
-_FEEDS, _SOURCE = "ps_train_input_feeds", "ps_train_range_source"
+_FEEDS, _SOURCE = "ps_train_input_feeds", "ps_train_input_source"
 _thread = threading.local()  # a chief may evaluate in another thread than that which builds its training graph
 
 
@@ -56,7 +50,7 @@ class Batches:
 
         Raises:
           UserCodeError: the input_fn returns neither a Dataset nor a pair of tensors.
-          ConfigError: the ranges of files are to come from a source, and the input_fn takes none.
+          ConfigError: the input is to come from a source, and the input_fn does not take it from there.
         """
         self._name, self._needs_labels = dataset.name, needs_labels
         self.device = device
@@ -140,26 +134,12 @@ def _is_pair_of_tensors(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(tf.is_tensor, tf.nest.flatten(value)))
 
 
-class RangeSource(abc.ABC):
-    """Where the input of a training takes the ranges of its files from, in place of a share of this worker."""
-
-    @abc.abstractmethod
-    def ranges(
-        self, plan: Callable[[], Sequence[Any]], patterns: Sequence[str], *, is_text: bool,
-        cut: Callable[[str, int, int], Sequence[int]],
-    ) -> tf.data.Dataset:
-        """Returns a dataset of `FileRange` (parts/readers/file_ranges.py).
-
-        Args:
-          plan: returns all ranges of the files, as `FileRange`.
-          patterns: find these files.
-          is_text: whether a range begins where a line does.
-          cut: returns the first bytes of the ranges of a file from a byte on, up to its size, and their end.
-        """
+class InputSource(abc.ABC):
+    """Where the input of a training comes from, in place of a share of this worker."""
 
     @abc.abstractmethod
     def check_used(self, dataset: str) -> None:
-        """Checks that the input_fn of this dataset takes its ranges from here.
+        """Checks that the input_fn of this dataset takes its input from here.
 
         Raises:
           ConfigError: it does not.
@@ -167,19 +147,19 @@ class RangeSource(abc.ABC):
 
     @abc.abstractmethod
     def taken(self, element: Any, dataset: str) -> Any:
-        """Returns the batch of an element (batch, RangeMark); computing it notes that a step has taken it.
+        """Returns the batch of an element (batch, mark); computing it notes that a step has taken it.
 
         Raises:
           UserCodeError: this is no such pair.
         """
 
 
-def set_source(source: RangeSource) -> None:
-    """Makes this the source of the ranges of the training input in the current graph."""
+def set_source(source: InputSource) -> None:
+    """Makes this the source of the training input in the current graph."""
     tf.add_to_collection(_SOURCE, source)
 
 
-def source_of_graph() -> RangeSource | None:
+def source_of_graph() -> InputSource | None:
     """Returns the source of the current graph, or None."""
     graph = tf.get_default_graph()
     while getattr(graph, "outer_graph", None) is not None:  # of a function, such as the body of a loop
@@ -203,75 +183,11 @@ def is_single_pass() -> bool:
     return getattr(_thread, "is_single_pass", False)
 
 
-def from_arrays(
-    arrays: Sequence[Any], batch_size: int, shuffle: bool = False, repeat: bool = False, seed: int | None = None,
-) -> tf.data.Dataset:
-    """Returns a dataset of mini-batches of the arrays.
-
-    Args:
-      arrays: arrays with the same first dimension, the number of examples, such as `(features, labels)`; each may also
-        be a dict of arrays.
-      batch_size: examples in a mini-batch.
-      shuffle: whether each epoch has the examples in a new order.
-      repeat: whether to start again after the last example, which makes every batch full; otherwise the last batch may
-        be smaller.
-      seed: seed of the shuffling, or None for another order in each run.
-
-    Returns:
-      A dataset of tuples with one [batch, ...] tensor for each array, in the array's dtype, or a dict of them for a
-      dict. In graph mode, initialise its iterator with `feed_dict=input_feed(graph)`, as a worker of ps_train does.
-
-    Raises:
-      ValueError: the arrays differ in length, or are empty.
-    """
-    structure = tuple(arrays)
-    flat = tf.nest.flatten(structure)
-    lengths = {len(array) for array in flat}
-    if len(lengths) != 1 or not lengths.isdisjoint({0}):
-        raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
-    if is_single_pass():
-        shuffle = repeat = False
-    # Eager execution, which `ps_train keras` uses, feeds nothing.
-    sources = [tf.constant(array) if _is_eager() else _placeholder(array) for array in flat]
-    batches = _row_numbers(len(flat[0]), batch_size, shuffle=shuffle, repeat=repeat, seed=seed)
-    batches = batches.map(_gathering(tf.nest.pack_sequence_as(structure, sources)))
-    if not _is_eager():
-        return batches
-    num_batches = tf.data.experimental.INFINITE_CARDINALITY if repeat else math.ceil(len(flat[0]) / batch_size)
-    return batches.apply(tf.data.experimental.assert_cardinality(num_batches))  # `ps_train keras` asks for it
-
-
-def _row_numbers(count: int, batch_size: int, *, shuffle: bool, repeat: bool, seed: int | None) -> tf.data.Dataset:
-    """Returns a dataset of the row numbers of each mini-batch."""
-    # AutoGraph would write the function, which has no control flow to convert, to a temporary file.
-    @tf.autograph.experimental.do_not_convert
-    def order(_: tf.Tensor) -> tf.Tensor:
-        indices = tf.range(count, dtype=tf.int64)
-        return tf.random.shuffle(indices, seed=seed) if shuffle else indices
-
-    # Shuffles a whole epoch, then cuts it into batches: any work per example costs more than gathering a batch.
-    return tf.data.Dataset.from_tensors(0).repeat(None if repeat else 1).map(order).rebatch(batch_size)
-
-
-def _gathering(sources: tuple[Any, ...]) -> Callable[[tf.Tensor], tuple[Any, ...]]:
-    """Returns the function that gathers rows from each of the sources."""
-    @tf.autograph.experimental.do_not_convert
-    def gather(rows: tf.Tensor) -> tuple[Any, ...]:
-        return tf.nest.map_structure(lambda source: tf.gather(source, rows), sources)
-
-    return gather
-
-
-def _is_eager() -> bool:
-    return tf.executing_eagerly_outside_functions()
-
-
-def _placeholder(array: np.ndarray) -> tf.Tensor:
-    placeholder = tf.placeholder(array.dtype, array.shape, name="examples")
+def feed_at_start(placeholder: tf.Tensor, array: np.ndarray) -> None:
+    """Adds to what the iterators of the current graph are initialised with."""
     tf.add_to_collection(_FEEDS, (placeholder, array))
-    return placeholder
 
 
 def input_feed(graph: tf.Graph) -> dict[Any, np.ndarray]:
-    """Returns placeholder -> array: the feed with which the graph's iterators over `from_arrays` are initialised."""
+    """Returns placeholder -> array: the feed with which the graph's iterators are initialised."""
     return dict(graph.get_collection(_FEEDS))

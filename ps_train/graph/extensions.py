@@ -1,7 +1,8 @@
 """What a part may add to a graph: objects whose methods the spine calls while it builds and runs the graph.
 
-    begin_graph of a part    set_row_parameters, set_train_ops, set_lookups, add_watcher
-    the spine                row_parameters(), train_ops(), graph_lookups(): the graph's, or one that does nothing
+    begin_graph of a part    set_row_parameters, set_train_ops, set_lookups, set_packing, add_watcher
+    the spine                row_parameters(), train_ops(), graph_lookups(), packing(): the graph's, or one that does
+                             nothing
 
 So the spine need not know whether a part is there.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Callable, NamedTuple, Protocol
 
 import tensorflow.compat.v1 as tf
@@ -17,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.graph import transfer
 
 _ROWS, _TRAIN_OPS, _LOOKUPS = "ps_train/row_parameters", "ps_train/train_ops", "ps_train/lookups"
-_BUILD, _WATCHERS = "ps_train/build", "ps_train/watchers"
+_PACKING, _BUILD, _WATCHERS = "ps_train/packing", "ps_train/build", "ps_train/watchers"
 
 
 class Watcher:
@@ -249,6 +251,50 @@ class Lookups:
         return list(pairs)
 
 
+class Packed:
+    """The variables that a step updates: those of the model, unless a part packs small ones into one.
+
+    Attributes:
+      pairs: (gradient or None, variable) for `optimizer`.
+      optimizer: updates these variables.
+      fill_ops: give the packed variables their values; to be run before training begins.
+      contents: `ref()` of a packed variable -> the variables in it, in the order of their elements.
+    """
+
+    def __init__(
+        self, pairs: list[transfer.Pair], optimizer: Any, fill_ops: Sequence[tf.Operation] = (),
+        contents: Mapping[Any, Sequence[tf.Variable]] = MappingProxyType({}),
+    ) -> None:
+        self.pairs, self.optimizer, self.fill_ops, self.contents = pairs, optimizer, fill_ops, contents
+
+    def places(self) -> Mapping[str, str]:
+        """Returns variable of the model -> its place in a packed one, as `ps_train/packed_0[64:]`, both by name."""
+        return {}
+
+    def save_from(self, saver: tf.train.Saver) -> None:
+        """Makes a Saver write the values in packed variables; it still restores into those of the model."""
+
+
+class Packing:
+    """Packs small variables of a ps into one while training runs; this one packs none."""
+
+    def pack(
+        self, loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
+        make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire, others: Sequence[tf.Operation] = (),
+    ) -> Packed:
+        """Makes the operations of a step read packed variables, if a ps has enough small ones.
+
+        Args:
+          loss: scalar.
+          gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
+          optimizer: the optimizer whose slots are in checkpoints.
+          make_another: returns another optimizer of the same kind.
+          wire: how variables travel; if they do not travel together, none is packed.
+          others: further operations that a step runs.
+        """
+        return Packed(list(gradients), optimizer)
+
+
 def set_row_parameters(parameters: RowParameters) -> None:
     """Sets the row parameters of the current graph, even within a call of model_fn."""
     _set(_ROWS, parameters)
@@ -267,6 +313,11 @@ def set_lookups(lookups: Lookups) -> None:
     _set(_LOOKUPS, lookups)
 
 
+def set_packing(packing: Packing) -> None:
+    """Sets what packs the variables of the current graph."""
+    _set(_PACKING, packing)
+
+
 def row_parameters() -> RowParameters:
     """Returns the row parameters of the current graph."""
     return _get(_ROWS, RowParameters)
@@ -280,6 +331,11 @@ def train_ops() -> TrainOps:
 def graph_lookups() -> Lookups:
     """Returns what joins the lookups of the current graph."""
     return _get(_LOOKUPS, Lookups)
+
+
+def packing() -> Packing:
+    """Returns what packs the variables of the current graph."""
+    return _get(_PACKING, Packing)
 
 
 def begin_build(features: Any, labels: Any) -> None:

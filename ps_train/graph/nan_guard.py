@@ -15,9 +15,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph.packing import Pack
-
 _MARK = "ps_train checked"
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 _FEW_ELEMENTS = 1000
 _SUMMED = (tf.float32, tf.float64)
 _MESSAGE_OF_PART = re.compile(rf"\[{_MARK} the gradient of\] \[(.+?)\] \[([^\]]+)\]")
@@ -27,24 +26,23 @@ _IN_SUMMARY = re.compile(r"(Nan|Infinity) in (?:summary histogram|Histogram) for
 
 
 def guard(
-    loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]], packs: Sequence[Pack] = (),
-    of_rows: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]],
+    contents: Mapping[Any, Sequence[tf.Variable]] = _NOTHING, of_rows: Mapping[str, tf.Tensor] = _NOTHING,
 ) -> tuple[list[tuple[Any, tf.Variable]], dict[str, tf.Tensor]]:
     """Returns the gradients, which are available only if the scalar loss and every gradient are finite.
 
     Args:
       gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
-      packs: packed variables; the error names the small variable in a pack.
+      contents: `Packed.contents`; the error names the variable in a packed one.
       of_rows: name of a row parameter -> gradient.
 
     Returns:
       `gradients` and `of_rows`, guarded.
     """
-    parts = {pack.whole.ref(): pack.variables for pack in packs}
     checks = [_check(loss, "the loss")]
     for gradient, variable in gradients:
-        if variable.ref() in parts:
-            checks.append(_check_parts(gradient, parts[variable.ref()]))
+        if variable.ref() in contents:
+            checks.append(_check_parts(gradient, contents[variable.ref()]))
         elif gradient is not None:
             checks.append(_check(gradient, f"the gradient of {variable.op.name}"))
     checks += [_check(gradient, f"the gradient of table {name}") for name, gradient in of_rows.items()]

@@ -25,7 +25,6 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import devices, transfer
 from ps_train.runtime import logs
 
-_MAX_SHOWN = 40
 _CUT = "ps_train/cut_variables"  # collection of names
 _ENTERING = ("Enter", "Switch")  # a loop, a branch
 _PASSING = ("Cast", "Identity", "Reshape")
@@ -63,26 +62,15 @@ class LeastBytes:
         return index
 
 
-class SamePlaces:
-    """A `ps_strategy` for replica_device_setter, which puts each variable on the ps that has it in another graph."""
-
-    def __init__(self, graph: tf.Graph) -> None:
-        self._places = {op.name: index for op in graph.get_operations()
-                        for job, index in [devices.task_of(op.device)] if job == "ps"}
-
-    def __call__(self, op: tf.Operation) -> int:
-        """Returns the index of the ps; 0 if the other graph has no such variable."""
-        return self._places.get(op.name) or 0
-
-
 def variable_bytes(op: tf.Operation) -> int:
     """Returns the size of a variable in bytes; an unknown shape counts as one element, and a table as 0 bytes."""
     if "shape" not in op.node_def.attr:
         return 0
-    return _bytes(tf.TensorShape(op.get_attr("shape")), op.get_attr("dtype"))
+    return shape_bytes(tf.TensorShape(op.get_attr("shape")), op.get_attr("dtype"))
 
 
-def _bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
+def shape_bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
+    """Returns the size of a tensor in bytes; an unknown shape counts as one element."""
     return (shape.num_elements() or 1) * dtype.size
 
 
@@ -95,7 +83,7 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
         # Not the slots of an optimizer, which are as long as their part of a variable.
         is_model = kwargs.get("trainable") is not False and kwargs.get("partitioner") is None
         if is_model and known.rank and known.is_fully_defined():
-            parts = min(-(-_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
+            parts = min(-(-shape_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
             if parts > 1:
                 kwargs["partitioner"] = tf.fixed_size_partitioner(parts)
                 tf.add_to_collection(_CUT, name)
@@ -109,7 +97,7 @@ def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
     model = [variable for variable in variables if variable.trainable]
     num_parameters = sum(variable.shape.num_elements() or 1 for variable in model)
     num_variables = len({_logical_name(variable) for variable in model})
-    sizes = [logs.readable_bytes(sum(_bytes(variable.shape, variable.dtype.base_dtype) for variable in counted))
+    sizes = [logs.readable_bytes(sum(shape_bytes(variable.shape, variable.dtype.base_dtype) for variable in counted))
              for counted in (model, variables)]
     return (f"{num_parameters:,} parameters in {num_variables} variable{'s' * (num_variables != 1)} "
             f"({sizes[0]}); {sizes[1]} with the optimizer's slots, on {num_ps} ps")
@@ -120,38 +108,23 @@ def _logical_name(variable: tf.Variable) -> str:
     return part.full_name if part else variable.op.name
 
 
-def variable_table(variables: Sequence[tf.Variable]) -> list[str]:
-    """Returns the lines of a table of variable, ps and bytes, with a total per ps; of many, the largest only."""
-    rows = [(variable.op.name, devices.task_of(variable.device)[1] or 0,
-             _bytes(variable.shape, variable.dtype.base_dtype)) for variable in variables]
-    totals: dict[int, int] = {}
-    for _, ps, size in rows:
-        totals[ps] = totals.get(ps, 0) + size
-    smallest_shown = sorted((size for _, _, size in rows), reverse=True)[:_MAX_SHOWN][-1:]
-    shown = [row for row in rows if [row[2]] >= smallest_shown][:_MAX_SHOWN]
-    if len(shown) < len(rows):
-        shown.append((f"and {len(rows) - len(shown)} smaller ones", "", ""))
-    shown += [("all", ps, totals[ps]) for ps in sorted(totals)]
-    width = max(len(str(name)) for name, _, _ in shown)
-    return [f"{'variable':{width}}  {'ps':>4}  {'bytes':>14}",
-            *(f"{name:{width}}  {ps:>4}  {size:>14{',' if size else ''}}" for name, ps, size in shown)]
-
-
 @contextlib.contextmanager
 def on_cluster(
-    cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES, *, as_in: tf.Graph | None = None
+    cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES, *,
+    strategy: Callable[[tf.Operation], int] | None = None,
 ) -> Iterator[None]:
     """Places what is created in this context: global variables on the ps, everything else on this worker.
 
     Args:
-      as_in: a graph on the same cluster; each variable goes to the ps that has it there. None follows the plan.
+      strategy: returns the index of the ps for a variable, in place of the plan's strategy.
     """
-    by_plan = LeastBytes(len(cluster.ps)) if plan.strategy == "bytes" else None
+    if strategy is None and plan.strategy == "bytes":
+        strategy = LeastBytes(len(cluster.ps))
     setter = tf.train.replica_device_setter(
         worker_device=worker_device,
         ps_device="/job:ps/cpu:0",
         cluster=tf.train.ClusterSpec(cluster.server_spec),
-        ps_strategy=by_plan if as_in is None else SamePlaces(as_in),
+        ps_strategy=strategy,
     )
     getter = _cutting(len(cluster.ps), plan.partition_bytes) if plan.partition_bytes else None
     with (

@@ -11,6 +11,7 @@ Start with `training.py`. Nothing here imports TensorFlow, but the tasks in thre
     preparation    checks everything and fetches the data in one process, before any task starts
     launcher       the steps of a launch; the tasks from start to end
     command_lines  the command line of each task
+    part           the seam for parts: other machines, another display
     machines       where each task runs, here or on another machine; keeps ports free for tasks here
     process        a child process, its log file, and its reports to the launcher, as JSON
     supervision    watches the processes, restarts lost ones (--max_restarts), and ends all in the right order

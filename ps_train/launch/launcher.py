@@ -19,16 +19,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
 from ps_train.launch import command_lines, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import JSON_NAME, Display, JsonDisplay, on_stream
+from ps_train.launch.part import make_launch_parts
 from ps_train.launch.process import Process, TaskCommand, error_of
 from ps_train.launch.supervision import ClusterProcesses, Restarts
-from ps_train.parts import table
 from ps_train.runtime import logs
 from ps_train.storage import folder_lock
 
@@ -40,7 +40,7 @@ def display_of(config: Config, launch_config: LaunchConfig, tasks: TaskList) -> 
     """Returns the display of a part, or one that shows all tasks in one output; as JSON if the log is to be that."""
     if config.log_format == "json":
         logs.setup_json(JSON_NAME)
-    shown = (part.display(launch_config, sys.stdout) for part in table.make_launch_parts())
+    shown = (part.display(launch_config, sys.stdout) for part in make_launch_parts())
     return next(filter(None, shown), None) or (
         JsonDisplay(sys.stdout) if logs.is_json() else on_stream(sys.stdout, tasks.names, tasks.chief))
 

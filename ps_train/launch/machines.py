@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ps_train.errors import ConfigError
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
-from ps_train.parts import table
+from ps_train.launch.part import make_launch_parts
 
 FIRST_PORT = 2222  # the default port of dist_mnist's ps
 NO_VARIABLES: Mapping[str, str] = types.MappingProxyType({})
@@ -75,7 +75,7 @@ def machines_of(
       ConfigError: a flag of the part is wrong, or a line for each machine that cannot run tasks.
       LaunchError: this process was asked to stop.
     """
-    for part in table.make_launch_parts():
+    for part in make_launch_parts():
         if (machines := part.machines(launch_config, tasks, signals, grace_secs)) is not None:
             return machines
     return contextlib.nullcontext(ThisMachine(tasks, launch_config.base_port))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from ps_train.launch.display import duration
 from ps_train.storage import journal
 

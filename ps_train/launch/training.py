@@ -26,7 +26,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ps_train.config.groups import check_data_dir, local_folder
+from ps_train.config.folders import check_data_dir, local_folder
 from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError, TrainingEndedError

@@ -6,7 +6,6 @@ The order counts: parts start in it, and stop in reverse. To leave a part out, d
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -16,7 +15,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_train.part import BoardVariable, LaunchPart, Part, Parts
+from ps_train.part import BoardVariable, Part, Parts
 
 
 class PartRow(NamedTuple):
@@ -62,13 +61,18 @@ class PartRow(NamedTuple):
 
 
 TABLE = (
+    # Only prints; this one and the next two, which only change settings, have no place in the order.
+    PartRow("placement_table", flags="PlacementTableFlags", part="PlacementTablePart"),
+    PartRow("optimizer_rule", flags="RuleFlags", part="OptimizerRulePart"),
+    PartRow("tensorflow_sync", flags="SyncEngineFlags", part="TensorFlowSyncPart"),
     # First: what its rows need is there before anything else of a part reads one.
     PartRow("tables", flags="EmbeddingFlags", part="TablesPart", earlier_name="embeddings", names={
         "embedding_table": "tables", "get_embedding_variable": "tables", "read_table": "contents"}),
     PartRow("readers", names={
         "LineReader": "range_batches", "RecordReader": "range_batches", "file_ranges": "file_ranges",
         "ParquetReader": "range_batches", "negative_samples": "negatives", "range_batches": "range_batches"}),
-    # Only the graph.
+    # Only the graph, as the next one.
+    PartRow("packing", part="PackingPart"),
     PartRow("joined_lookups", part="JoinedLookupsPart"),
     # Only the graph; what it takes apart is there when the model is built.
     PartRow("own_train_op", part="OwnTrainOpPart"),
@@ -118,7 +122,7 @@ TABLE = (
 
 def flag_classes(*, is_located: bool = False) -> list[Any]:
     """Returns the dataclasses of flags that join those of a task; with `is_located` only of parts that locate it."""
-    return [_attribute(row, "flags", row.flags) for row in TABLE if row.flags and (row.located or not is_located)]
+    return [attribute_of(row, "flags", row.flags) for row in TABLE if row.flags and (row.located or not is_located)]
 
 
 def board_variables() -> dict[str, BoardVariable]:
@@ -129,7 +133,7 @@ def board_variables() -> dict[str, BoardVariable]:
     """
     found: dict[str, BoardVariable] = {}
     for row in TABLE:
-        declared = _attribute(row, "board", "VARIABLES") if row.has_board else {}
+        declared = attribute_of(row, "board", "VARIABLES") if row.has_board else {}
         if twice := found.keys() & declared.keys():
             raise ValueError(f"parts/{row.name}/board.py declares {', '.join(sorted(twice))}, as another part does")
         found.update(declared)
@@ -150,7 +154,7 @@ def located(config: Any, cluster: Any, stop: Any) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         for row in TABLE:
             if row.located:
-                config = stack.enter_context(_attribute(row, *row.located.split(":"))(config, cluster, stop))
+                config = stack.enter_context(attribute_of(row, *row.located.split(":"))(config, cluster, stop))
         yield config
 
 
@@ -169,7 +173,7 @@ def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[li
     with contextlib.ExitStack() as stack:
         for row in TABLE:
             if row.words:
-                words = stack.enter_context(_attribute(row, *row.words.split(":"))(words, own))
+                words = stack.enter_context(attribute_of(row, *row.words.split(":"))(words, own))
         yield words
 
 
@@ -190,63 +194,27 @@ def readable_words(
     with contextlib.ExitStack() as stack:
         for row in TABLE:
             if row.read:
-                words = stack.enter_context(_attribute(row, *row.read.split(":"))(words, needs, flag, stop))
+                words = stack.enter_context(attribute_of(row, *row.read.split(":"))(words, needs, flag, stop))
         yield list(words)
 
 
 def make_parts(config: Any, cluster: Any) -> Parts:
     """Returns the parts of a task; they take their settings from its Config."""
-    classes: list[type[Part]] = [_attribute(row, "part", row.part) for row in TABLE
+    classes: list[type[Part]] = [attribute_of(row, "part", row.part) for row in TABLE
                                  if row.part and (cluster.job != "ps" or row.is_in_ps)]
     return Parts([cls(config, cluster) for cls in classes if cls.is_on(config, cluster)])
-
-
-def launch_flag_classes() -> list[Any]:
-    """Returns the dataclasses of flags that join those of `ps_train launch`."""
-    return [_attribute(row, *row.launch_flags.split(":")) for row in TABLE if row.launch_flags]
-
-
-def make_launch_parts() -> list[LaunchPart]:
-    """Returns the parts of a launcher."""
-    return [_attribute(row, "part", row.launch_part)() for row in TABLE if row.launch_part]
 
 
 def prepare_for_plugins() -> None:
     """Puts in place what the parts offer to plug-ins, before the first of them is imported."""
     for row in TABLE:
         if row.for_plugins:
-            _attribute(row, *row.for_plugins.split(":"))()
-
-
-def find_tf_config(config: Any, environ: Mapping[str, str]) -> str:
-    """Returns the text of TF_CONFIG that a part finds for this task, or else that of the variable.
-
-    Raises:
-      ConfigError: the flags ask a part for it, and it cannot find the cluster.
-    """
-    found = (_attribute(row, *row.cluster.split(":"))(config, environ) for row in TABLE if row.cluster)
-    return next(filter(None, found), config.tf_config)
-
-
-def placing_flags() -> frozenset[str]:
-    """Returns the names of the parts' flags that place a single task."""
-    classes = [_attribute(row, "flags", row.flags) for row in TABLE if row.cluster]
-    return frozenset(field.name for cls in classes for field in dataclasses.fields(cls))
-
-
-def verbs() -> dict[str, str]:
-    """Returns the verbs of the parts: name -> "module:CONSTANT"."""
-    return {verb: f"{_module(row, 'verb')}:{verb.upper()}" for row in TABLE for verb in row.verbs}
-
-
-def launched_verbs() -> dict[str, str]:
-    """Returns what `ps_train launch NAME` runs of the parts: name -> "module:CONSTANT"."""
-    return {verb: f"{_module(row, 'verb')}:LAUNCH_{verb.upper()}" for row in TABLE for verb in row.launches}
+            attribute_of(row, *row.for_plugins.split(":"))()
 
 
 def public_names() -> dict[str, str]:
     """Returns the names of the parts in the package's API: name -> module."""
-    return {name: _module(row, place) for row in TABLE for name, place in row.names.items()}
+    return {name: module_of(row, place) for row in TABLE for name, place in row.names.items()}
 
 
 def earlier_names() -> dict[str, str]:
@@ -267,9 +235,11 @@ class EarlierModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         sys.modules[module.__name__] = importlib.import_module(".".join([earlier_names()[name], *below]))
 
 
-def _module(row: PartRow, name: str) -> str:
+def module_of(row: PartRow, name: str) -> str:
+    """Returns the dotted name of a module of a part."""
     return f"ps_train.parts.{row.name}.{name}"
 
 
-def _attribute(row: PartRow, module: str, name: str) -> Any:
-    return getattr(importlib.import_module(_module(row, module)), name)
+def attribute_of(row: PartRow, module: str, name: str) -> Any:
+    """Imports a module of a part, and returns what has this name there."""
+    return getattr(importlib.import_module(module_of(row, module)), name)

@@ -12,19 +12,15 @@ import functools
 import threading
 
 from ps_train.cluster.spec import Cluster
-from ps_train.config.groups import parse_accepted
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import ConfigError
 from ps_train.part import Parts
 from ps_train.parts import table
-from ps_train.storage import checkpoints, folder_record
-from ps_train.storage.journal import Journal
 from ps_train.tasks import evaluator, ps, setup, worker
-from ps_train.tasks.setup import LoadedPlugins, WorkerSettings, worker_settings
+from ps_train.tasks.setup import LoadedPlugins, worker_settings
 from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
-from ps_train.training.replica_graph import build_train_graph
 
 
 def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerResult | None:
@@ -48,7 +44,6 @@ def _run_role(
     parts = table.make_parts(config, cluster)
     with parts.around_task(stop):
         if cluster.job == "ps":
-            _refuse_existing_servers(config, cluster)
             _serve_until_done(config, cluster, stop)
         elif cluster.job == "evaluator":
             _evaluate_until_done(config, cluster, plugins, report, parts, stop)
@@ -58,62 +53,10 @@ def _run_role(
     return None
 
 
-def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Serves the clients that run with --existing_servers, one after another, until the task is stopped.
-
-    Raises:
-      StoppedError: `stop` was set.
-    """
-    setup.prepare_tensorflow(config.tf_log)
-    setup.share_machine(cluster, config.num_gpus)
-    target = setup.start(cluster, config.num_gpus)
-    if cluster.job == "ps":
-        with contextlib.closing(blackboard.for_ps(target, cluster)) as board:
-            board.create()
-            with ps.running_clock(board):
-                stop.wait()
-    stop.wait()
-    raise StoppedError("stopped", f"{cluster.task.name} was stopped")
-
-
-def download(config: Config, cluster: Cluster | None) -> None:
-    """Fetches and checks the dataset's files. If the flags name a worker, also builds its graphs, to find their faults.
-
-    Raises:
-      ConfigError: the given train_dir has the checkpoints of another training.
-      PsTrainError: a flag, a plug-in or a file is wrong.
-      Exception: that of a plug-in.
-    """
-    setup.prepare_tensorflow(config.tf_log)
-    plugins = setup.load_plugins(config)
-    plugins.dataset.prepare(plugins.dataset_params)
-    with table.located(config, None, threading.Event()) as located_config:
-        _check_training(located_config, cluster, plugins)
-
-
-def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlugins) -> None:
-    if "train_dir" in config.given and checkpoints.paths(config.train_dir):
-        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
-                                   parse_accepted("--accept_params", config.accept_params))
-    if cluster is not None and cluster.job == "worker":
-        _check_graphs(worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
-
-
-def _check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
-    """Builds the graphs of training and of evaluation, and opens no socket."""
-    graph = build_train_graph(cluster, *plugins, settings.graph, parts=parts)
-    task = worker.PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
-    final = parts.final_evaluation(task) or worker.FinalEvaluation(task)
-    if cluster.is_chief:
-        if checkpoints.newest_sound(settings.train_dir, must_be_one=True) is None:
-            graph.check_origin(None)
-        with parts.around_evaluations(plugins, final.evaluator, task.stop):
-            pass
-    else:  # the chief's is built already
-        evaluation.Evaluator(*plugins)
-
-
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
+    if config.existing_servers:
+        raise ConfigError("task_without_work", f"--existing_servers: {cluster.task.name} has nothing to do, because "
+                          "its server already runs; start only the workers")
     target = setup.start(cluster, config.num_gpus)
     timeouts = config.timeouts
     with contextlib.ExitStack() as stack:
@@ -145,9 +88,3 @@ def _evaluate_until_done(
     with parts.around_evaluations(plugins, model_evaluator, stop), \
             contextlib.closing(blackboard.for_client(cluster)) as board:
         evaluator.evaluate_until_done(model_evaluator, config.train_dir, board, config.timeouts, stop, report, parts)
-
-
-def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:
-    if config.existing_servers:
-        raise ConfigError("task_without_work", f"--existing_servers: {cluster.task.name} has nothing to do, because "
-                          "its server already runs; start only the workers")

@@ -17,11 +17,10 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import addresses, ports
 from ps_train.cluster.spec import Cluster
 from ps_train.config import fields, groups
-from ps_train.config.optimizer import RuleFlags, last_decay_step, problems_of_make_optimizer
 from ps_train.config.task import Config
-from ps_train.errors import ConfigError, refuse
+from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.graph import devices, transfer
-from ps_train.graph.optimizers import OptimizerPlan, RuleSettings, Schedule
+from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.graph.placement import PlacementPlan
 from ps_train.parts import table as parts
 from ps_train.plugins import contracts, loader
@@ -57,11 +56,18 @@ def load_plugins(config: Config) -> LoadedPlugins:
     parts.prepare_for_plugins()
     model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
     if model.make_optimizer:
-        refuse(problems_of_make_optimizer(config, config.model))
+        _refuse_optimizer_flags(config)
     shared = {name: getattr(config, name)
               for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "on_bad_record", "seed")}
     model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)
     return LoadedPlugins(model, model_params, dataset, dataset_params)
+
+
+def _refuse_optimizer_flags(config: Config) -> None:
+    refuse([Problem("flags_conflict", f"--{name}: the model {config.model} has a make_optimizer, which chooses the "
+                    "rule; leave the flag out, or read it from a parameter of the model (--params)")
+            for name, (rule, _, _) in fields.rules(type(config)).items()
+            if rule.is_of_optimizer and name in config.given])
 
 
 def prepare_tensorflow(tf_log: bool) -> None:
@@ -166,7 +172,6 @@ class WorkerSettings(NamedTuple):
       loop: when the step loop does what.
       sessions: when the chief saves, and how a lost session is recovered.
       identity: what must be the same in all tasks.
-      logs_placement: whether the chief prints which variable is on which ps.
     """
 
     graph: GraphSettings
@@ -175,7 +180,6 @@ class WorkerSettings(NamedTuple):
     loop: LoopSettings
     sessions: SessionSettings
     identity: TrainingIdentity
-    logs_placement: bool
 
     @property
     def train_dir(self) -> str:
@@ -215,7 +219,6 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
             shared_flags=fields.shared(config),
             accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
             command=fields.as_flags(config, config.given), train_dir=os.path.abspath(config.train_dir)),
-        logs_placement=config.log_placement,
     )
 
 
@@ -226,7 +229,7 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
       ConfigError: a flag needs to know how many workers there are, and this task does not.
     """
     return UpdateSettings(
-        plan=OptimizerPlan(config.optimizer, config.learning_rate, config.adam_decays_all_rows, _rule_settings(config)),
+        plan=OptimizerPlan(config.optimizer, config.learning_rate, config.adam_decays_all_rows),
         worker=cluster.worker_number,
         sync=_sync_settings(config, cluster),
         wire=transfer.Wire(dtype=_WIRE_DTYPES[config.wire_dtype], is_fused=config.fused_transfers),
@@ -234,16 +237,6 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
                       train_steps=config.train_steps),
         heartbeat_timeout_secs=config.beat_timeout_secs,
     )
-
-
-def _rule_settings(config: Config) -> RuleSettings:
-    schedule = Schedule(
-        kind=config.learning_rate_schedule, warmup_steps=config.warmup_steps, decay_steps=last_decay_step(config),
-        decay_rate=config.decay_rate or 1.0, decay_power=config.decay_power or 1.0, end=config.end_learning_rate or 0.0,
-        boundaries=config.boundaries, values=config.rates)
-    return RuleSettings(
-        options=tuple(config.optimizer_options.items()), schedule=schedule, clip_norm=config.clip_norm,
-        weight_decay=config.weight_decay, flags=tuple(sorted(config.given & {*fields.rules(RuleFlags)})))
 
 
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
@@ -287,4 +280,4 @@ def _sync_settings(config: Config, cluster: Cluster) -> SyncSettings | None:
     if gradients > num_workers:
         _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
                      "an update", gradients, num_workers)
-    return SyncSettings(gradients, num_workers, config.min_replicas_to_aggregate or 1, config.sync_engine or "ps_train")
+    return SyncSettings(gradients, num_workers, config.min_replicas_to_aggregate or 1)

@@ -284,8 +284,7 @@ class WorkerTask:
         graph.check_origin(path)
         folder_record.write_record(settings.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
-        table = placement.variable_table(graph.savers.variables) if settings.logs_placement else []
-        for line in [placement.model_summary(graph.savers.variables, num_ps), *table, *graph.update.notes]:
+        for line in [placement.model_summary(graph.savers.variables, num_ps), *graph.update.notes]:
             _log.info("%s", line)
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
@@ -405,5 +404,3 @@ def _announce(call: Callable[[], None]) -> None:
         with contextlib.suppress(BlackboardError):
             call()
             return
-
-

@@ -212,5 +212,3 @@ def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
     written = Summaries(os.path.join(train_dir, "eval"))
     written.write(summary, evaluation.global_step)
     written.close()
-
-

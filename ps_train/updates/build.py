@@ -5,7 +5,7 @@
     any other train_op                   as the model wrote it, asynchronously
 
     async        pull, compute, push; no worker waits
-    sync         the mean of R gradients is one update (sync/aggregation.py, or sync/tensorflow_engine.py)
+    sync         the mean of R gradients is one update (sync/aggregation.py, or the engine of a part)
     local steps  in either of the two; a worker pushes the change by several steps (local_steps.py)
 
 Every mode provides an `Update`.
@@ -20,12 +20,11 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import Problem, UserCodeError, refuse
-from ps_train.graph import extensions, nan_guard, packing, transfer
+from ps_train.graph import extensions, nan_guard, transfer
 from ps_train.graph.batches import Batches
 from ps_train.graph.extensions import ModelUpdate
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.updates.local_steps import Change, ChangeOptimizer, Gradients, build_round
-from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
 from ps_train.updates.update import ChiefService, DenseVariables, InitOps, Update, UpdateSettings
@@ -191,7 +190,7 @@ class _UpdateBuilder:
                 [self._loss, *gradients, *self._row_gradients.values(), *waits_for], tf.global_variables())
         packed = self._pack(waits_for)
         with tf.control_dependencies(waits_for):
-            pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.packs, self._row_gradients)
+            pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.contents, self._row_gradients)
         if settings.wire.is_fused:
             pairs = extensions.graph_lookups().join_gradients(pairs, sorts_ids=settings.sync is not None)
         pairs, pulled = transfer.fuse(self._loss, pairs, settings.wire)
@@ -207,21 +206,21 @@ class _UpdateBuilder:
         else:
             update = async_update(apply_on_ps(optimizer, pairs, self._global_step), self._loss)
         return update._replace(
-            init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
+            init=update.init._replace(new_run=tf.group(update.init.new_run, *packed.fill_ops)),
             dense=DenseVariables(packed, pulled), notes=self._notes())
 
     def _waits_for(self) -> Sequence[Any]:
         """Returns the operations that run before an update."""
         return self._model_update.waits_for if self._model_update else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
-    def _pack(self, waits_for: Sequence[Any]) -> packing.Packed:
+    def _pack(self, waits_for: Sequence[Any]) -> extensions.Packed:
         """Packs the small variables, unless the model's optimizer may treat the elements of a variable as a whole."""
         model_update, plan = self._model_update, self._settings.plan
         if not (model_update.is_elementwise if model_update else plan.is_elementwise(self._optimizer)):
-            return packing.NOTHING._replace(pairs=self._gradients, optimizer=self._optimizer, fill_op=tf.no_op())
+            return extensions.Packed(self._gradients, self._optimizer)
         make_another = model_update.make_another if model_update else lambda: plan.make(self._global_step)
-        return packing.pack(self._loss, self._gradients, self._optimizer, make_another, self._settings.wire,
-                            others=waits_for)
+        return extensions.packing().pack(
+            self._loss, self._gradients, self._optimizer, make_another, self._settings.wire, others=waits_for)
 
     def _notes(self) -> list[str]:
         if self._model_update:
@@ -293,11 +292,8 @@ def sync_update(
       rows: says which gradients are summed, not averaged, and what else a worker's step updates.
     """
     sync = settings.sync
-    if sync.engine == "tensorflow":
-        operations = tensorflow_engine.build_engine(optimizer, pairs, global_step, sync)
-
-        def make_chief_service() -> ChiefService:
-            return tensorflow_engine.QueueService(operations, sync)
+    if sync.engine:
+        operations, make_chief_service = sync.engine(optimizer, pairs, global_step, sync)
     else:
         operations = SyncEngine(
             optimizer, pairs, global_step, sync, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
@@ -311,7 +307,7 @@ def sync_update(
         make_chief_service=make_chief_service,
         release_op=operations.release_op,
         gradients_per_step=sync.replicas_to_aggregate,
-        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
+        verdict=operations.verdict,
     )
 
 

@@ -238,8 +238,9 @@ class _RoundBuilder:
         """Returns the operations that apply the gradients of a step to the copies; `plan` is None for the model's."""
         optimizer, factor = self.optimizer, None
         if plan:
-            pairs, of_rows = plan.clipped(pairs, of_rows)
-            optimizer, factor = plan.without_clipping().wrap(optimizer, self.step_copy), plan.factor(self.step_copy)
+            pairs, of_rows = plan.rule.clipped(pairs, of_rows)
+            optimizer = plan.wrap(optimizer, self.step_copy, is_clipped=True)
+            factor = plan.factor(self.step_copy)
         with variable_copies.on_this_worker():
             applied = [optimizer.apply_gradients(pairs)] if pairs else []
         if rows:

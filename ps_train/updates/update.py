@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.graph import packing, transfer
+from ps_train.graph import transfer
+from ps_train.graph.extensions import Packed
 from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.updates.variable_copies import SlotTransfer
 
@@ -94,13 +95,15 @@ class SyncSettings(NamedTuple):
       replicas_to_aggregate: gradients averaged into one update.
       num_workers: the number of workers, chief included.
       min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
-      engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
+      engine: averages the gradients in place of `sync.aggregation.SyncEngine`, or None. It is called with the
+        optimizer, the gradients, the global step and these settings, and returns the operations (`train_op`, `init`,
+        `release_op`, `verdict`) and what creates the service of the chief.
     """
 
     replicas_to_aggregate: int
     num_workers: int
     min_replicas_to_aggregate: int = 1
-    engine: str = "ps_train"
+    engine: Callable[..., Any] | None = None
 
     def gradients_of(self, worker: int) -> int:
         """Returns how many gradients of an update a worker computes: one, or more if there are more than workers."""
@@ -162,7 +165,7 @@ class DenseVariables(NamedTuple):
       pulled: the values that it pulls.
     """
 
-    packed: packing.Packed = packing.NOTHING
+    packed: Packed = Packed([], None)
     pulled: Sequence[transfer.View] = ()
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_train.config import fields, launch
+from ps_train.config import flag_help, launch
 from ps_train.config import task as config
 from ps_train.launch.training import ParsedTraining
 from ps_train.parts import table as parts
-from ps_train.verbs.verb import Verb, verb_at
+from ps_train.verbs.verb import Verb
 
-_OF_PARTS = {name: verb_at(place) for name, place in parts.launched_verbs().items()}
+_OF_PARTS: dict[str, Verb] = {verb: parts.attribute_of(row, "verb", f"LAUNCH_{verb.upper()}")
+                              for row in parts.TABLE for verb in row.launches}
 
 
 def _part_of(arguments: Sequence[str]) -> Verb | None:
@@ -28,7 +29,7 @@ def _launch(argv: Sequence[str]) -> None:
 def _flags_help(arguments: Sequence[str]) -> str:
     if part := _part_of(arguments):
         return part.flags_help(arguments[1:])
-    return fields.help_text(launch.LaunchConfig, config.Config, omit=launch.PLACED_BY_LAUNCH)
+    return flag_help.help_text(launch.LaunchConfig, config.Config, omit=launch.PLACED_BY_LAUNCH)
 
 
 def _own_arguments(arguments: Sequence[str]) -> Sequence[str]:

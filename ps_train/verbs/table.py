@@ -17,7 +17,7 @@ _PLACES = {
     "launch": "ps_train.verbs.launch:LAUNCH",
     "serve": "ps_train.verbs.train:SERVE",
     "new": "ps_train.verbs.new:NEW",
-    **parts.verbs(),
+    **{verb: f"{parts.module_of(row, 'verb')}:{verb.upper()}" for row in parts.TABLE for verb in row.verbs},
 }
 NAMES = tuple(_PLACES)
 

@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from ps_train.cluster.resolve import find_cluster
-from ps_train.config import fields, launch, task
+from ps_train.config import fields, flag_help, launch, task
 from ps_train.parts.control.verb import StatusConfig
 from ps_train.parts.doctor.verb import DoctorConfig
 from ps_train.parts.inference.flags import EvaluateConfig, PredictConfig
@@ -47,7 +47,7 @@ def flag_sections() -> str:
     """Returns the flags as docs/flags.md has them: a section for each heading of the help, with a table."""
     headings: dict[str, list[str]] = {}
     for name, (rule, _, default) in known_flags().items():
-        row = f"| `--{name}` | {rule.help} | {fields.describe_default(rule, default)} |"
+        row = f"| `--{name}` | {rule.help} | {flag_help.describe_default(rule, default)} |"
         headings.setdefault(rule.group, []).append(row)
     return "\n\n".join("\n".join([f"## {group}", "", "| flag | meaning | values and default |", "|---|---|---|", *rows])
                        for group, rows in headings.items())
@@ -89,7 +89,7 @@ def test_the_sections_of_the_flags_are_the_headings_of_the_help():
     """In the order and words of `ps_train train --help_all`, with the same flags in each; other verbs' come after."""
     of_help, of_page = (
         re.findall(pattern, text, re.MULTILINE) for pattern, text in (
-            (r"^(?=\S)(.*):$|^  --(\w+)", fields.help_text(task.Config)), (r"^## (.*)|^\| `--(\w+)`", FLAGS)))
+            (r"^(?=\S)(.*):$|^  --(\w+)", flag_help.help_text(task.Config)), (r"^## (.*)|^\| `--(\w+)`", FLAGS)))
     assert of_page[:len(of_help)] == of_help
     assert len([heading for heading, _ in of_help if heading]) == 9
     assert of_page[len(of_help)][0]  # a heading follows

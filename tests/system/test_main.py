@@ -29,7 +29,7 @@ def _tf_config(cluster=CLUSTER, **task):
 
 
 class Tasks:
-    """Replaces ps_train.tasks.run, and notes the calls."""
+    """Replaces the modules of ps_train.tasks, and notes the calls."""
 
     def __init__(self):
         self.calls = []
@@ -37,9 +37,9 @@ class Tasks:
         self.error = None
 
     def load(self, config, needs_gpu):
-        """Replaces the import of the module."""
+        """Replaces the import of the modules."""
         self.needs_gpu = needs_gpu
-        return self
+        return self, self
 
     def _note(self, verb, config, cluster=None, stop=None):
         self.calls.append((verb, cluster.task.name if cluster else None))
@@ -65,7 +65,7 @@ def tasks(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setattr(logs, "setup", lambda: None)
     stand_in = Tasks()
-    monkeypatch.setattr(train, "_import_task", stand_in.load)
+    monkeypatch.setattr(train, "_import_tasks", stand_in.load)
     return stand_in
 
 

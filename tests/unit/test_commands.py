@@ -26,6 +26,7 @@ from ps_train.parts.report import verb as report_flags
 from ps_train.parts.rows import verb as rows_flags
 from ps_train.parts.tune import flags as tune_flags
 from ps_train.verbs.table import split_argv
+from ps_train.verbs.train import parse_serve
 from ps_train.verbs.verb import name_train_dir
 from tests.pages import block
 from tests.processes import REPO
@@ -64,7 +65,7 @@ def _launch(argv):
 
 
 PARSERS = {
-    "train": lambda argv: task.parse_task(argv, {"TF_CONFIG": "{}"}), "serve": task.parse_serve, "launch": _launch,
+    "train": lambda argv: task.parse_task(argv, {"TF_CONFIG": "{}"}), "serve": parse_serve, "launch": _launch,
     "keras": lambda argv: keras_flags.parse_keras_task(argv, {}), "convert": keras_flags.parse_convert,
     "run": lambda argv: _script(argv, ScriptConfig),
     **{verb: lambda argv, parse=parse, cls=cls: parse(name_train_dir(argv, cls)) for verb, parse, cls in (

@@ -40,7 +40,7 @@ def test_a_spine_that_has_not_changed_has_few_tests_with_processes(record):
     assert "tests/system/recovery/test_worker.py" in some and "tests/system/test_run_local.py" in some
     assert not [name for name in some if name.startswith("tests/cluster") or name == "tests/system/recovery/test_ps.py"]
     record(spine="another")
-    assert {"tests/cluster/graph/test_packing.py", "tests/system/recovery/test_ps.py"} <= set(
+    assert {"tests/cluster/graph/test_transfer.py", "tests/system/recovery/test_ps.py"} <= set(
         files_of(folders, is_whole=False))
 
 

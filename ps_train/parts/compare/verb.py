@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ps_train.config import fields
+from ps_train.config import flag_help
 from ps_train.errors import ConfigError
 from ps_train.parts.compare.flags import CompareConfig, parse_compare
 from ps_train.runtime import installed, signals
@@ -47,4 +47,4 @@ COMPARE = Verb(
     usage="""\
   ps_train compare BEFORE AFTER [--window_steps=N]
            Compare the losses of two trainings, of event files or logs.""",
-    run=_compare, flags_help=lambda _: fields.help_text(CompareConfig))
+    run=_compare, flags_help=lambda _: flag_help.help_text(CompareConfig))

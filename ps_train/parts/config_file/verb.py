@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_train.cluster.resolve import find_cluster
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.config.fields import FileFlag, Rule
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig
 from ps_train.config.task import Config
-from ps_train.parts import table
 from ps_train.runtime import logs
+from ps_train.verbs.train import find_tf_config
 from ps_train.verbs.verb import Verb
 
 _PLAIN = re.compile(r"[\w./]([\w./:,=+@-]*[\w./-])?")  # a text that needs no quotes in YAML
@@ -59,7 +59,7 @@ def effective_lines(argv: Sequence[str], environ: Mapping[str, str]) -> list[str
 
 def _placed(config: Config, environ: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
     """Returns name -> (value, source) of the cluster flags, if the environment has the cluster."""
-    if not (tf_config := table.find_tf_config(config, environ)).strip():
+    if not (tf_config := find_tf_config(config, environ)).strip():
         return {}
     cluster = find_cluster(**{name: getattr(config, name) for name in _CLUSTER}, tf_config=tf_config,
                            given=config.given, elastic=config.elastic)
@@ -90,4 +90,4 @@ CONFIG = Verb(
   ps_train config [flags of train or launch]
            Show every flag and its source; --config=FILE reads YAML, TOML, JSON.""",
     run=lambda argv: logs.show("\n".join(effective_lines(argv, os.environ))),
-    flags_help=lambda _: fields.help_text(LaunchConfig, Config))
+    flags_help=lambda _: flag_help.help_text(LaunchConfig, Config))

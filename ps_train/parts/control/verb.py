@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from ps_train.cluster.addresses import parse_hosts
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.errors import Problem, refuse
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, reading_train_dir
@@ -65,7 +65,7 @@ def _verb(
 
             signals.run_until_stopped(lambda: run(asking, config, stop), stop, _GRACE_SECS)
 
-    return Verb(usage=f"  ps_train {name} {purpose}", run=run_verb, flags_help=lambda _: fields.help_text(cls))
+    return Verb(usage=f"  ps_train {name} {purpose}", run=run_verb, flags_help=lambda _: flag_help.help_text(cls))
 
 
 STATUS = _verb("status", """[DIR] [--watch] [--json]

@@ -10,9 +10,9 @@ from typing import Optional
 
 from ps_train.cluster import resolve
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.config.fields import field
-from ps_train.config.groups import problem_of_data_dir
+from ps_train.config.folders import problem_of_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
@@ -160,4 +160,4 @@ DOCTOR = Verb(
     usage="""\
   ps_train doctor [--ps_hosts=... --worker_hosts=... [--job_name=JOB]]
            Examine this machine, and the network between the tasks.""",
-    run=lambda argv: examine(parse_doctor(argv)), flags_help=lambda _: fields.help_text(DoctorConfig))
+    run=lambda argv: examine(parse_doctor(argv)), flags_help=lambda _: flag_help.help_text(DoctorConfig))

@@ -34,6 +34,18 @@ _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableSha
 _NEXT_BATCH = ("IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2")
 
 
+class SamePlaces:
+    """A `ps_strategy` for replica_device_setter, which puts each variable on the ps that has it in another graph."""
+
+    def __init__(self, graph: tf.Graph) -> None:
+        self._places = {op.name: index for op in graph.get_operations()
+                        for job, index in [devices.task_of(op.device)] if job == "ps"}
+
+    def __call__(self, op: tf.Operation) -> int:
+        """Returns the index of the ps; 0 if the other graph has no such variable."""
+        return self._places.get(op.name) or 0
+
+
 class ShareGraph:
     """The finished graph of one share."""
 
@@ -50,7 +62,7 @@ class ShareGraph:
         cluster, trained, settings = task.cluster, task.graph, task.settings.graph
         self._options = sessions.options(cluster.peers, cluster.is_elastic)
         with tf.Graph().as_default() as self._graph, placement.on_cluster(
-                cluster, settings.device, settings.placement, as_in=trained.graph):
+                cluster, settings.device, settings.placement, strategy=SamePlaces(trained.graph)):
             with tf.device(trained.global_step.device):
                 self._global_step = tf.train.create_global_step()
             trained.rows.renew()
@@ -72,7 +84,7 @@ class ShareGraph:
     def restore_packed(self, target: str, path: str) -> None:
         """Reads the variables that training has packed, which are small, from a checkpoint; for the chief.
 
-        While training runs, the small variables keep the values with which it began (graph/packing.py).
+        While training runs, the small variables keep the values with which it began (parts/packing/).
         """
         if self._saver is not None:
             with self._session(target) as session:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.config.groups import ModelFlags
 from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse
@@ -40,7 +40,7 @@ class CheckpointFlags(ModelFlags):
     tf_log: bool = _again("tf_log")
 
     def _common_problems(self, verb: str, *required: str) -> list[Problem]:
-        return [*fields.problems(vars(self), type(self)), *fields.foreign(self.given, verb, type(self)),
+        return [*fields.problems(vars(self), type(self)), *flag_help.foreign(self.given, verb, type(self)),
                 *(Problem("flag_missing", f"--{name}: not given; it is {_REQUIRED[name]}")
                   for name in required if not getattr(self, name))]
 

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from ps_train.config.groups import parse_accepted, problem_of_data_dir
+from ps_train.config.folders import problem_of_data_dir
+from ps_train.config.groups import parse_accepted
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.parts.inference import examples, outputs, predictor, processes, request_inputs, serving

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config import flag_help
+from ps_train.config.folders import check_data_dir
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, reading_train_dir
@@ -47,14 +47,14 @@ EVALUATE = Verb(
     usage="""\
   ps_train evaluate [DIR] [--split=test|train|validation]
            Evaluate a checkpoint.""",
-    run=_evaluate, flags_help=lambda _: fields.help_text(inference_flags.EvaluateConfig))
+    run=_evaluate, flags_help=lambda _: flag_help.help_text(inference_flags.EvaluateConfig))
 PREDICT = Verb(
     usage="""\
   ps_train predict [DIR] --output=FILE [--input=FILE]
            Predict with a checkpoint or a SavedModel.""",
-    run=_predict, flags_help=lambda _: fields.help_text(inference_flags.PredictConfig))
+    run=_predict, flags_help=lambda _: flag_help.help_text(inference_flags.PredictConfig))
 EXPORT = Verb(
     usage="""\
   ps_train export [DIR] --export_dir=DIR
            Write a SavedModel of a checkpoint, for TensorFlow Serving.""",
-    run=_export, flags_help=lambda _: fields.help_text(inference_flags.ExportConfig))
+    run=_export, flags_help=lambda _: flag_help.help_text(inference_flags.ExportConfig))

@@ -17,7 +17,7 @@ from typing import Optional
 from ps_train.cluster.addresses import parse_hosts, refuse_duplicates
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.cluster.tf_config import parse_tf_config
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.config.groups import (
     ClusterFlags,
     ModelFlags,
@@ -142,7 +142,7 @@ class KerasConfig(
         "evaluation at the end.", unit="batches", minimum=1, unset="all batches")
 
     def __post_init__(self) -> None:
-        problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)
+        problems = fields.problems(vars(self), KerasConfig) + flag_help.foreign(self.given, "keras", KerasConfig)
         problems += _misplaced(self.strategy, self.given)
         if self.devices:
             problems += [Problem("flags_conflict",
@@ -165,7 +165,7 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
                                   unit="path", unset="none; required")
 
     def __post_init__(self) -> None:
-        problems = fields.problems(vars(self), ConvertConfig) + fields.foreign(self.given, "convert", ConvertConfig)
+        problems = fields.problems(vars(self), ConvertConfig) + flag_help.foreign(self.given, "convert", ConvertConfig)
         problems += [Problem("flag_missing", f"--{name}: not given; {advice}") for name, advice in (
             ("to", "allowed: keras, graph"), ("train_dir", "it is the folder of the checkpoint to convert"),
             ("output_dir", "it is the folder for the new checkpoint")) if not getattr(self, name)]

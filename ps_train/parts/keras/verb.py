@@ -10,8 +10,9 @@ from typing import cast
 
 from absl import logging as absl_logging
 
-from ps_train.config import fields
-from ps_train.config.groups import ModelFlags, check_data_dir
+from ps_train.config import flag_help
+from ps_train.config.folders import check_data_dir
+from ps_train.config.groups import ModelFlags
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
@@ -95,15 +96,15 @@ KERAS = Verb(
   ps_train keras --strategy=NAME
            Train a Keras model under a tf.distribute strategy, or run one task
            of such a training.""",
-    run=_run, flags_help=lambda _: fields.help_text(flags.KerasConfig), has_log=True)
+    run=_run, flags_help=lambda _: flag_help.help_text(flags.KerasConfig), has_log=True)
 LAUNCH_KERAS = Verb(
     usage="""\
   ps_train launch keras --strategy=NAME
            Run all tasks of a Keras training in the same way.""",
-    run=_launch, flags_help=lambda _: fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED),
+    run=_launch, flags_help=lambda _: flag_help.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED),
     has_log=True)
 CONVERT = Verb(
     usage="""\
   ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
            Convert a checkpoint of `train` into one of `keras`, or back.""",
-    run=_convert, flags_help=lambda _: fields.help_text(flags.ConvertConfig))
+    run=_convert, flags_help=lambda _: flag_help.help_text(flags.ConvertConfig))

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.errors import ConfigError, LaunchError, UserCodeError
 from ps_train.launch import launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
@@ -198,11 +198,11 @@ RUN = Verb(
   ps_train run [flags] script.py [its flags]
            Run one task of an unchanged TensorFlow 1 script, or with -m of a
            module. TF_CONFIG or the script's flags say which task it is.""",
-    run=_run, flags_help=lambda _: fields.help_text(ScriptConfig),
+    run=_run, flags_help=lambda _: flag_help.help_text(ScriptConfig),
     own_arguments=lambda arguments: before_script(arguments, ScriptConfig))
 LAUNCH_RUN = Verb(
     usage="""\
   ps_train launch run [--num_ps=1] [--num_workers=2] script.py [its flags]
            Run all tasks of an unchanged TensorFlow 1 script in the same way.""",
-    run=_launch, flags_help=lambda _: fields.help_text(ScriptLaunchConfig),
+    run=_launch, flags_help=lambda _: flag_help.help_text(ScriptLaunchConfig),
     own_arguments=lambda arguments: before_script(arguments, ScriptLaunchConfig))

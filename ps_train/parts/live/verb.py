@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config import flag_help
+from ps_train.config.folders import check_data_dir
 from ps_train.parts.live.flags import LiveExportConfig, parse_live_export
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, reading_train_dir
@@ -27,4 +27,4 @@ EXPORT = Verb(
     usage="""\
   ps_train export [DIR] --export_dir=DIR [--live]
            Write a SavedModel of a checkpoint, for TensorFlow Serving.""",
-    run=_export, flags_help=lambda _: fields.help_text(LiveExportConfig))
+    run=_export, flags_help=lambda _: flag_help.help_text(LiveExportConfig))

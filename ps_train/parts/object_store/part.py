@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from ps_train.config.task import Config
 from ps_train.errors import CheckpointError, ConfigError, SaveError, StoppedError
 from ps_train.part import Part

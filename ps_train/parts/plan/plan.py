@@ -252,8 +252,9 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
     setup.prepare_tensorflow(config.tf_log)
     ps_process_bytes = _used_bytes()  # a ps loads neither the data nor the model
     config, plugins = _with_data(config)
-    graph = build_train_graph(cluster, *plugins, worker_settings(config, cluster).graph,
-                              parts=table.make_parts(config, cluster))
+    parts = table.make_parts(config, cluster)
+    settings = parts.adjust(worker_settings(config, cluster))
+    graph = build_train_graph(cluster, *plugins, settings.graph, parts=parts)
     per_run = config.steps_per_execution * config.communication_period
     plan = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
                      process_bytes=_used_bytes(), ps_process_bytes=ps_process_bytes)

@@ -8,13 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.config.fields import field
-from ps_train.config.groups import check_data_dir
-from ps_train.config.launch import LaunchConfig
+from ps_train.config.folders import check_data_dir
+from ps_train.config.launch import PLACED_BY_PARTS, LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse
-from ps_train.parts import table
 from ps_train.runtime import installed
 from ps_train.verbs.verb import Verb
 
@@ -42,7 +41,7 @@ def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     config = Config(**values, given=given - fields.rules(PlanFlags).keys(), tf_config=environ.get("TF_CONFIG", ""))
     refuse(_superfluous_numbers(given, config.tf_config) + [
         Problem("flag_of_another_verb", f"--{name}: has no effect in `ps_train plan`; leave it out, and give --num_ps "
-                "and --num_workers") for name in sorted(given & table.placing_flags())])
+                "and --num_workers") for name in sorted(given & PLACED_BY_PARTS)])
     # Any address will do, as only their number counts.
     ps, workers = ([f"localhost:{first + index}" for index in range(count)]
                    for first, count in ((20000, plan_flags.num_ps), (40000, plan_flags.num_workers)))
@@ -78,4 +77,4 @@ PLAN = Verb(
     usage="""\
   ps_train plan [--num_ps=2] [--num_workers=2] [flags of train]
            Show which variable goes to which ps, and what a step transfers.""",
-    run=_plan, flags_help=lambda _: fields.help_text(PlanFlags, Config))
+    run=_plan, flags_help=lambda _: flag_help.help_text(PlanFlags, Config))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config import flag_help
+from ps_train.config.folders import check_data_dir
 from ps_train.parts.publish import flags as publish_flags
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, name_train_dir
@@ -27,4 +27,4 @@ PUBLISH = Verb(
     usage="""\
   ps_train publish [DIR] --publish_dir=DIR [--targets=TARGET,...]
            Publish changed rows for servers while training goes on.""",
-    run=_publish, flags_help=lambda _: fields.help_text(publish_flags.PublishConfig))
+    run=_publish, flags_help=lambda _: flag_help.help_text(publish_flags.PublishConfig))

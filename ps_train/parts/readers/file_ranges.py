@@ -14,17 +14,18 @@ A part may set a `RangeSource` for a graph, from which its training then gets th
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from concurrent import futures
-from typing import IO, Any, NamedTuple, Union
+from typing import IO, Any, Callable, NamedTuple, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
-from ps_train.graph.batches import is_single_pass, source_of_graph
+from ps_train.graph.batches import InputSource, is_single_pass, source_of_graph
 from ps_train.parts.readers.files import (
     STREAM_NAMES,
     find_files,
@@ -66,6 +67,24 @@ class FileRange(NamedTuple):
     start: Any
     stop: Any
     file_bytes: Any
+
+
+class RangeSource(InputSource):
+    """Where the ranges of files come from, in place of a share of this worker."""
+
+    @abc.abstractmethod
+    def ranges(
+        self, plan: Callable[[], Sequence[Any]], patterns: Sequence[str], *, is_text: bool,
+        cut: Callable[[str, int, int], Sequence[int]],
+    ) -> tf.data.Dataset:
+        """Returns a dataset of `FileRange`.
+
+        Args:
+          plan: returns all ranges of the files, as `FileRange`.
+          patterns: find these files.
+          is_text: whether a range begins where a line does.
+          cut: returns the first bytes of the ranges of a file from a byte on, up to its size, and their end.
+        """
 
 
 def file_ranges(

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.errors import ConfigError, refuse
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, reading_train_dir
@@ -50,4 +50,4 @@ REPORT = Verb(
     usage="""\
   ps_train report [DIR] [--output=FILE]
            Write what happened in a training as an HTML page.""",
-    run=_report, flags_help=lambda _: fields.help_text(ReportConfig))
+    run=_report, flags_help=lambda _: flag_help.help_text(ReportConfig))

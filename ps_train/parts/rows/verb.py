@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.errors import ConfigError
 from ps_train.parts.rows.flags import RowsConfig
 from ps_train.runtime import installed, signals
@@ -77,4 +77,4 @@ ROWS = Verb(
     usage="""\
   ps_train rows TABLE ID... [DIR] [--since=STEP]
            Show rows of a table in a checkpoint, and those that moved most.""",
-    run=_rows, flags_help=lambda _: fields.help_text(RowsConfig))
+    run=_rows, flags_help=lambda _: flag_help.help_text(RowsConfig))

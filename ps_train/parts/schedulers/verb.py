@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from ps_train.cluster.tf_config import parse_tf_config
-from ps_train.config import fields
+from ps_train.config import fields, flag_help
 from ps_train.errors import ConfigError, refuse
 from ps_train.parts.schedulers.flags import SOURCES, SchedulerFlags
 from ps_train.parts.schedulers.sources import scheduled_cluster
@@ -51,4 +51,4 @@ TF_CONFIG = Verb(
     usage="""\
   ps_train tf_config --cluster_from=SCHEDULER [--cluster_tasks=ps:2,...]
            Print the TF_CONFIG of this task, for what reads it.""",
-    run=_print, flags_help=lambda _: fields.help_text(PlaceConfig))
+    run=_print, flags_help=lambda _: flag_help.help_text(PlaceConfig))

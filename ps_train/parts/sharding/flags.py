@@ -36,15 +36,15 @@ class ShardingFlags:
                 f"--num_epochs: got {self.num_epochs!r}, which has an effect only with --dynamic_sharding; add that "
                 "flag, or use --train_steps")))
         problems += self._problems_of_follow(config)
-        if self.dynamic_sharding and config.sync_engine == "tensorflow":
+        if self.dynamic_sharding and getattr(config, "sync_engine", None) == "tensorflow":
             problems.append(Problem("flags_conflict", (
                 "--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers that have no "
                 "range left; leave one of them out")))
-        if self._ends_by_epochs(config) and config.decay_steps is None and config.learning_rate_schedule in (
-                "cosine", "polynomial"):
+        schedule = getattr(config, "learning_rate_schedule", "")
+        if self._ends_by_epochs(config) and schedule in ("cosine", "polynomial") and config.decay_steps is None:
             problems.append(Problem("flag_missing", (
-                f"--decay_steps: not given; --learning_rate_schedule={config.learning_rate_schedule} needs it with "
-                "--num_epochs or --follow, as the last global step is not known")))
+                f"--decay_steps: not given; --learning_rate_schedule={schedule} needs it with --num_epochs or "
+                "--follow, as the last global step is not known")))
         return problems
 
     def _problems_of_follow(self, config: Any) -> list[Problem]:

@@ -15,8 +15,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph.batches import RangeSource
-from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.file_ranges import FileRange, RangeSource
 from ps_train.parts.readers.range_batches import RangeMark
 from ps_train.parts.sharding import range_plan
 from ps_train.parts.sharding.growth import Cut, GrowingFiles

@@ -9,7 +9,7 @@ from typing import Any
 
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.machines import NO_VARIABLES, Place
-from ps_train.part import LaunchPart
+from ps_train.launch.part import LaunchPart
 from ps_train.parts.ssh import hosts, preflight
 from ps_train.parts.ssh.hosts import Host, RemoteShell
 

@@ -50,7 +50,7 @@ class EmbeddingFlags:
             problems.append(Problem("flags_conflict", (
                 "--sum_embedding_gradients: given with --communication_period, whose rounds push rows with their "
                 "slots, not gradients; leave one of them out")))
-        if self.sum_embedding_gradients and config.sync_engine == "tensorflow":
+        if self.sum_embedding_gradients and getattr(config, "sync_engine", None) == "tensorflow":
             problems.append(Problem("flags_conflict", (
                 "--sync_engine: got 'tensorflow' with --sum_embedding_gradients, but TensorFlow's "
                 "SyncReplicasOptimizer averages all gradients; leave one of them out")))
@@ -69,9 +69,10 @@ class EmbeddingFlags:
             "--communication_period": (
                 config.communication_period > 1, "whose rounds aggregate changes of rows with those of the variables"),
             "--sync_engine=tensorflow": (
-                config.sync_engine == "tensorflow", "whose optimizer aggregates all gradients"),
+                getattr(config, "sync_engine", None) == "tensorflow", "whose optimizer aggregates all gradients"),
             "--clip_norm": (
-                config.clip_norm is not None, "which needs the mean gradients of rows and variables together"),
+                getattr(config, "clip_norm", None) is not None,
+                "which needs the mean gradients of rows and variables together"),
         }
         return [Problem("flags_conflict", f"--async_embeddings: given with {flag}, {reason}; leave one of them out")
                 for flag, (is_given, reason) in reasons.items() if is_given]

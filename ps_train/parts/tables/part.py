@@ -313,6 +313,6 @@ def table_rule(config: Any) -> RowRule:
     rule = RULES[name]()
     if name == config.optimizer:
         known = {field.name for field in dataclasses.fields(rule)}
-        rule = dataclasses.replace(
-            rule, **{option: value for option, value in config.optimizer_options.items() if option in known})
+        options = getattr(config, "optimizer_options", {})
+        rule = dataclasses.replace(rule, **{option: value for option, value in options.items() if option in known})
     return rule.with_defaults(config.embedding_learning_rate or config.learning_rate)

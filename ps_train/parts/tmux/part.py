@@ -20,8 +20,8 @@ from ps_train.config.fields import field
 from ps_train.config.groups import LAUNCH
 from ps_train.errors import ConfigError, Problem
 from ps_train.launch.display import Display
+from ps_train.launch.part import LaunchPart
 from ps_train.launch.process import Process
-from ps_train.part import LaunchPart
 
 _CLIENT_POLL_SECS = 0.25
 # Follows a log from a byte on until the launcher has ended. In a terminal that shows tmux, Ctrl-C reaches only the

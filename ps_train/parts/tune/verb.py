@@ -6,8 +6,8 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-from ps_train.config import fields
-from ps_train.config.groups import check_data_dir
+from ps_train.config import flag_help
+from ps_train.config.folders import check_data_dir
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import PsTrainError
@@ -37,4 +37,4 @@ TUNE = Verb(
   ps_train tune [flags of launch]
            Find the fastest number of tasks and of steps by short trials.""",
     run=_tune,
-    flags_help=lambda _: fields.help_text(TuneFlags, LaunchConfig, Config, omit={*PLACED_BY_LAUNCH, *REFUSED}))
+    flags_help=lambda _: flag_help.help_text(TuneFlags, LaunchConfig, Config, omit={*PLACED_BY_LAUNCH, *REFUSED}))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ps_train.config import fields
-from ps_train.config.optimizer import OPTIMIZER
+from ps_train.config.groups import OPTIMIZER
 from ps_train.errors import ConfigError, Problem
 
 

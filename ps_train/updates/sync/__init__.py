@@ -5,7 +5,6 @@
 
 Start with `aggregation.py`. The decision: docs/decisions/sync.md.
 
-    aggregation.py         the operations of workers and chief, and the gate that says which gradients an update has
-    runner.py              runs the updates on the chief; how many gradients they wait for, and from which workers
-    tensorflow_engine.py   TensorFlow's own class, with bounded waits (--sync_engine=tensorflow)
+    aggregation.py   the operations of workers and chief, and the gate that says which gradients an update has
+    runner.py        runs the updates on the chief; how many gradients they wait for, and from which workers
 """

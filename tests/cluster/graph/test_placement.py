@@ -148,16 +148,3 @@ def test_the_summary_counts_parameters_and_bytes(shapes, num_ps, partition_bytes
         loss = tf.add_n([tf.reduce_sum(tf.get_variable(f"v{index}", shape)) for index, shape in enumerate(shapes)])
         tf.train.AdamOptimizer().minimize(loss)
         assert placement.model_summary(tf.global_variables(), num_ps) == expected
-
-
-def test_the_table_names_variable_ps_and_bytes():
-    """With a total for each ps; of very many variables it shows the largest."""
-    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
-        for index in range(100):
-            tf.get_variable(f"v{index}", [10 + index])
-        lines = placement.variable_table(tf.global_variables()[:2])
-        assert [line.split() for line in lines] == [
-            ["variable", "ps", "bytes"], ["v0", "0", "40"], ["v1", "1", "44"], ["all", "0", "40"], ["all", "1", "44"]]
-        lines = placement.variable_table(tf.global_variables())
-    assert len(lines) == 1 + 40 + 1 + 2
-    assert lines[-3].split() == ["and", "60", "smaller", "ones"]

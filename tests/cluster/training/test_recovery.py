@@ -250,7 +250,7 @@ def test_a_session_in_which_steps_were_taken_is_no_failure_in_a_row(trained_dir,
     assert worker.result().global_step == 50
 
 
-# In async: tests/cluster/graph/test_packing.py.
+# In async: tests/cluster/parts/packing/test_part.py.
 def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers):
     """It neither initialises nor restores: the step continues from what is on the ps, not from the checkpoint.
 

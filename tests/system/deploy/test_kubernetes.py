@@ -15,8 +15,8 @@ import pytest
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import task
-from ps_train.parts import table
 from ps_train.plugins import loader
+from ps_train.verbs import train
 from tests import namespaces
 from tests.processes import REPO
 from tests.system.deploy import controllers, schemas
@@ -70,7 +70,7 @@ def test_every_pod_finds_the_same_cluster_and_its_place(name, storage, monkeypat
     clusters = []
     for pod in pods:
         config = task.parse_task(pod.arguments, pod.environ)
-        cluster = find_cluster(tf_config=table.find_tf_config(config, pod.environ))
+        cluster = find_cluster(tf_config=train.find_tf_config(config, pod.environ))
         assert cluster.task.address == f"{pod.host}:{PORT}"
         clusters.append(cluster)
         loader.load_dataset(config.dataset)

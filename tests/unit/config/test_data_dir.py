@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps_train.config import task
-from ps_train.config.groups import check_data_dir
+from ps_train.config.folders import check_data_dir
 from ps_train.runtime import installed
 from ps_train.verbs import table
 from tests.errors import raises

@@ -10,7 +10,7 @@ from absl import flags
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_train.config import fields, task
+from ps_train.config import fields, flag_help, task
 from ps_train.errors import ConfigError
 from tests.errors import codes_of, error_of, raises
 
@@ -203,7 +203,7 @@ def test_rules_keep_the_order_and_the_types_of_the_fields():
 
 def test_help_shows_groups_units_and_defaults():
     """The help of a class, whole."""
-    assert fields.help_text(Options) == """
+    assert flag_help.help_text(Options) == """
 Numbers:
   --count                  How many. (pieces; default 3)
   --rate                   How fast. (default 0.5)
@@ -217,7 +217,7 @@ Looks:
 
 def test_help_leaves_out_the_flags_in_omit():
     """A group without any other flag has no heading."""
-    text = fields.help_text(Options, More, omit={"extra", "rate"})
+    text = flag_help.help_text(Options, More, omit={"extra", "rate"})
     assert "--rate" not in text and "More:" not in text and "--count" in text
 
 
@@ -232,7 +232,7 @@ class Composed(Options, More):
 def test_a_class_has_the_flags_of_its_groups_in_their_order():
     """Heading by heading; a field that is redeclared keeps its limits and its heading."""
     assert list(fields.rules(Composed)) == [*fields.rules(Options), "extra", "own"]
-    assert "--extra                  Five more. (default 5)" in fields.help_text(Composed)
+    assert "--extra                  Five more. (default 5)" in flag_help.help_text(Composed)
     assert error_of(fields.parse_flags, ["--extra=-1"], Composed).code == "flag_out_of_range"
 
 
@@ -240,7 +240,7 @@ def test_a_flag_of_another_verb_is_reported_as_such():
     """Its value is not checked; a flag that no verb has stays unknown."""
     values, names = fields.parse_flags(["--extra=many", "--count=2"], Options, others=[More])
     assert values.keys() == fields.rules(Options).keys()
-    [problem] = fields.foreign(names, "cook", Options)
+    [problem] = flag_help.foreign(names, "cook", Options)
     assert problem.code == "flag_of_another_verb" and "--extra" in problem and "`ps_train cook`" in problem
     with raises("flag_unknown"):
         fields.parse_flags(["--more"], Options, others=[More])

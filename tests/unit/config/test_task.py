@@ -8,13 +8,14 @@ import tempfile
 
 import pytest
 
-from ps_train.config import groups, launch
+from ps_train.config import folders, launch
 from ps_train.config import task as config
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.parts.profile.flags import parse_steps
 from ps_train.runtime import reports
+from ps_train.verbs import train
 from tests.errors import codes_of, error_of
 
 
@@ -116,17 +117,6 @@ def test_refuses_values_out_of_range(flag, got):
     assert f"got {got}" in str(error) and len(error.problems) == 1 and "\n" not in str(error)
 
 
-@pytest.mark.parametrize(("name", "flag", "options"), [
-    ("momentum", "--momentum=0", {"momentum": 0.0}), ("adam", "--adam_beta1=0", {"beta1": 0.0}),
-    ("momentum", "--nonesterov", {})])
-def test_a_zero_is_a_choice(name, flag, options):
-    """It replaces the optimizer's default, and another optimizer does not have it."""
-    assert config.parse_task([f"--optimizer={name}", flag], {}).optimizer_options == options
-    if options:
-        error = error_of(config.parse_task, ["--optimizer=sgd", flag], {})
-        assert codes_of(error) == ["flag_without_effect"] and "--optimizer=" in str(error)
-
-
 @pytest.mark.parametrize("number", ["0", "-1"])
 def test_replicas_to_aggregate_must_be_positive(number):
     """Fewer than one gradient makes no update."""
@@ -162,23 +152,6 @@ def test_the_floor_is_not_above_the_number_of_gradients():
     """No update could ever be complete."""
     flags = ["--sync_replicas", "--replicas_to_aggregate=2", "--min_replicas_to_aggregate=3"]
     assert codes_of(error_of(config.parse_task, flags, {})) == ["flags_conflict"]
-
-
-def test_the_engine_needs_sync_replicas_and_is_ours_by_default():
-    """Without --sync_replicas it would silently do nothing; the error about an unknown one lists the known ones."""
-    assert codes_of(error_of(config.parse_task, ["--sync_engine=tensorflow"], {})) == ["flag_without_effect"]
-    assert "ps_train, tensorflow" in str(error_of(config.parse_task, ["--sync_replicas", "--sync_engine=tf"], {}))
-    assert config.parse_task(["--sync_replicas", "--sync_engine=tensorflow"], {}).sync_engine == "tensorflow"
-
-
-@pytest.mark.parametrize(("flag", "value"), [
-    ("communication_period", "2"), ("sum_embedding_gradients", "true"), ("min_replicas_to_aggregate", "2")])
-def test_tensorflows_engine_refuses_what_it_cannot_do(flag, value):
-    """In one line; the engine of ps_train accepts both."""
-    flags = ["--sync_replicas", f"--{flag}={value}", "--replicas_to_aggregate=2"]
-    error = error_of(config.parse_task, [*flags, "--sync_engine=tensorflow"], {})
-    assert all(name in str(error) for name in ("--sync_engine", f"--{flag}")) and len(error.problems) == 1
-    assert config.parse_task([*flags, "--sync_engine=ps_train"], {}).sync_engine == "ps_train"
 
 
 def test_profile_steps_are_read():
@@ -220,8 +193,8 @@ def test_a_config_is_frozen():
 @pytest.mark.parametrize("flag", ["existing_servers", "download_only"])
 def test_serve_refuses_what_it_cannot_do(flag):
     """A server neither uses other servers nor fetches data."""
-    assert config.parse_serve([f"--no{flag}"], {}) == config.parse_task([f"--no{flag}"], {})
-    error = error_of(config.parse_serve, [f"--{flag}"], {})
+    assert train.parse_serve([f"--no{flag}"], {}) == config.parse_task([f"--no{flag}"], {})
+    error = error_of(train.parse_serve, [f"--{flag}"], {})
     assert codes_of(error) == ["flag_of_another_verb"] and f"--{flag}: " in str(error)
 
 
@@ -284,7 +257,7 @@ def test_a_second_user_of_a_machine_has_a_default_folder_too(monkeypatch, tmp_pa
     monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path / "ps_train"))
     own = f"{tmp_path}/ps_train-{os.getuid()}"
     assert Config().train_dir == f"{own}/mlp"
-    assert groups.local_folder("s3://bucket/run").startswith(f"{own}/stores/s3-bucket-run-")
+    assert folders.local_folder("s3://bucket/run").startswith(f"{own}/stores/s3-bucket-run-")
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert Config().train_dir == f"{tmp_path}/ps_train/mlp"

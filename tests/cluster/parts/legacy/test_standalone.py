@@ -11,7 +11,7 @@ import pytest
 
 import ps_train
 from tests import clusters
-from tests.cluster.updates.sync.test_tensorflow_engine import by_numpy
+from tests.cluster.parts.tensorflow_sync.test_part import by_numpy
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 

@@ -16,7 +16,7 @@ from ps_train.parts.legacy.classic import membership
 from ps_train.updates.update import SyncSettings
 from tests import clusters
 from tests.cluster.parts.legacy.test_standalone import NUM_STEPS, Script, train_both, values_of
-from tests.cluster.updates.sync.test_tensorflow_engine import by_numpy
+from tests.cluster.parts.tensorflow_sync.test_part import by_numpy
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 

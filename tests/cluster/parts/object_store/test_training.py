@@ -16,7 +16,7 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.__main__ import main
-from ps_train.config.groups import local_folder
+from ps_train.config.folders import local_folder
 from ps_train.errors import SaveError
 from ps_train.parts.doctor import store as doctor_store
 from ps_train.parts.object_store import store as stores

@@ -259,5 +259,5 @@ def test_many_small_variables_are_packed_under_an_optimizer_that_works_element_b
     model = contracts.Model("many", model_fn, {})
     assert_same(train(start_servers, tmp_path, model), plain(model))
     packs = [len(clusters.build_graph(start_servers(1, 1), 0, model=model, dataset=own_dataset(),
-                                      params={**PARAMS, "seed": seed}).update.dense.packed.packs) for seed in (7, 8)]
+                                      params={**PARAMS, "seed": seed}).update.dense.packed.contents) for seed in (7, 8)]
     assert packs == [1, 0]

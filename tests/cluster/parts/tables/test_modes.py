@@ -19,7 +19,7 @@ from ps_train.updates import staleness
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
 from tests.children import wait_until
-from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
+from tests.cluster.parts.tensorflow_sync.test_part import train_in_lock_step
 from tests.errors import codes_of, raises
 from tests.tensorflow_mode import tf
 

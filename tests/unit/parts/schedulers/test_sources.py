@@ -9,7 +9,7 @@ import pytest
 from ps_train.__main__ import main
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import task
-from ps_train.parts import table
+from ps_train.verbs import train
 from tests.errors import codes_of, error_of
 
 JOBSET = {"JOBSET_NAME": "run", "JOBSET_REPLICATED_JOB": "worker", "JOB_COMPLETION_INDEX": "1",
@@ -27,7 +27,7 @@ def find(environ, source, tasks="", *flags):
     """Returns the cluster of a task, as `ps_train` does with these flags and variables."""
     config = task.parse_task([f"--cluster_from={source}", *([f"--cluster_tasks={tasks}"] if tasks else []), *flags],
                              environ)
-    return find_cluster(tf_config=table.find_tf_config(config, environ), elastic=config.elastic)
+    return find_cluster(tf_config=train.find_tf_config(config, environ), elastic=config.elastic)
 
 
 def addresses(cluster):
@@ -167,7 +167,7 @@ def test_flags_that_do_not_fit_are_refused(flags, codes):
 def test_without_the_flag_tf_config_counts_as_before():
     """No variable of a scheduler is read."""
     config = task.parse_task(["--job_name=ps"], {"TF_CONFIG": "text", **JOBSET})
-    assert table.find_tf_config(config, JOBSET) == "text"
+    assert train.find_tf_config(config, JOBSET) == "text"
 
 
 def test_the_verb_prints_what_other_verbs_read(monkeypatch, capsys):

@@ -8,12 +8,12 @@ import math
 from typing import Any, Optional
 
 from ps_train.config import fields
+from ps_train.config.groups import OPTIMIZER
 from ps_train.errors import ConfigError, Problem
-from ps_train.runtime.reports import NO_STEP_LIMIT
 
 SCHEDULES = ("constant", "exponential", "cosine", "piecewise", "polynomial")
-OPTIMIZER = "Optimizer"
-_shared_field = functools.partial(fields.field, is_shared=True)
+_field = functools.partial(fields.field, is_shared=True)
+_rule_field = functools.partial(_field, is_of_optimizer=True)
 # Flag -> the schedules that use it.
 _NEEDED_BY = {"decay_steps": ("exponential", "cosine", "polynomial"), "decay_rate": ("exponential",),
               "decay_power": ("polynomial",), "end_learning_rate": ("cosine", "polynomial"),
@@ -22,8 +22,6 @@ _NEEDED_BY = {"decay_steps": ("exponential", "cosine", "polynomial"), "decay_rat
 _OPTIONS = {"momentum": ("momentum", ("momentum", "rmsprop")), "nesterov": ("use_nesterov", ("momentum",)),
             "adam_beta1": ("beta1", ("adam",)), "adam_beta2": ("beta2", ("adam",)),
             "epsilon": ("epsilon", ("adam", "rmsprop"))}
-# The flags that a model's make_optimizer replaces; clipping it leaves to --clip_norm.
-_OF_MAKE_OPTIMIZER = ("optimizer", "learning_rate_schedule", "warmup_steps", "weight_decay", *_NEEDED_BY, *_OPTIONS)
 
 
 def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
@@ -60,43 +58,65 @@ def parse_boundaries(flag: str, text: str) -> tuple[int, ...]:
 class RuleFlags:
     """The rule by which the optimizer updates; docs/optimizers.md explains them together."""
 
-    learning_rate_schedule: str = _shared_field(
+    learning_rate_schedule: str = _rule_field(
         "constant", OPTIMIZER, "The learning rate as a function of the global step, from --learning_rate on.",
         choices=SCHEDULES)
-    warmup_steps: int = _shared_field(
+    warmup_steps: int = _rule_field(
         0, OPTIMIZER, "Global steps in which the learning rate rises to its value, linearly.", unit="global steps",
         minimum=0, maximum=10**12)
-    decay_steps: Optional[int] = _shared_field(
+    decay_steps: Optional[int] = _rule_field(
         None, OPTIMIZER, "exponential: global steps per factor --decay_rate; cosine and polynomial: the global step "
         "at which the learning rate is at its end.", unit="global steps", minimum=1, maximum=10**12,
         unset="--train_steps; exponential needs it")
-    decay_rate: Optional[float] = _shared_field(
+    decay_rate: Optional[float] = _rule_field(
         None, OPTIMIZER, "Factor of the learning rate per --decay_steps (exponential).", above=0, maximum=1,
         unset="none; exponential needs it")
-    decay_power: Optional[float] = _shared_field(None, OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
-    end_learning_rate: Optional[float] = _shared_field(
+    decay_power: Optional[float] = _rule_field(None, OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
+    end_learning_rate: Optional[float] = _rule_field(
         None, OPTIMIZER, "Learning rate at the end of cosine and polynomial.", minimum=0, unset="0")
-    learning_rate_boundaries: str = _shared_field(
+    learning_rate_boundaries: str = _rule_field(
         "", OPTIMIZER, "Global steps up to which the values of piecewise hold.", unit="step,...",
         form=parse_boundaries, unset="none; piecewise needs them")
-    learning_rate_values: str = _shared_field(
+    learning_rate_values: str = _rule_field(
         "", OPTIMIZER, "Learning rates of piecewise, one more than boundaries; the first is --learning_rate.",
         unit="rate,...", form=parse_numbers, unset="none; piecewise needs them")
-    clip_norm: Optional[float] = _shared_field(
+    clip_norm: Optional[float] = _field(
         None, OPTIMIZER, "Scale the gradients of a step down to this global norm, over all variables and tables.",
         above=0, unset="none")
-    weight_decay: float = _shared_field(
+    weight_decay: float = _rule_field(
         0.0, OPTIMIZER, "Decoupled weight decay, as AdamW's: an update takes the learning rate times this from each "
         "dense variable. Not with ftrl.", minimum=0)
-    momentum: Optional[float] = _shared_field(
+    momentum: Optional[float] = _rule_field(
         None, OPTIMIZER, "Momentum of momentum and rmsprop.", minimum=0, maximum=1, unset="0.9; rmsprop 0")
-    nesterov: bool = _shared_field(False, OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
-    adam_beta1: Optional[float] = _shared_field(
+    nesterov: bool = _rule_field(False, OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
+    adam_beta1: Optional[float] = _rule_field(
         None, OPTIMIZER, "Decay of Adam's mean.", minimum=0, below=1, unset="0.9")
-    adam_beta2: Optional[float] = _shared_field(
+    adam_beta2: Optional[float] = _rule_field(
         None, OPTIMIZER, "Decay of Adam's mean square.", minimum=0, below=1, unset="0.999")
-    epsilon: Optional[float] = _shared_field(
+    epsilon: Optional[float] = _rule_field(
         None, OPTIMIZER, "Constant that adam and rmsprop add to the divisor.", above=0, unset="1e-8; rmsprop 1e-10")
+
+    def part_problems(self, config: Any) -> list[Problem]:
+        """Returns a problem for each flag that does not fit the others; their values are well-formed."""
+        kind = self.learning_rate_schedule
+        lines: list[Problem] = []
+        for name, kinds in _NEEDED_BY.items():
+            if getattr(self, name) not in (None, "") and kind not in kinds:
+                lines.append(Problem("flag_without_effect", f"--{name}: has an effect only with "
+                                     f"--learning_rate_schedule={' or '.join(kinds)}, and it is {kind}; add that flag, "
+                                     "or leave this one out"))
+        for name, (_, names) in _OPTIONS.items():
+            if _is_chosen(self, name) and config.optimizer not in names:
+                lines.append(Problem("flag_without_effect", f"--{name}: has an effect only with --optimizer="
+                                     f"{' or '.join(names)}, and it is {config.optimizer}; leave one of them out"))
+        if self.weight_decay and config.optimizer == "ftrl":
+            lines.append(Problem("flags_conflict", "--weight_decay: given with --optimizer=ftrl, which computes each "
+                                 "variable from its sums, without the decay; leave one of them out"))
+        return lines + _schedule_problems(config)
+
+    def part_defaults(self) -> dict[str, Any]:
+        """Returns the learning rate from which piecewise starts."""
+        return {"learning_rate": self.rates[0]} if self.learning_rate_schedule == "piecewise" else {}
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
@@ -117,24 +137,6 @@ class RuleFlags:
 def _is_chosen(flags: Any, name: str) -> bool:
     value = getattr(flags, name)
     return value is not None and value is not False  # `--momentum=0` is a choice, and 0.0 == False
-
-
-def rule_problems(flags: Any) -> list[Problem]:
-    """Returns a problem for each flag of a `Config` that does not fit the others; their values are well-formed."""
-    kind = flags.learning_rate_schedule
-    lines: list[Problem] = []
-    for name, kinds in _NEEDED_BY.items():
-        if getattr(flags, name) not in (None, "") and kind not in kinds:
-            lines.append(Problem("flag_without_effect", f"--{name}: has an effect only with --learning_rate_schedule="
-                                 f"{' or '.join(kinds)}, and it is {kind}; add that flag, or leave this one out"))
-    for name, (_, names) in _OPTIONS.items():
-        if _is_chosen(flags, name) and flags.optimizer not in names:
-            lines.append(Problem("flag_without_effect", f"--{name}: has an effect only with --optimizer="
-                                 f"{' or '.join(names)}, and it is {flags.optimizer}; leave one of them out"))
-    if flags.weight_decay and flags.optimizer == "ftrl":
-        lines.append(Problem("flags_conflict", "--weight_decay: given with --optimizer=ftrl, which computes each "
-                             "variable from its sums, without the decay; leave one of them out"))
-    return lines + _schedule_problems(flags)
 
 
 def _schedule_problems(flags: Any) -> list[Problem]:
@@ -161,15 +163,3 @@ def _piecewise_problems(flags: Any) -> list[Problem]:
         return [Problem("flags_conflict", f"--learning_rate: got {flags.learning_rate!r}, and --learning_rate_values "
                         f"begins with {rates[0]!r}; leave --learning_rate out")]
     return []
-
-
-def last_decay_step(flags: Any) -> int:
-    """Returns the decay steps of a `Config`'s schedule; 1 if it has none."""
-    return flags.decay_steps or (flags.train_steps if flags.train_steps != NO_STEP_LIMIT else 1)
-
-
-def problems_of_make_optimizer(flags: Any, model: str) -> list[Problem]:
-    """Returns a problem for each given flag of a `Config` that the make_optimizer of a model contradicts."""
-    return [Problem("flags_conflict", f"--{name}: the model {model} has a make_optimizer, which chooses the rule; "
-                    "leave the flag out, or read it from a parameter of the model (--params)")
-            for name in _OF_MAKE_OPTIMIZER if name in flags.given]

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.graph.optimizers import RuleSettings, Schedule, rate_at
 from ps_train.parts.inference import predictor, serving
+from ps_train.parts.optimizer_rule.part import ChosenRule, Schedule, rate_at
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
-from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
+from tests.cluster.parts.tensorflow_sync.test_part import train_in_lock_step
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -26,8 +26,8 @@ PARAMS = {"batch_size": 8, "seed": 7}
 MODES = {
     "async": {}, "sync": {"gradients": 1}, "classic": {"gradients": 1, "sync_engine": "tensorflow"},
     "rounds": {"period": Period(5, train_steps=STEPS)}, "several": {"steps_per_execution": 4}}
-ALL = RuleSettings(options=(("momentum", 0.8), ("use_nesterov", True)), clip_norm=NORM, weight_decay=DECAY,
-            schedule=Schedule("cosine", warmup_steps=4, decay_steps=10, end=0.01))
+ALL = ChosenRule(options={"momentum": 0.8, "use_nesterov": True}, clip_norm=NORM, weight_decay=DECAY,
+                 schedule=Schedule("cosine", warmup_steps=4, decay_steps=10, end=0.01))
 
 
 def ordered():

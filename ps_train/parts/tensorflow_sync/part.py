@@ -10,17 +10,33 @@ The chief waits for missing workers for at most --start_timeout_secs, and a step
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.part import Part
 from ps_train.updates.sync import aggregation
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
-from ps_train.updates.update import ChiefContext, InitOps, SyncSettings
+from ps_train.updates.update import ChiefContext, ChiefService, InitOps, SyncSettings, Verdict
 
 _WAIT_SECS = 1.0
 _ALTERNATIVE = "with --sync_engine=ps_train the other workers continue without a lost one"
+
+
+class TensorFlowSyncPart(Part):
+    """Replaces the engine of the synchronous updates."""
+
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether the flag asks for TensorFlow's class."""
+        return config.sync_engine == "tensorflow"
+
+    def adjust(self, settings: Any) -> Any:
+        """Returns the settings with TensorFlow's class as the engine."""
+        updates = settings.graph.updates
+        updates = updates._replace(sync=updates.sync._replace(engine=tensorflow_engine))
+        return settings._replace(graph=settings.graph._replace(updates=updates))
 
 
 class TensorFlowOperations(NamedTuple):
@@ -32,12 +48,22 @@ class TensorFlowOperations(NamedTuple):
         every gradient on its way stale and releases all workers.
       release_op: adds a token for each worker to the queue.
       runner: runs the updates.
+      verdict: None, as TensorFlow does not say which gradients are in an update.
     """
 
     train_op: tf.Operation
     init: InitOps
     release_op: tf.Operation
     runner: tf.train.QueueRunner
+    verdict: Verdict | None = None
+
+
+def tensorflow_engine(
+    optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: SyncSettings
+) -> tuple[TensorFlowOperations, Callable[[], ChiefService]]:
+    """Adds the operations to the current graph; see `SyncSettings.engine`."""
+    operations = build_engine(optimizer, gradients, global_step, settings)
+    return operations, lambda: QueueService(operations, settings)
 
 
 def build_engine(

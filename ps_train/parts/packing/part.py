@@ -17,8 +17,9 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph import optimizers, transfer
+from ps_train.graph import extensions, optimizers, transfer
 from ps_train.graph.devices import is_on_ps
+from ps_train.part import Part
 
 _MAX_ELEMENTS = 4096  # of a small variable
 _MIN_VARIABLES = 16  # fewer small variables on a ps are not worth packing
@@ -36,70 +37,67 @@ class Pack(NamedTuple):
     variables: list[tf.Variable]
 
 
-class Packed(NamedTuple):
-    """What training updates after packing.
+class PackingPart(Part):
+    """Small variables, in the training graph of one worker."""
+
+    def begin_graph(self) -> None:
+        """Makes the graph pack them."""
+        extensions.set_packing(SmallVariables())
+
+
+class PackedVariables(extensions.Packed):
+    """What training updates after packing; see `Packed`.
 
     Attributes:
-      pairs: (gradient or None, variable) of the packed variables, and of the variables that are not packed.
       packs: the packed variables.
-      optimizer: updates the variables in `pairs`.
-      fill_op: copies the small variables and their slots into the packs; to be run before training begins.
       views: (small variable or slot, its slice of a pack).
     """
 
-    pairs: list[transfer.Pair]
-    packs: list[Pack]
-    optimizer: Any
-    fill_op: tf.Operation
-    views: list[transfer.View]
+    def __init__(
+        self, pairs: list[transfer.Pair], optimizer: tf.train.Optimizer, fill_ops: Sequence[tf.Operation],
+        packs: Sequence[Pack], views: Sequence[transfer.View],
+    ) -> None:
+        super().__init__(pairs, optimizer, fill_ops, {pack.whole.ref(): pack.variables for pack in packs})
+        self.packs, self.views = packs, views
 
     def places(self) -> dict[str, str]:
-        """Returns small variable -> its place in a pack, such as `ps_train/packed_0[64:]`, both by name."""
+        """Returns small variable -> its place in a pack."""
         return {variable.op.name: f"{pack.whole.op.name}[{begin}:]" for pack in self.packs for variable, begin in zip(
             pack.variables, itertools.accumulate(map(_size, pack.variables), initial=0))}
 
     def save_from(self, saver: tf.train.Saver) -> None:
-        """Makes a Saver write the values in the packs; it still restores into the small variables."""
+        """Makes a Saver write the values in the packs."""
         save = tf.get_default_graph().get_tensor_by_name(saver.saver_def.save_tensor_name)
         transfer.serve_reads(transfer.upstream([save]), self.views)
 
 
-NOTHING = Packed([], [], None, None, [])
+class SmallVariables(extensions.Packing):
+    """Packs the small variables of a ps that has enough of them; see `Packing`."""
 
-
-def pack(
-    loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
-    make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire, others: Sequence[tf.Operation] = (),
-) -> Packed:
-    """Packs small variables if a ps has enough of them, and makes the operations of a step read the packs.
-
-    Args:
-      loss: scalar.
-      gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
-      optimizer: the optimizer whose slots are in checkpoints.
-      make_another: returns another optimizer of the same kind.
-      wire: how variables travel; if they do not travel together, none is packed.
-      others: further operations that a step runs.
-    """
-    gradients_by_variable = {variable.ref(): gradient for gradient, variable in gradients}
-    step = _what_a_step_runs(loss, gradients, others)
-    # Sorted by name: another worker may have created the variables in another order.
-    small = sorted((variable for gradient, variable in gradients
-                    if transfer.is_dense(gradient) and _can_be_packed(variable, step)),
-                   key=lambda variable: variable.op.name)
-    # Sorted by ps: variables of an optimizer that are no slots go with the first, and the global step is on ps 0.
-    groups = sorted((group for group in transfer.group(small, wire) if len(group.variables) >= _MIN_VARIABLES),
-                    key=lambda group: group.device)
-    if not groups:
-        return Packed(list(gradients), [], optimizer, tf.no_op(), [])
-    optimizer.apply_gradients(gradients)  # not run: it creates the slots that checkpoints contain
-    packs = [Pack(_whole(group, number), group.variables) for number, group in enumerate(groups)]
-    packed = {variable.ref() for group in groups for variable in group.variables}
-    pairs = [pair for pair in gradients if pair[1].ref() not in packed]
-    for whole, variables in packs:
-        transfer.serve_reads(step, zip(variables, _cut(variables, whole.read_value())))
-        pairs.append((_join([gradients_by_variable[variable.ref()] for variable in variables]), whole))
-    return _with_slots(pairs, packs, optimizer, make_another())
+    def pack(
+        self, loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
+        make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire, others: Sequence[tf.Operation] = (),
+    ) -> PackedVariables:
+        """Makes the operations of a step read the packs."""
+        gradients_by_variable = {variable.ref(): gradient for gradient, variable in gradients}
+        step = _what_a_step_runs(loss, gradients, others)
+        # Sorted by name: another worker may have created the variables in another order.
+        small = sorted((variable for gradient, variable in gradients
+                        if transfer.is_dense(gradient) and _can_be_packed(variable, step)),
+                       key=lambda variable: variable.op.name)
+        # Sorted by ps: variables of an optimizer that are no slots go with the first, and the global step is on ps 0.
+        groups = sorted((group for group in transfer.group(small, wire) if len(group.variables) >= _MIN_VARIABLES),
+                        key=lambda group: group.device)
+        if not groups:
+            return PackedVariables(list(gradients), optimizer, (), (), ())
+        optimizer.apply_gradients(gradients)  # not run: it creates the slots that checkpoints contain
+        packs = [Pack(_whole(group, number), group.variables) for number, group in enumerate(groups)]
+        packed = {variable.ref() for group in groups for variable in group.variables}
+        pairs = [pair for pair in gradients if pair[1].ref() not in packed]
+        for whole, variables in packs:
+            transfer.serve_reads(step, zip(variables, _cut(variables, whole.read_value())))
+            pairs.append((_join([gradients_by_variable[variable.ref()] for variable in variables]), whole))
+        return _with_slots(pairs, packs, optimizer, make_another())
 
 
 class _PackingOptimizer(tf.train.GradientDescentOptimizer):
@@ -126,8 +124,8 @@ class _PackingOptimizer(tf.train.GradientDescentOptimizer):
 
 def _with_slots(
     pairs: list[transfer.Pair], packs: list[Pack], for_others: tf.train.Optimizer, for_packs: tf.train.Optimizer
-) -> Packed:
-    """Creates the slots of the packs, the operation that fills the packs, and the views under which they are saved.
+) -> PackedVariables:
+    """Creates the slots of the packs, the operations that fill the packs, and the views under which they are saved.
 
     Args:
       for_others: the optimizer of the variables that are not packed; it has the slots of all, which are in checkpoints.
@@ -149,7 +147,7 @@ def _with_slots(
         with tf.device(of_packs.device):
             fill_ops.append(of_packs.assign(of_others.read_value()))
             views += [(of_others, of_packs.read_value())] if is_idle else []
-    return Packed(pairs, packs, _PackingOptimizer(for_packs, for_others, packs), tf.group(*fill_ops), views)
+    return PackedVariables(pairs, _PackingOptimizer(for_packs, for_others, packs), fill_ops, packs, views)
 
 
 def _what_a_step_runs(

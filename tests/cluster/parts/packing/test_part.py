@@ -13,14 +13,16 @@ import ps_train
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement
 from ps_train.errors import UserCodeError
-from ps_train.graph import packing, transfer
+from ps_train.graph import transfer
 from ps_train.graph.optimizers import make_optimizer
+from ps_train.parts.packing import part as packing
 from ps_train.plugins import contracts
 from ps_train.storage import saver
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
 from tests.cluster.graph.test_transfer import crossings, transfers
+from tests.cluster.updates.test_unrolled import all_that_is_kept
 from tests.tensorflow_mode import tf
 
 PACKED = transfer.Wire()
@@ -42,17 +44,8 @@ def small_ones(features, count):
                      for index, variable in enumerate(variables)])
 
 
-def model_of(predict):
-    """Returns a model with the squared error of `predict(features)`."""
-    def model_fn(features, labels, mode, params):
-        predictions = predict(features)
-        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions)
-
-    return contracts.Model("small", model_fn, {})
-
-
-FEW = model_of(lambda features: small_ones(features, NUM_PACKED))
-MANY = model_of(lambda features: small_ones(features, 2 * NUM_PACKED))
+FEW = clusters.model_of(lambda features: small_ones(features, NUM_PACKED))
+MANY = clusters.model_of(lambda features: small_ones(features, 2 * NUM_PACKED))
 
 
 def mixed(features):
@@ -69,6 +62,17 @@ def train(cluster, folder, steps, wire, rule="adam", **options):
     """Returns the checkpoint after so many steps of one worker, which continues with a checkpoint that is there."""
     return bare_training.checkpoint_of(cluster, folder, steps, wire=wire, optimizer_name=rule, learning_rate=0.01,
                                        continues=True, **{"model": MANY, **options})
+
+
+@pytest.mark.parametrize("predict, num_ps", [(mixed, 1), (mixed, 2), (all_that_is_kept, 2)])
+def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, predict, num_ps):
+    """On packed variables, too: the whole checkpoint, slots too, bit by bit."""
+    one, four = (bare_training.checkpoint_of(
+        start_servers(num_ps, 1), tmp_path / str(num_at_once), 30, steps_per_execution=num_at_once,
+        model=clusters.model_of(predict), optimizer_name="adam", learning_rate=0.01) for num_at_once in (1, 4))
+    assert one.keys() == four.keys() and one["global_step"] == 30
+    for name, value in one.items():
+        np.testing.assert_array_equal(four[name], value, err_msg=name)
 
 
 def assert_same(one, other):
@@ -103,7 +107,7 @@ def plain(start_servers, begin):
     return train(start_servers(1, 1), folder, 40, PLAIN, model=FEW)
 
 
-MIXED = model_of(mixed)
+MIXED = clusters.model_of(mixed)
 
 
 # Slots that begin at 0 or 1; at another number; and Adam's powers. Without slots: sgd, in most of the other tests.
@@ -207,7 +211,7 @@ def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers
         return tf.linalg.matvec(features, tf.cast(tf.add_n(values), tf.float32) / 5)
 
     cluster = start_servers(1, 1)
-    for name, model in (("one", FEW), ("other", model_of(other))):
+    for name, model in (("one", FEW), ("other", clusters.model_of(other))):
         train(cluster, tmp_path / name, 20, PACKED, gradients=gradients, model=model)
         assert clusters.read_checkpoint(tmp_path / name)["global_step"] == 20
         cluster.create_blackboard()
@@ -306,7 +310,7 @@ OTHER_WAYS = [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, l
 
 def test_a_variable_that_is_used_in_another_way_stays_alone():
     """The others are packed; and a value that is read outside of a branch and handed into it comes from the pack."""
-    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=model_of(
+    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=clusters.model_of(
         with_a_few(*OTHER_WAYS, local, handed_into_a_branch)))
     assert set(built.update.dense.packed.places()) == {
         "handed_into_a_branch/first", *(f"v{index}" for index in range(NUM_PACKED))}
@@ -319,7 +323,7 @@ def test_a_variable_that_is_used_in_another_way_stays_alone():
 def test_variables_that_are_used_in_other_ways_are_trained_as_without_packs(tmp_path, start_servers, terms, rule):
     """Beside packed ones, all of them in one model."""
     assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, rule,
-                        model=model_of(with_a_few(*terms))) for wire in (PACKED, PLAIN)))
+                        model=clusters.model_of(with_a_few(*terms))) for wire in (PACKED, PLAIN)))
 
 
 def pack_alone(count=NUM_PACKED, wire=PACKED):
@@ -328,7 +332,7 @@ def pack_alone(count=NUM_PACKED, wire=PACKED):
         with tf.device(tf.train.replica_device_setter(ps_tasks=1)):
             loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), count))
         optimizer, variables = make_optimizer("adam", 0.1), tf.global_variables()
-        packed = packing.pack(loss, optimizer.compute_gradients(loss), optimizer,
+        packed = packing.SmallVariables().pack(loss, optimizer.compute_gradients(loss), optimizer,
                               lambda: make_optimizer("adam", 0.1), wire)
         added = {variable.op.name for variable in tf.global_variables()} - {variable.op.name for variable in variables}
         assert not tf.local_variables()
@@ -349,7 +353,7 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
         with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
             return small_ones(features, NUM_PACKED)
 
-    training = bare_training.BareTraining(start_servers(1, 1), model=model_of(predict), learning_rate=0.01)
+    training = bare_training.BareTraining(start_servers(1, 1), model=clusters.model_of(predict), learning_rate=0.01)
     training.train(3)
     summary = tf.Summary.FromString(training.session.run(training.graph.summary_op))
     summary_value = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
@@ -420,7 +424,7 @@ def test_a_gradient_that_is_not_finite_is_told_by_its_variable(start_servers):
             poisoned = tf.get_variable("poisoned", [4], initializer=tf.zeros_initializer())
         return small_ones(features, NUM_PACKED) + tf.sqrt(tf.reduce_sum(tf.square(poisoned)))  # its gradient is 0 / 0
 
-    training = bare_training.BareTraining(start_servers(1, 1), model=model_of(predict))
+    training = bare_training.BareTraining(start_servers(1, 1), model=clusters.model_of(predict))
     with pytest.raises(UserCodeError, match="in the step after global step 0: the gradient of deep/poisoned has NaN"):
         training.train(10)
 

@@ -1,0 +1,47 @@
+"""The folders that flags name, as a verb or a launcher sees them on its machine, before a task begins."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Any
+
+from ps_train.config.groups import default_train_dir
+from ps_train.errors import Problem, refuse
+
+_MAX_URL_NAME = 60  # characters of a URL in the name of a folder
+
+
+def check_data_dir(config: Any) -> None:
+    """Checks the folder of the data on the machine that reads it, before TensorFlow is imported.
+
+    Args:
+      config: has `data_dir` and `given`. A download creates the default folder, and with --download_only
+        also one that the user names.
+
+    Raises:
+      ConfigError: --data_dir was given and does not exist.
+    """
+    # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
+    is_download = getattr(config, "download_only", False) and "job_name" not in config.given
+    if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
+        refuse([problem])
+
+
+def problem_of_data_dir(data_dir: str) -> Problem | None:
+    """Returns the problem if a folder of data that was set does not exist on this machine."""
+    if not data_dir or "://" in data_dir or os.path.exists(os.path.expanduser(data_dir)):
+        return None
+    return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
+                   f"{os.getcwd()}); give the folder with the dataset's files, or create one for a dataset that "
+                   "downloads them")
+
+
+def local_folder(train_dir: str) -> str:
+    """Returns the folder on this machine of a train_dir: itself, or that in which a task with a URL works."""
+    if "://" not in train_dir:
+        return train_dir
+    url = train_dir.rstrip("/")
+    name = re.sub(r"[^\w.-]+", "-", url)[-_MAX_URL_NAME:]
+    return os.path.join(default_train_dir("stores"), f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
