@@ -71,9 +71,9 @@ def test_modules_inside_tensorflow_are_those_of_keras_2():
     """A layer of TensorFlow's own copy would be none for tf.keras."""
     from tensorflow.contrib.keras.api.keras import models
     from tensorflow.python.keras.engine.base_layer import Layer
-    from tensorflow.python.keras.layers.core import Dense as deep
+    from tensorflow.python.keras.layers import core
 
-    assert Layer is tf.keras.layers.Layer and deep is Dense and models.Sequential is Sequential
+    assert Layer is tf.keras.layers.Layer and core.Dense is Dense and models.Sequential is Sequential
     assert keras.engine.topology.Layer is Layer and callable(keras.layers.merge)
 
 
