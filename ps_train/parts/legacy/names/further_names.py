@@ -83,7 +83,6 @@ FURTHER_NAMES = {
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper"),
-    "tf.distribute.cluster_resolver.TPUClusterResolver": _FUNCTIONS + "TPUClusterResolver",
     # sparsemax, tpu, training
     **same("tf.contrib.training", _OURS + "sampling:",
            "rejection_sample stratified_sample resample_at_rate weighted_resample"),

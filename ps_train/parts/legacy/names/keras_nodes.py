@@ -1,4 +1,6 @@
-"""`model.get_input_at(0)` and the like: a model's own graph was its first node in TF1, and its calls came after it.
+"""Layers and models of Keras as TF1 had them: nodes, updates with inputs, and shapes that only a step finds wrong.
+
+`model.get_input_at(0)` and the like: a model's own graph was its first node in TF1, and its calls came after it.
 
     model = tf.keras.Sequential([...])      node 0: the model's own inputs and outputs
     y = model(x)                            node 1: x and y; today's Keras counts it as node 0
@@ -11,6 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+
+
+def repair_layers(wrap: Callable[..., None]) -> None:
+    """Changes layers and models by all functions below."""
+    for repair in (let_models_be_nodes, let_updates_have_inputs, let_shapes_be_reshaped):
+        repair(wrap)
 
 
 def let_models_be_nodes(wrap: Callable[..., None]) -> None:
@@ -40,3 +48,17 @@ def let_updates_have_inputs(wrap: Callable[..., None]) -> None:
         if not hasattr(layer, "get_updates_for"):
             layer.get_updates_for = lambda self, inputs: self.updates
             layer.get_losses_for = lambda self, inputs: self.losses
+
+
+def let_shapes_be_reshaped(wrap: Callable[..., None]) -> None:
+    """Lets `Reshape` take inputs of another shape than its model declares, which only a step finds wrong in TF1."""
+    wrap("call", _reshape, importlib.import_module("tf_keras.layers").Reshape)
+
+
+def _reshape(original: Callable, layer: Any, inputs: tf.Tensor) -> tf.Tensor:
+    try:
+        return original(layer, inputs)
+    except ValueError:
+        if -1 in layer.target_shape:
+            raise
+        return tf.reshape(inputs, (tf.shape(inputs)[0], *layer.target_shape))

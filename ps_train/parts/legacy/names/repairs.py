@@ -36,6 +36,7 @@ from ps_train.parts.legacy.names import (
     fed_variables,
     keras_nodes,
     library,
+    more_functions,
     moved,
     private,
     tables,
@@ -99,6 +100,7 @@ def _repair_functions() -> None:
     datasets.repair_datasets(wrap)
     set_missing(tf1.TensorArray, "pack", tf1.TensorArray.stack)  # until 0.12
     set_missing(tf1.TensorArray, "unpack", tf1.TensorArray.unstack)
+    tf1.distribute.cluster_resolver.TPUClusterResolver = more_functions.TPUClusterResolver
     wrap("read", _text_or_bytes, file_io.FileIO)
     wrap("device", placement.device, tf1.Graph)
     wrap("__init__", _sparse_tensor, tf1.SparseTensor)
@@ -107,8 +109,7 @@ def _repair_functions() -> None:
         from ps_train.parts.legacy.names.rnn import repair_cells  # noqa: PLC0415 (its cells need Keras 2)
 
         repair_cells(wrap)
-        keras_nodes.let_models_be_nodes(wrap)
-        keras_nodes.let_updates_have_inputs(wrap)
+        keras_nodes.repair_layers(wrap)
         backend = importlib.import_module("tf_keras.src.backend")
         wrap("softmax", _softmax, backend)
         wrap("_get_available_gpus", _gpus, backend)
