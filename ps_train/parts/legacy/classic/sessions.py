@@ -121,10 +121,21 @@ class _ClusterSession(BaseSession):
         """Returns the devices of the session; of one that a script opened without a target, those of this process."""
         return [device for device in super().list_devices() if self._task in (None, task_of(device.name))]
 
-    def make_callable(self, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    def make_callable(self, fetches: Any, *args: Any, **kwargs: Any) -> Callable[..., Any]:
         """Returns a function that does what `run` does; see TensorFlow's class. Queue runners use it."""
-        run = super().make_callable(*args, **kwargs)
-        return lambda *values, **options: repeated_if_dropped(functools.partial(run, *values, **options))
+        return self._prepared(super().make_callable(fetches, *args, **kwargs), fetches)
+
+    def _make_callable_from_options(self, callable_options: Any) -> Callable[..., Any]:
+        """Does the same for options; models of Keras train so."""
+        return self._prepared(super()._make_callable_from_options(callable_options),
+                              [*callable_options.fetch, *callable_options.target])
+
+    def _prepared(self, run: Callable[..., Any], fetches: Any) -> Callable[..., Any]:
+        def call(*values: Any, **options: Any) -> Any:
+            if _redirections:
+                _redirections[-1].before_run(self, fetches)
+            return repeated_if_dropped(functools.partial(run, *values, **options))
+        return call
 
     def close(self) -> None:
         """Closes the session; if another task has died, TensorFlow's own `close` would block for 30 s."""

@@ -157,13 +157,6 @@ def state_of(graph: tf.Graph) -> GraphState | None:
     return getattr(graph, _ATTRIBUTE, None)
 
 
-def expect_training(graph: tf.Graph) -> None:
-    """Notes that an optimizer was made for a graph: its gradients may come after a session, as in `fit` of Keras."""
-    state = state_of(graph)
-    if state is not None and not state.is_home:
-        state.is_trained = True
-
-
 def place_all(cluster: Cluster, own: bool) -> Callable[[], None]:
     """Places the default graph, and each that is made from now on; returns a function that ends that.
 

@@ -209,7 +209,6 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if _State.exchange is None:
         _ranks()
         return optimizer
-    graphs.expect_training(tf.get_default_graph())
     return _distributed(optimizer, op=op, sparse_as_dense=sparse_as_dense, use_locking=use_locking,
                         name=name or f"Distributed{type(optimizer).__name__}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import types
 from collections.abc import Callable, Container
@@ -146,17 +145,28 @@ def _set_option(original: Callable, options: Any, name: str, value: Any) -> None
     if known == () or hasattr(type(options), name):
         original(options, name, value)
     elif known is not None:
-        *path, leaf = known[0].split(".")
-        owner = functools.reduce(lambda owner, part: getattr(owner, part, owner), path, options)
-        if hasattr(type(owner), leaf):
+        owner, leaf = _of_today(options, known[0])
+        if owner is not None:
             setattr(owner, leaf, known[1](value))
 
 
+def _of_today(options: Any, path: str) -> tuple[Any, str]:
+    """Returns the options that have one today, None if these have no such part, and its name."""
+    *above, leaf = path.split(".")
+    for part in above:
+        options = getattr(options, part) if hasattr(type(options), part) else None
+    return options if hasattr(type(options), leaf) else None, leaf
+
+
 def _old_option(options: Any, name: str) -> Any:
-    """Returns an object that takes any settings for a group of them that is gone, such as `map_vectorization`."""
-    if name not in _OLD_OPTIONS:
+    """Returns the value of an option by its old name, or an object that takes any settings of a group that is gone."""
+    known = _OLD_OPTIONS.get(name, ())
+    if known == ():
         raise AttributeError(name)
-    return types.SimpleNamespace()
+    if known is None:
+        return types.SimpleNamespace() if name.endswith(("map_vectorization", "experimental_stats")) else None
+    owner, leaf = _of_today(options, known[0])
+    return None if owner is None else getattr(owner, leaf)
 
 
 def let_datasets_be_empty(wrap: Callable) -> None:

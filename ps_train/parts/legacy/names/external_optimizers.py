@@ -81,7 +81,7 @@ class ExternalOptimizerInterface:
             initial_val=initial, loss_grad_func=loss_and_gradient,
             equality_funcs=functions(self._equalities), equality_grad_funcs=functions(self._equality_grads),
             inequality_funcs=functions(self._inequalities), inequality_grad_funcs=functions(self._inequality_grads),
-            packed_bounds=self._packed_bounds, step_callback=step_callback or (lambda _: None),
+            packed_bounds=self._packed_bounds, step_callback=step_callback or (lambda *_: None),
             optimizer_kwargs=self.optimizer_kwargs)
         session.run(self._assign, dict(zip(self._new_values, self._unpack(np.asarray(packed)))), **run_kwargs)
 

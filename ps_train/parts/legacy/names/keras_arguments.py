@@ -5,12 +5,14 @@ An old name counts only where the layer has today's, and none of the old name it
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
+import linecache
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import tensorflow.compat.v2 as tf
 
 from ps_train.parts.legacy.names.moved import KERAS
 
@@ -21,15 +23,19 @@ _RENAMED = {
     "filter_length": "kernel_size", "border_mode": "padding", "subsample": "strides", "subsample_length": "strides",
     "dim_ordering": "data_format", "atrous_rate": "dilation_rate", "p": "rate", "pool_length": "pool_size",
     "stride": "strides", "length": "size", "sigma": "stddev", "dropout_W": "dropout", "dropout_U": "recurrent_dropout",
-    "gamma_init": "gamma_initializer", "beta_init": "beta_initializer", "input_dtype": "dtype",
+    "gamma_init": "gamma_initializer", "beta_init": "beta_initializer",
     "W_regularizer": "kernel_regularizer embeddings_regularizer", "U_regularizer": "recurrent_regularizer",
     "b_regularizer": "bias_regularizer", "W_constraint": "kernel_constraint embeddings_constraint",
     "U_constraint": "recurrent_constraint", "b_constraint": "bias_constraint",
 }
-_GONE = ("consume_less", "forget_bias_init", "mode")  # where the layer has no such argument
+# Old name that does nothing today -> an argument of the layers that had it.
+_GONE = {"mode": "gamma_initializer", "consume_less": "recurrent_initializer",
+         "forget_bias_init": "unit_forget_bias"}
 _KERNEL = ("nb_row", "nb_col"), ("kernel_dim1", "kernel_dim2", "kernel_dim3")
-_OLD_CONVOLUTIONS = ("Convolution2D", "Convolution3D", "Deconvolution2D", "AtrousConvolution2D")
 _FORMATS = {"tf": "channels_last", "th": "channels_first", "default": None}
+# Old name of a class -> today's.
+_CONVOLUTIONS = {"Convolution2D": "Conv2D", "AtrousConvolution2D": "Conv2D", "Deconvolution2D": "Conv2DTranspose",
+                 "Convolution3D": "Conv3D"}
 # Of a model's methods.
 _TRAINING = {"nb_epoch": "epochs", "samples_per_epoch": "steps_per_epoch", "nb_val_samples": "validation_steps",
              "val_samples": "steps", "nb_worker": "workers", "max_q_size": "max_queue_size",
@@ -58,55 +64,72 @@ def _wrap(kind: type, name: str, change: Callable) -> None:
     original = getattr(kind, name)
     known = frozenset(inspect.signature(original).parameters)
 
-    @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = change(args, kwargs, known)
         return original(*args, **kwargs)
+    # Keras asks for the arguments of what it calls, by this decorator's rules.
+    call = tf.__internal__.decorator.make_decorator(original, call)
     setattr(kind, name, staticmethod(call) if name == "__new__" else call)
 
 
 def _of_layer(args: tuple, kwargs: dict[str, Any], known: frozenset[str]) -> tuple[tuple, dict[str, Any]]:
-    old = [name for name in kwargs if name not in known and (name in _RENAMED or name in _GONE or any(
-        name in names for names in _KERNEL))]
-    if "kernel_size" in known and _has_kernel_by_position(args, bool(old)):
+    old = {name: today for name in kwargs if name not in known and (today := _today(name, known)) is not None}
+    if "kernel_size" in known and _has_kernel_by_position(args, kwargs, bool(old)):
         args, kwargs = args[:2], {**kwargs, "kernel_size": tuple(args[2:])}
-    if not old:
-        return args, kwargs
-    return args, _today(kwargs, known)
+    return (args, _renamed(type(args[0]).__name__, kwargs, old)) if old else (args, kwargs)
 
 
-def _today(kwargs: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-    today: dict[str, Any] = {}
-    for name, value in kwargs.items():
-        names = _RENAMED.get(name, "").split()
-        renamed = next((new for new in names if new in known), names[0] if names and "kwargs" in known else None)
-        if name in known or renamed is None and name not in _GONE and not any(name in dims for dims in _KERNEL):
-            today[name] = value
-        elif renamed is not None:
-            today[renamed] = _FORMATS.get(value, value) if renamed == "data_format" else value
+def _today(name: str, known: frozenset[str]) -> str | None:
+    """Returns today's name of an old argument, "" for one that does nothing, or None for one that is none of them."""
+    if any(name in names for names in _KERNEL) and "kernel_size" in known:
+        return "kernel_size"
+    if name in _GONE and _GONE[name] in known:
+        return ""
+    return next((today for today in _RENAMED.get(name, "").split() if today in known), None)
+
+
+def _renamed(owner: str, kwargs: Mapping[str, Any], old: Mapping[str, str]) -> dict[str, Any]:
+    today = {name: value for name, value in kwargs.items() if name not in old}
+    for name, new in old.items():
+        is_part = any(name in names for names in _KERNEL)
+        if new in today and not is_part:
+            raise TypeError(f"{owner}: got {name} and {new}, which mean the same; allowed: one of them")
+        if new and not is_part:
+            today[new] = _FORMATS.get(kwargs[name], kwargs[name]) if new == "data_format" else kwargs[name]
     for names in _KERNEL:
-        if "kernel_size" in known and names[0] in kwargs:
+        if names[0] in old:
             today["kernel_size"] = tuple(kwargs[name] for name in names if name in kwargs)
     return today
 
 
-def _has_kernel_by_position(args: tuple, is_old: bool) -> bool:
+def _has_kernel_by_position(args: tuple, kwargs: Mapping[str, Any], is_old: bool) -> bool:
     """Returns whether a convolution is called as `Convolution2D(64, 3, 3)`, whose last numbers are a kernel's size.
 
-    Today they would be its size and the stride. Where no other argument is of Keras 1, the name of the class tells.
+    Today they would be its size and the stride. Where no other argument is of Keras 1, the name of the class tells, in
+    the code of the script: the classes of both names are one.
     """
     layer, *numbers = args
-    if len(numbers) not in (3, 4) or not all(isinstance(number, int) for number in numbers):
+    if len(numbers) not in (3, 4) or not all(isinstance(number, int) for number in numbers) or any(
+            name in kwargs for name in ("padding", "strides", "data_format")):
         return False
+    if is_old or len(numbers) == 4:
+        return True
     caller = sys._getframe(3)  # noqa: SLF001 (the only way to the script: of `call`, this module's two, and the caller)
-    return is_old or any(caller.f_globals.get(name) is type(layer) for name in _OLD_CONVOLUTIONS)
+    line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
+    names = caller.f_code.co_names
+    return any(old in names and (today not in names or old in line) for old, today in _CONVOLUTIONS.items()
+               if type(layer).__name__ == today)
 
 
 def _of_model(args: tuple, kwargs: dict[str, Any], known: frozenset[str]) -> tuple[tuple, dict[str, Any]]:
-    old = [name for name in kwargs if name in _TRAINING and name not in known]
+    old = {name: _TRAINING[name] for name in kwargs if name in _TRAINING and name not in known
+           and (_TRAINING[name] in known or name in ("input", "output"))}
     if not old:
         return args, kwargs
-    generator = next((arg for arg in args[1:] if hasattr(arg, "batch_size")), None)
-    batch_size = getattr(generator, "batch_size", 1)
-    return args, {_TRAINING[name] if name in old else name: (
-        value // batch_size if name in old and name in _EXAMPLES else value) for name, value in kwargs.items()}
+    today = _renamed(type(args[0]).__name__, kwargs, old)
+    trained = next((arg for arg in (kwargs.get("generator"), *args[1:]) if hasattr(arg, "batch_size")), None)
+    for name in set(_EXAMPLES).intersection(old):
+        batches = kwargs.get("validation_data") if name == "nb_val_samples" else trained
+        size = getattr(batches, "batch_size", None) or 1
+        today[old[name]] = max(1, kwargs[name] // size)
+    return args, today

@@ -23,6 +23,7 @@ from ps_train.parts.legacy.names.arrays import set_missing
 from ps_train.parts.legacy.names.moved import KERAS, OLD_KERAS
 from ps_train.parts.legacy.names.script_modules import ScriptModule, replace_module
 
+_PACKAGES = (".engine",)  # of these modules, those with modules below them
 _log = logging.getLogger(__name__)
 
 # Modules in `keras` -> where their names are: modules of KERAS, or "src.*" of the package itself.
@@ -55,8 +56,9 @@ class _Gathered(types.ModuleType):
 
     def __init__(self, name: str, sources: Sequence[str]) -> None:
         super().__init__(name)
-        self.__dict__.update(
-            __path__=[], __spec__=importlib.machinery.ModuleSpec(name, None, is_package=True), _sources=sources)
+        is_package = name.endswith(_PACKAGES)
+        self.__dict__.update(__spec__=importlib.machinery.ModuleSpec(name, None, is_package=is_package),
+                             _sources=sources, **({"__path__": []} if is_package else {}))
 
     def __getattr__(self, leaf: str) -> Any:
         if not leaf.startswith("__"):
@@ -64,12 +66,40 @@ class _Gathered(types.ModuleType):
                 if hasattr(source, leaf):
                     return getattr(source, leaf)
         elif leaf == "__all__":
-            return [name for name in dir(self) if not name.startswith("_")]
+            return self._public_names()
         raise AttributeError(f"module {self.__name__!r} has no attribute {leaf!r}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(
             name for source in map(importlib.import_module, self._sources) for name in dir(source))})
+
+    def _public_names(self) -> list[str]:
+        """Returns what `import *` takes: no modules, which would replace the script's own of these names."""
+        public = [importlib.import_module(source) for source in self._sources if source.startswith(KERAS)]
+        return sorted({name for source in public for name in dir(source) if not name.startswith("_")
+                       and not isinstance(getattr(source, name), types.ModuleType)})
+
+
+class _Merge(_Gathered):
+    """`keras.layers.merge`: a module of Keras 2, and a function of Keras 1."""
+
+    def __call__(self, inputs: Sequence[Any], mode: Any = "sum", layers: Any = None, dot_axes: Any = -1,
+                 concat_axis: int = -1, output_shape: Any = None, name: str | None = None) -> Any:
+        """Returns what becomes of several tensors.
+
+        Raises:
+          ValueError: another mode than a function, sum, mul, concat, ave, max, dot and cos.
+        """
+        of_today = importlib.import_module(f"{KERAS}.layers")
+        if callable(mode):
+            return of_today.Lambda(mode, output_shape=output_shape, name=name)(inputs)
+        merged = {"sum": of_today.add, "mul": of_today.multiply, "ave": of_today.average, "max": of_today.maximum,
+                  "concat": functools.partial(of_today.concatenate, axis=concat_axis),
+                  "dot": functools.partial(of_today.dot, axes=dot_axes),
+                  "cos": functools.partial(of_today.dot, axes=dot_axes, normalize=True)}
+        if mode not in merged:
+            raise ValueError(f"keras.layers.merge: got mode {mode!r}; allowed: {', '.join(merged)}")
+        return merged[mode](inputs, name=name)
 
 
 class _Interfaces(types.ModuleType):
@@ -84,13 +114,15 @@ class _Interfaces(types.ModuleType):
 def offer_modules() -> None:
     """Lets scripts import the modules, from wherever Keras was; call it once."""
     public = importlib.import_module(KERAS)
+    set_missing(public, "__version__", importlib.import_module("tf_keras").__version__)
     for module_name, names in _names().items():
         module = importlib.import_module(f"{KERAS}.{module_name}")
         for name, value in names.items():
             set_missing(module, name, value)
     for package in ("keras", *OLD_KERAS):
         for inner, sources in _GATHERED.items():
-            module = _Gathered(f"{package}.{inner}", [_full(source) for source in sources])
+            kind = _Merge if inner == "layers.merge" else _Gathered
+            module = kind(f"{package}.{inner}", [_full(source) for source in sources])
             sys.modules[module.__name__] = module
             _set_below(public if "." not in inner else _module_of(public, inner), module)
         for name in (f"{package}.legacy", f"{package}.legacy.interfaces"):
@@ -114,7 +146,6 @@ def _module_of(public: types.ModuleType, inner: str) -> types.ModuleType:
 
 
 def _set_below(above: types.ModuleType, module: types.ModuleType) -> None:
-    # Not where a name of the module is a function or a class: `keras.layers.merge` of Keras 1.
     set_missing(above, module.__name__.rpartition(".")[2], module)
 
 
@@ -152,14 +183,14 @@ def _names() -> dict[str, dict[str, Any]]:
             "logsumexp": lambda x, axis=None, keepdims=False: tf.reduce_logsumexp(x, axis, keepdims),
             **{name: getattr(private, name) for name in (
                 "conv3d_transpose", "separable_conv1d", "is_placeholder", "_get_available_gpus")},
-            "tf": tf,
+            "tf": sys.modules["tensorflow"],  # that of the script
         },
         "constraints": {"maxnorm": constraints.max_norm, "nonneg": constraints.non_neg,
                         "unitnorm": constraints.unit_norm},
         "initializers": {"one": initializers.ones, "zero": initializers.zeros},
         "layers": {"Deconvolution2D": layers.Conv2DTranspose, "Deconv2D": layers.Conv2DTranspose,
                    "Deconvolution3D": layers.Conv3DTranspose, "Deconv3D": layers.Conv3DTranspose,
-                   "AtrousConvolution1D": layers.Conv1D, "AtrousConvolution2D": layers.Conv2D, "merge": _merge},
+                   "AtrousConvolution1D": layers.Conv1D, "AtrousConvolution2D": layers.Conv2D},
         "models": {"Input": layers.Input, "InputLayer": layers.InputLayer, "Network": models.Model,
                    "Container": models.Model},
         "applications.imagenet_utils": {"_obtain_input_shape": applications.obtain_input_shape},
@@ -184,22 +215,6 @@ def _predict_classes(model: Any, x: Any, batch_size: int = 32, verbose: int = 0)
     """Returns the class of each example, int64 [n], or int32 [n, 1] of a model with one output."""
     chances = model.predict(x, batch_size=batch_size, verbose=verbose)
     return chances.argmax(-1) if chances.shape[-1] > 1 else (chances > 0.5).astype("int32")
-
-
-def _merge(inputs: Sequence[Any], mode: str = "sum", dot_axes: Any = -1, concat_axis: int = -1, **_: Any) -> Any:
-    """`keras.layers.merge` of Keras 1: a function of several tensors.
-
-    Raises:
-      ValueError: another mode than sum, mul, concat, ave, max, dot and cos.
-    """
-    layers = importlib.import_module(f"{KERAS}.layers")
-    merged = {"sum": layers.add, "mul": layers.multiply, "ave": layers.average, "max": layers.maximum,
-              "concat": functools.partial(layers.concatenate, axis=concat_axis),
-              "dot": functools.partial(layers.dot, axes=dot_axes),
-              "cos": functools.partial(layers.dot, axes=dot_axes, normalize=True)}
-    if mode not in merged:
-        raise ValueError(f"keras.layers.merge: got mode {mode!r}; allowed: {', '.join(merged)}")
-    return merged[mode](inputs)
 
 
 class HDF5Matrix:

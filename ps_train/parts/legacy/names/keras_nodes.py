@@ -51,11 +51,18 @@ def let_updates_have_inputs(wrap: Callable[..., None]) -> None:
 
 
 def let_shapes_be_reshaped(wrap: Callable[..., None]) -> None:
-    """Lets `Reshape` take inputs of another shape than its model declares, which only a step finds wrong in TF1."""
+    """Lets models, and `Reshape`, take inputs of another shape than they declare, which only a step finds wrong in TF1.
+
+    What a script sets as `input_spec` counts.
+    """
     wrap("call", _reshape, importlib.import_module("tf_keras.layers").Reshape)
+    for name in ("functional.Functional", "sequential.Sequential"):
+        module, _, leaf = name.partition(".")
+        model = getattr(importlib.import_module(f"tf_keras.src.engine.{module}"), leaf)
+        model.input_spec = property(lambda self: getattr(self, "_manual_input_spec", None), model.input_spec.fset)
 
 
-def _reshape(original: Callable, layer: Any, inputs: tf.Tensor) -> tf.Tensor:
+def _reshape(original: Callable, layer: Any, inputs: tf.Tensor, **_: Any) -> tf.Tensor:
     try:
         return original(layer, inputs)
     except ValueError:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 
 import pytest
+from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client.session import BaseSession
 
 from ps_train.cluster.spec import Cluster
@@ -444,3 +445,26 @@ def test_a_step_that_tensorflow_dropped_as_a_duplicate_runs_again(worker, graph,
             with pytest.raises(tf.errors.AbortedError, match="another"):
                 run()
         assert run() == 1.0
+
+
+def test_what_prepares_a_step_is_asked_by_callables_too(graph):
+    """Models of Keras train by them; a step of Horovod's would wait for ever for what was not prepared."""
+    class Redirection:
+        asked = []
+
+        def route(self, graph):
+            return sessions.Route("")
+
+        def before_run(self, session, fetches):
+            self.asked.append(fetches)
+
+    number = tf.constant(3, name="number")
+    sessions.set_redirection(Redirection())
+    try:
+        with sessions.Session() as session:
+            options = config_pb2.CallableOptions(fetch=["number:0"], target=["number"])
+            assert session._make_callable_from_options(options)() == [3]
+            assert session.make_callable(number)() == 3
+    finally:
+        sessions.set_redirection(None)
+    assert Redirection.asked == [["number:0", "number"], number]

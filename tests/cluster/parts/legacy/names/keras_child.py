@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 
@@ -126,14 +127,70 @@ def test_models_and_merge_of_keras_1():
     assert [result[0].tolist() for result in model.predict(rows)] == [[5] * 4, [6] * 4, [2] * 4 + [3] * 4, [3] * 4]
     with pytest.raises(ValueError, match="sum, mul"):
         merge([left, right], mode="difference")
+    difference = merge([left, right], mode=lambda both: both[0] - both[1], output_shape=(4,), name="nm")
+    named = Model([left, right], difference)
+    assert named.get_layer("nm") is named.layers[-1] and named.predict(rows).tolist() == [[-1] * 4]
+    assert merge.Add is keras.layers.Add
 
 
 def test_arguments_of_today_stay():
-    """The third number of a convolution is its stride, unless the script has the class by its name of Keras 1."""
-    transposed = tf.keras.layers.Conv2DTranspose(4, 2, 2)
-    assert (transposed.kernel_size, transposed.strides) == ((2, 2), (2, 2))
-    with pytest.raises(TypeError):
-        Dense(4, nonsense=1)
+    """The third number of a convolution is its stride, unless the code has the class by its name of Keras 1."""
+    layers = tf.keras.layers
+    for layer in (layers.Conv2DTranspose(4, 2, 2), layers.Conv2D(4, 2, 2, "same")):
+        assert (layer.kernel_size, layer.strides) == ((2, 2), (2, 2))
+    assert keras.layers.Convolution3D(4, 3, 2, 1).kernel_size == (3, 2, 1)
+
+
+@pytest.mark.parametrize(("make", "error"), [
+    (lambda: Dense(4, nonsense=1), "nonsense"), (lambda: Dense(3, mode="x"), "mode"),
+    (lambda: Dense(3, nb_row=4), "nb_row"), (lambda: Dense(3, length=4), "length"),
+    (lambda: keras.layers.Add(mode="concat"), "mode"),
+    (lambda: Dense(3, init="zeros", kernel_initializer="ones"), "init and kernel_initializer")])
+def test_arguments_that_a_layer_never_had_are_refused(make, error):
+    """By the name that the script has written."""
+    with pytest.raises(TypeError, match=error):
+        make()
+
+
+def test_methods_that_take_old_arguments_still_say_which_they_have():
+    """Keras asks for them before it calls."""
+    model = Sequential([Dense(1, input_shape=(2,))])
+    assert {"epochs", "batch_size"} <= set(inspect.signature(model.fit).parameters)
+    assert keras.utils.has_arg(model.fit, "epochs") and not keras.utils.has_arg(model.fit, "nonsense")
+    assert keras.__version__.startswith("2.")
+
+
+def test_examples_of_an_epoch_are_counted_in_batches():
+    """By the size of a batch of each generator, wherever it stands; one at least."""
+    class Batches(keras.utils.Sequence):
+        def __init__(self, batch_size):
+            self.batch_size = batch_size
+
+        def __len__(self):
+            return 50
+
+        def __getitem__(self, index):
+            return np.zeros([self.batch_size, 2]), np.zeros(self.batch_size)
+
+    model = Sequential([Dense(1, input_shape=(2,))])
+    model.compile("sgd", "mse")
+    for samples, steps in ((40, 4), (5, 1)):
+        seen = []
+        model.fit_generator(
+            generator=Batches(10), samples_per_epoch=samples, validation_data=Batches(20), nb_val_samples=60, verbose=0,
+            nb_epoch=1, callbacks=[keras.callbacks.LambdaCallback(
+                on_batch_end=lambda batch, _, seen=seen: seen.append(batch))])
+        assert len(seen) == steps
+    assert inspect.signature(model.fit_generator).parameters["validation_steps"].default is None
+
+
+@pytest.mark.parametrize("module", ["keras.layers.core", "keras.engine.topology", "keras.utils.generic_utils",
+                                    "keras.backend.tensorflow_backend", "keras.backend"])
+def test_star_imports_leave_the_modules_of_a_script_alone(module):
+    """`tf` among them."""
+    scope = {"tf": tf, "np": np, "os": os}
+    exec(f"from {module} import *", scope)
+    assert (scope["tf"], scope["np"], scope["os"]) == (tf, np, os) and len(scope) > 10
 
 
 def test_an_optimizer_of_tensorflow_is_one_of_keras():
@@ -158,3 +215,15 @@ def test_rows_of_an_hdf5_file_are_read_where_they_are_indexed(tmp_path):
     assert (len(rows), rows.shape, rows.ndim, rows.size) == (6, (6, 2), 2, 12) and rows.dtype == np.int64
     assert rows[0].tolist() == [5, 6] and rows[4:9].tolist() == [[13, 14], [15, 16]]
     assert rows[[3, 0, 3]].tolist() == [[11, 12], [5, 6], [11, 12]]
+
+
+def test_models_take_inputs_of_another_shape_than_they_declare():
+    """In TF1 only a step found one wrong, so an example of CIFAR-10 declares 32 * 32 numbers, and is given images."""
+    layers = tf.keras.layers
+    model = tf.keras.Sequential([layers.Reshape([2, 2, 3], input_shape=(4,)), layers.Flatten()])
+    images = tf.reshape(tf.range(24.0), [2, 2, 2, 3])
+    with tf.Session() as session:
+        assert session.run(model(images, training=True)).tolist() == np.arange(24).reshape(2, 12).tolist()
+    model.input_spec = layers.InputSpec(shape=(None, 4))
+    with pytest.raises(ValueError, match="incompatible"):
+        model(images)
