@@ -179,7 +179,7 @@ def test_examples_of_an_epoch_are_counted_in_batches():
         model.fit_generator(
             generator=Batches(10), samples_per_epoch=samples, validation_data=Batches(20), nb_val_samples=60, verbose=0,
             nb_epoch=1, callbacks=[keras.callbacks.LambdaCallback(
-                on_batch_end=lambda batch, _, seen=seen: seen.append(batch))])
+                on_batch_end=lambda batch, logs, seen=seen: seen.append(batch))])
         assert len(seen) == steps
     assert inspect.signature(model.fit_generator).parameters["validation_steps"].default is None
 
