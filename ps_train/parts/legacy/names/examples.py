@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import MissingDataError
+from ps_train.errors import MissingDataError, MissingNameError
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 _PACKAGES = ("data", "models")
@@ -134,6 +134,26 @@ def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
     if name not in DATASETS:
         raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)} only")
     return DATASETS[name](**options)
+
+
+def load_iris(data_path: str | None = None) -> LearnDataset:
+    """Returns the 150 irises: measures, float [150, 4], and species, int [150].
+
+    Args:
+      data_path: a file with a header, see `load_csv_with_header`; by default those of scikit-learn.
+
+    Raises:
+      MissingNameError: scikit-learn is not installed, and there is no path.
+    """
+    if data_path is not None:
+        return load_csv_with_header(data_path, target_dtype=int, features_dtype=float)
+    try:
+        from sklearn import datasets  # noqa: PLC0415 (only these jobs need it)
+    except ImportError as error:
+        raise MissingNameError("tf_name_missing", "tf.contrib.learn.datasets.load_iris() needs scikit-learn: pip "
+                               "install scikit-learn; or give it the path of a file") from error
+    irises = datasets.load_iris()
+    return LearnDataset(irises.data, irises.target)
 
 
 def maybe_download(filename: str, work_directory: str, source_url: str) -> str:

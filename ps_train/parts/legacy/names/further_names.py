@@ -64,7 +64,9 @@ FURTHER_NAMES = {
            "ExponentialUpdateLossScaleManager LossScaleOptimizer"),
     **same("tf.contrib.nn", _FUNCTIONS, "alpha_dropout conv1d_transpose scaled_softplus sampled_sparse_softmax_loss"),
     "tf.contrib.nn.nth_element": "tensorflow.python.ops.nn_ops:nth_element",
-    # opt, predictor, saved_model
+    # learn, opt, predictor, saved_model
+    **same("tf.contrib.learn.datasets", _OURS + "examples:", "load_iris"),
+    **same("tf.contrib.learn.datasets.base", _OURS + "examples:", "load_iris"),
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),

@@ -8,6 +8,7 @@ import importlib
 import os
 import pickle
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -731,3 +732,19 @@ def test_a_cluster_of_tpus_without_a_name_is_this_machine(session):
         assert resolver.master() == "" and resolver.cluster_spec().as_dict() == {}
     with pytest.raises(ValueError, match="TPU"):
         tf.contrib.cluster_resolver.TPUClusterResolver(None)
+
+
+def test_irises_are_those_of_a_file_or_of_scikit_learn(tmp_path, monkeypatch):
+    """Without either, the error names the package."""
+    load_iris = tf.contrib.learn.datasets.load_iris
+    path = tmp_path / "iris.csv"
+    path.write_text("2,4,setosa,versicolor\n5.1,3.5,1.4,0.2,0\n6.4,2.8,5.6,2.2,1\n", encoding="utf-8")
+    irises = load_iris(str(path))
+    assert irises.data.tolist() == [[5.1, 3.5, 1.4, 0.2], [6.4, 2.8, 5.6, 2.2]] and irises.target.tolist() == [0, 1]
+    known = types.SimpleNamespace(data=np.ones([150, 4]), target=np.zeros(150, int))
+    datasets = types.SimpleNamespace(load_iris=lambda: known)
+    monkeypatch.setitem(sys.modules, "sklearn", types.SimpleNamespace(datasets=datasets))
+    assert load_iris().data is known.data
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with raises("tf_name_missing"):
+        load_iris()
