@@ -22,6 +22,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ps_train.launch.process import killed_with_parent
+
 REPO = pathlib.Path(__file__).resolve().parents[1]
 _PACKAGES = ("crf", "data", "feature_column", "framework", "image", "layers", "learn", "legacy_seq2seq", "lookup",
              "losses", "metrics", "nn", "opt", "optimizer_v2", "rnn", "seq2seq", "slim", "sparsemax", "training")
@@ -86,7 +88,8 @@ def _run(source: pathlib.Path, file: pathlib.Path, work: pathlib.Path) -> Result
     with open(folder / "log", "w+", encoding="utf-8", errors="replace") as log:
         try:
             exit_code = subprocess.run([sys.executable, "-m", "ps_train", "run", script.name], cwd=folder, stdout=log,
-                                       stderr=subprocess.STDOUT, env=environment, timeout=_DEADLINE_SECS).returncode
+                                       stderr=subprocess.STDOUT, env=environment, timeout=_DEADLINE_SECS,
+                                       preexec_fn=killed_with_parent()).returncode
         except subprocess.TimeoutExpired:
             exit_code = 124
         log.seek(0)
