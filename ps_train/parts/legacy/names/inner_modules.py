@@ -1,6 +1,6 @@
 """Modules inside the modules of tf.contrib, such as `tf.contrib.layers.python.layers.embedding_ops`.
 
-Scripts import them for names that the module around them has, too; where each one lay is of 1.0 to 1.15.
+Scripts import them for names that the module around them has, too. The list is that of TensorFlow 1.0 to 1.15.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ _SLIM = {"layers": "initializers layers normalization optimizers regularizers re
 def _sources(package: str, folder: str, module: str) -> list[str]:
     """Returns where the names of a module are looked up, the first that is there."""
     inner = [part for part in folder.split(".") if part not in ("", "python", package)]
-    places = ([*inner, module], inner) if package in ("learn", "losses") else ()  # of scripts, too
+    # These two have public modules of the same names, such as tf.contrib.learn.datasets.
+    places = ([*inner, module], inner) if package in ("learn", "losses") else ()
     sources = [".".join(("tf.contrib", package, *filter(None, place))) for place in (*places, [])]
     if inner == ["learn_io"]:
         sources.insert(0, "tf.contrib.learn.io")

@@ -83,9 +83,9 @@ class _Gathered(types.ModuleType):
 class _Merge(_Gathered):
     """`keras.layers.merge`: a module of Keras 2, and a function of Keras 1."""
 
-    def __call__(self, inputs: Sequence[Any], mode: Any = "sum", layers: Any = None, dot_axes: Any = -1,
-                 concat_axis: int = -1, output_shape: Any = None, name: str | None = None) -> Any:
-        """Returns what becomes of several tensors.
+    def __call__(self, inputs: Sequence[Any], mode: Any = "sum", dot_axes: Any = -1, concat_axis: int = -1,
+                 output_shape: Any = None, name: str | None = None) -> Any:
+        """Returns one tensor made of several.
 
         Raises:
           ValueError: another mode than a function, sum, mul, concat, ave, max, dot and cos.

@@ -131,6 +131,7 @@ def test_models_and_merge_of_keras_1():
     named = Model([left, right], difference)
     assert named.get_layer("nm") is named.layers[-1] and named.predict(rows).tolist() == [[-1] * 4]
     assert merge.Add is keras.layers.Add
+    assert merge([left, right], "concat", -1, 1).shape.as_list() == [None, 8]  # by position, as Keras 1 had them
 
 
 def test_arguments_of_today_stay():
