@@ -130,7 +130,7 @@ _OLD_OPTIONS = {
 
 
 def let_options_have_old_names(wrap: Callable) -> None:
-    """Lets scripts set the options of 1.12 to 1.15; `options.experimental_optimization.autotune` is today's too."""
+    """Lets scripts set and read the options of 1.12 to 1.15; one whose rewrite is gone has no effect."""
     options = tf.data.Options()
     for kind in (type(options), type(options.experimental_optimization), type(options.experimental_distribute)):
         wrap("__setattr__", _set_option, kind)
