@@ -105,6 +105,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     if not config.tf_log:  # most calls of such a script are deprecated
         deprecation._PRINT_DEPRECATION_WARNINGS = False  # noqa: SLF001 (it has no public name)
         warnings.filterwarnings("ignore", message=".* is deprecated and will be removed in a future version")
+        warnings.filterwarnings("ignore", message=r"`Model\.state_updates` will be removed")  # Keras reads it itself
     if config.reference_variables:
         tf.disable_resource_variables()
     else:

@@ -23,6 +23,14 @@ _TF1 = re.compile(
     r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
     r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
     r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
+# Names that only the package keras had, up to 2.3; and what was called otherwise in it.
+_OLD_KERAS = re.compile(
+    r"\bkeras\.(engine|objectives|initializations|legacy|wrappers|backend\.tensorflow_backend|layers\.(core|"
+    r"convolutional|pooling|normalization|recurrent|embeddings|merge|noise|wrappers|advanced_activations|local)|"
+    r"utils\.(np_utils|vis_utils|generic_utils|layer_utils|io_utils|multi_gpu_utils))\b|\bnb_epoch\b|\bborder_mode\b|"
+    r"\bsamples_per_epoch\b|\b(set_session|get_session|set_image_dim_ordering|multi_gpu_model)\(")
+_KERAS_PACKAGE = re.compile(r"^[ \t]*(from|import)[ \t]+keras\b", re.MULTILINE)
+_OLD_CALLS = re.compile(r"_generator\(|\bpredict_(classes|proba)\(|\blr ?=|['\"](val_)?acc['\"]")
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]*))",
                      re.MULTILINE)
 _MOST_MODULES = 1000
@@ -75,10 +83,17 @@ def _module_spec(name: str) -> ModuleSpec | None:
 def is_tensorflow_1(tf_mode: str, text: str) -> bool:
     """Returns whether a script runs with TensorFlow 1's names, from --tf_mode and its text.
 
-    With auto it does if it uses names of TensorFlow 1, or none of those that only TensorFlow 2 has.
+    With auto it does if it uses names of TensorFlow 1, names of the old package keras and none of TensorFlow 2, or
+    neither Keras nor a name that only TensorFlow 2 has.
     """
+    if tf_mode != "auto":
+        return tf_mode == "1"
     names_of_2 = _HOROVOD_TF2 if _HOROVOD.search(text) else _KERAS_TF2
-    return tf_mode == "1" or (tf_mode == "auto" and bool(_TF1.search(text) or not names_of_2.search(text)))
+    return bool(_TF1.search(text)) or not names_of_2.search(text) or (_is_old_keras(text) and not re.search(_TF2, text))
+
+
+def _is_old_keras(text: str) -> bool:
+    return bool(_OLD_KERAS.search(text) or (_KERAS_PACKAGE.search(text) and _OLD_CALLS.search(text)))
 
 
 def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> bool:

@@ -37,6 +37,9 @@ FURTHER_NAMES = {
     "tf.contrib.eager.Checkpoint": "tf.train.Checkpoint",
     "tf.contrib.eager.EagerVariableStore": "tensorflow.python.ops.variable_scope:EagerVariableStore",
     "tf.contrib.eager.Iterator": "builtins:iter",
+    "tf.contrib.eager.function": "tf.function",
+    "tf.contrib.eager.Sequential": "tf.keras.Sequential",
+    "tf.contrib.eager.TensorSpec": "tf.TensorSpec",
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
@@ -64,7 +67,16 @@ FURTHER_NAMES = {
            "ExponentialUpdateLossScaleManager LossScaleOptimizer"),
     **same("tf.contrib.nn", _FUNCTIONS, "alpha_dropout conv1d_transpose scaled_softplus sampled_sparse_softmax_loss"),
     "tf.contrib.nn.nth_element": "tensorflow.python.ops.nn_ops:nth_element",
+    # keras, layers, memory_stats
+    **same("tf.keras.mixed_precision.experimental", _OURS + "keras_policies:", "Policy set_policy"),
+    "tf.keras.mixed_precision.experimental.LossScaleOptimizer": _OURS + "keras_policies:loss_scale_optimizer",
+    "tf.keras.mixed_precision.experimental.global_policy": "tf_keras.mixed_precision:global_policy",
+    **same("tf.keras.experimental", _OURS + "keras_policies:", "LinearCosineDecay NoisyLinearCosineDecay"),
+    "tf.layers.Input": "tf.keras.Input",
+    "tf.contrib.memory_stats.MaxBytesInUse": _FUNCTIONS + "max_bytes_in_use",
+    "tf.contrib.memory_stats.BytesInUse": _FUNCTIONS + "bytes_in_use",
     # learn, opt, predictor, saved_model
+    "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",
     **same("tf.contrib.learn.datasets", _OURS + "examples:", "load_iris"),
     **same("tf.contrib.learn.datasets.base", _OURS + "examples:", "load_iris"),
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
@@ -103,6 +115,7 @@ FURTHER_MODULES: dict[str, tuple[str, ...]] = {
     "tf.contrib.keras.python": (), "tf.contrib.keras.api.keras": ("tf.keras",),
     "tf.contrib.learn.datasets.mnist": ("tf.examples.tutorials.mnist.input_data",),
     "tf.contrib.eager.metrics": (),
+    "tf.contrib.memory_stats.python.ops.memory_stats_ops": ("tf.contrib.memory_stats",),
     "tf.contrib.eager.python.metrics": ("tf.contrib.eager.metrics",),
     "tf.contrib.data.python.util": ("tensorflow.python.data.util",),
     **{f"tf.contrib.learn.{name}": ("tf.train",) for name in (

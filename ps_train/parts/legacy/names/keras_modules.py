@@ -111,6 +111,19 @@ class _Interfaces(types.ModuleType):
         raise AttributeError(leaf)
 
 
+class _Lazy(types.ModuleType):
+    """A module that stands for another one, which the first use of a name imports."""
+
+    def __init__(self, name: str, target: str) -> None:
+        super().__init__(name)
+        self._target = target
+
+    def __getattr__(self, leaf: str) -> Any:
+        if leaf.startswith("__"):
+            raise AttributeError(leaf)
+        return getattr(importlib.import_module(self._target), leaf)
+
+
 def offer_modules() -> None:
     """Lets scripts import the modules, from wherever Keras was; call it once."""
     public = importlib.import_module(KERAS)
@@ -129,10 +142,22 @@ def offer_modules() -> None:
             sys.modules[name] = _Interfaces(name)
             vars(sys.modules[name])["__path__"] = []
         vars(sys.modules[f"{package}.legacy"])["interfaces"] = sys.modules[f"{package}.legacy.interfaces"]
+    _offer_learners(public)
     _replace_deep_copies()
     sequential = importlib.import_module(f"{KERAS}.models").Sequential
     set_missing(sequential, "predict_classes", _predict_classes)
     set_missing(sequential, "predict_proba", lambda model, *args, **kwargs: model.predict(*args, **kwargs))
+
+
+def _offer_learners(public: types.ModuleType) -> None:
+    """Lets scripts import `keras.wrappers.scikit_learn`, whose import takes scikit-learn, when they do."""
+    for package in ("keras", "tensorflow.keras", *OLD_KERAS):
+        above = types.ModuleType(f"{package}.wrappers")
+        above.__dict__["__path__"] = []
+        learners = _Lazy(f"{package}.wrappers.scikit_learn", "ps_train.parts.legacy.names.keras_learners")
+        above.__dict__["scikit_learn"] = learners
+        sys.modules.update({above.__name__: above, learners.__name__: learners})
+        set_missing(public, "wrappers", above)
 
 
 def _full(source: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.legacy.names.learn_metrics import argument_names, with_metrics
+from ps_train.parts.legacy.names.learn_metrics import argument_names, as_metric, with_metrics
 from ps_train.parts.legacy.names.monitors import hooks_of
 
 
@@ -28,14 +28,6 @@ class LearnModeKeys:
     EVAL = "eval"
     INFER = "infer"
     PREDICT = "infer"
-
-
-def _last(value: tf.Tensor) -> tuple[tf.Variable, tf.Tensor]:
-    """Returns a metric that is a tensor's last value, such as that of the update of a streaming metric."""
-    keys = tf.GraphKeys
-    last = tf.Variable(lambda: tf.zeros([], value.dtype), trainable=False,
-                       collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES])
-    return last, tf.assign(last, value)
 
 
 class ModelFnOps(tf.estimator.EstimatorSpec):
@@ -49,8 +41,7 @@ class ModelFnOps(tf.estimator.EstimatorSpec):
         exports = {
             name or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
             tf.estimator.export.PredictOutput(tensors) for name, (_, tensors) in (output_alternatives or {}).items()}
-        metrics = {name: value if isinstance(value, (tuple, list)) or not isinstance(value, tf.Tensor) else _last(value)
-                   for name, value in (eval_metric_ops or {}).items()}
+        metrics = {name: as_metric(value) for name, value in (eval_metric_ops or {}).items()}
         return super().__new__(
             cls, mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=metrics or None,
             export_outputs=exports or None, training_chief_hooks=training_chief_hooks, training_hooks=training_hooks,
@@ -91,17 +82,24 @@ class Fitting:
 
     def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
                 outputs: Any = None, as_iterable: bool = True, **kwargs: Any) -> Any:
-        """Yields the predictions of each example; those of all at once, arrays [n, ...], unless `as_iterable`."""
-        found = self.predictions(x, input_fn, batch_size, **kwargs)
+        """Yields the predictions of each example.
+
+        Without `as_iterable`, returns arrays [n, ...]: of all of `x`, or of the first batch of an input function, which
+        need not have an end.
+        """
+        found = self.predictions(x, input_fn, batch_size,
+                                 is_one_batch=not as_iterable and (x is None or callable(x)), **kwargs)
         if outputs:
             found = ({name: each[name] for name in outputs if name in each} for each in found)
         return found if as_iterable else _joined(list(found))
 
     def predictions(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
-                    **kwargs: Any) -> Iterator:
-        """Yields all predictions of each example, a dictionary or one array."""
+                    is_one_batch: bool = False, **kwargs: Any) -> Iterator:
+        """Yields all predictions of each example, a dictionary or one array; with `is_one_batch` of the first batch."""
         x, input_fn = (None, x) if callable(x) else (x, input_fn)
-        yield from super().predict(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names), **kwargs)
+        found = super().predict(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names),
+                                yield_single_examples=not is_one_batch, **kwargs)
+        yield from _examples(next(found)) if is_one_batch else found
 
     def export_savedmodel(self, export_dir_base: str, serving_input_fn: Callable | None = None,
                           default_output_alternative_key: str | None = None, assets_extra: dict | None = None,
@@ -111,6 +109,15 @@ class Fitting:
         del default_output_alternative_key
         receiver_fn = as_receiver_fn(serving_input_fn or serving_input_receiver_fn)
         return super().export_savedmodel(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
+
+
+def _examples(batch: Any) -> Iterator:
+    """Yields the predictions of each example of a batch: arrays [n, ...] by names, or one array."""
+    if not isinstance(batch, Mapping):
+        yield from batch
+        return
+    for values in zip(*batch.values()):
+        yield dict(zip(batch, values))
 
 
 def _joined(predictions: list) -> Any:

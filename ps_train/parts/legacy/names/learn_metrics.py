@@ -91,6 +91,17 @@ def _choose(tensors: Any, key: str | None, name: str) -> Any:
     return tensors[key] if key is not None else next(iter(tensors.values()))
 
 
+def as_metric(value: Any) -> Any:
+    """Returns the value and update op of a metric; that of a tensor alone is the tensor's last value."""
+    if not isinstance(value, tf.Tensor):
+        return value
+    keys = tf.GraphKeys
+    shape = value.shape if value.shape.is_fully_defined() else []
+    last = tf.Variable(lambda: tf.zeros(shape, value.dtype), trainable=False,
+                       collections=[keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES])
+    return last, tf.assign(last, value)
+
+
 def with_metrics(estimator: Any, metrics: Mapping[Any, Any] | None) -> Any:
     """Returns an Estimator that evaluates further metrics.
 
@@ -106,5 +117,5 @@ def with_metrics(estimator: Any, metrics: Mapping[Any, Any] | None) -> Any:
 
     def metric_fn(features: Mapping, labels: Any, predictions: Any) -> dict:
         old = with_old_names(predictions)
-        return {name: spec.create_metric_ops(features, labels, old) for name, spec in specs.items()}
+        return {name: as_metric(spec.create_metric_ops(features, labels, old)) for name, spec in specs.items()}
     return tf.estimator.add_metrics(estimator, metric_fn)

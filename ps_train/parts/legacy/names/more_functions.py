@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.data.util import nest as data_nest  # tf.nest takes lists for structures, which these are not
 from tensorflow.python.ops import nn_impl  # the logits of sampled classes have no public name
@@ -246,3 +247,22 @@ class TPUClusterResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         if tpu in ("", b""):
             return tf.distribute.cluster_resolver.SimpleClusterResolver(tf.train.ClusterSpec({}), master="")
         return super().__new__(cls)
+
+
+def max_bytes_in_use() -> tf.Tensor:
+    """`MaxBytesInUse`: the most bytes that the first GPU of this process had in use, int64 []; 0 without a GPU."""
+    return _gpu_bytes("peak")
+
+
+def bytes_in_use() -> tf.Tensor:
+    """`BytesInUse`: the bytes that the first GPU of this process has in use, int64 []; 0 without a GPU."""
+    return _gpu_bytes("current")
+
+
+def _gpu_bytes(kind: str) -> tf.Tensor:
+    def read() -> np.int64:
+        has_gpu = bool(tf.config.list_physical_devices("GPU"))
+        return np.int64(tf.config.experimental.get_memory_info("GPU:0")[kind] if has_gpu else 0)
+    found = tf.py_func(read, [], tf.int64)
+    found.set_shape([])
+    return found

@@ -142,9 +142,15 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("import keras\nimport horovod.keras as hvd\nhvd.init()", True),
     ("import horovod.tensorflow.keras as hvd\nkeras = tf.keras\ngpus = tf.config.experimental", False),
     ("import horovod.tensorflow as hvd\nhvd.DistributedGradientTape(tape)", False),
+    ("from keras.layers.core import Dense", True),
+    ("from keras.models import Sequential\nmodel.fit(x, y, nb_epoch=3)", True),
+    ("import keras\nmodel.compile(keras.optimizers.Adam(lr=0.1))", True),
+    ("import keras\nmodel.compile(keras.optimizers.Adam(learning_rate=0.1))", False),
+    ("from tensorflow import keras\nmodel.compile(keras.optimizers.Adam(lr=0.1))", False),
+    ("from keras.utils.np_utils import to_categorical\n@tf.function\ndef step(): pass", False),
 ])
 def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
-    """If nothing shows it, it is TensorFlow 1. Keras shows TensorFlow 2, but not in a Horovod script."""
+    """If nothing shows it, it is TensorFlow 1. Keras shows TensorFlow 2, unless it is an old one, or with Horovod."""
     assert source.is_tensorflow_1("auto", text) is is_tf1
 
 

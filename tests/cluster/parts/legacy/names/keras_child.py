@@ -234,3 +234,73 @@ def test_models_take_inputs_of_another_shape_than_they_declare():
     model.input_spec = layers.InputSpec(shape=(None, 4))
     with pytest.raises(ValueError, match="incompatible"):
         model(images)
+
+
+def make_classifier(units=8, loss="categorical_crossentropy"):
+    """Returns a small model of three classes."""
+    model = Sequential([Dense(units, input_dim=3, activation="relu"), Dense(3, activation="softmax")])
+    model.compile(loss=loss, optimizer=keras.optimizers.Adam(0.05), metrics=["accuracy"])
+    return model
+
+
+@pytest.mark.parametrize("loss", ["categorical_crossentropy", "sparse_categorical_crossentropy"])
+def test_a_model_is_a_classifier_of_scikit_learn(loss):
+    """Its classes may be words; parameters go to the function that takes them. Import works from both packages."""
+    from keras.wrappers.scikit_learn import KerasClassifier
+    from tensorflow.keras.wrappers import scikit_learn
+
+    assert scikit_learn.KerasClassifier is KerasClassifier
+    x = np.random.default_rng(0).normal(size=(120, 3))
+    y = np.array(["a", "b", "c"])[x.argmax(1)]
+    learner = KerasClassifier(make_classifier, loss=loss, epochs=30, batch_size=20, verbose=0)
+    assert len(learner.fit(x, y).history["loss"]) == 30
+    found, chances = learner.predict(x), learner.predict_proba(x)
+    assert found.tolist() == learner.classes_[chances.argmax(1)].tolist() and set(found) <= set("abc")
+    assert learner.score(x, y) == pytest.approx(np.mean(found == y)) and np.mean(found == y) > 0.8
+    assert learner.set_params(units=2).get_params()["units"] == 2
+    with pytest.raises(ValueError, match="'nonsense' is not a parameter"):
+        KerasClassifier(make_classifier, nonsense=1)
+
+
+def test_a_model_is_a_regressor_of_scikit_learn():
+    """Its score is the loss, with the other sign; nb_epoch is Keras 1's."""
+    from keras.wrappers.scikit_learn import KerasRegressor
+
+    def make():
+        model = Sequential([Dense(1, input_dim=3)])
+        model.compile(loss="mean_squared_error", optimizer="sgd")
+        return model
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    learner = KerasRegressor(make, nb_epoch=2, verbose=0)
+    assert len(learner.fit(x, x.sum(1)).history["loss"]) == 2
+    found = learner.predict(x)
+    assert found.shape == (40,) and learner.score(x, x.sum(1)) == pytest.approx(-np.mean((found - x.sum(1)) ** 2), 1e-4)
+
+
+def test_mixed_precision_and_schedules_have_names_of_2_0_to_2_3():
+    """A policy of 16 bits computes with them and keeps variables of 32; the schedule is the function of tf.train."""
+    from tensorflow.keras.mixed_precision import experimental
+
+    try:
+        experimental.set_policy(experimental.Policy("mixed_float16"))
+        layer = tf.keras.layers.Dense(2)
+        assert layer(tf.ones([1, 3])).dtype == tf.float16 and layer.kernel.dtype.base_dtype == tf.float32
+        assert experimental.global_policy().name == "mixed_float16"
+    finally:
+        experimental.set_policy("float32")
+        tf.keras.layers.disable_v2_dtype_behavior()
+    for scale in ("dynamic", 128):
+        optimizer = experimental.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1), loss_scale=scale)
+        assert optimizer.dynamic is (scale == "dynamic")
+    schedule = tf.keras.experimental.LinearCosineDecay(0.1, 100, num_periods=2)
+    with tf.Session() as session:
+        assert session.run(schedule(30)) == session.run(tf.train.linear_cosine_decay(0.1, 30, 100, num_periods=2))
+    assert schedule.get_config() == {"initial_learning_rate": 0.1, "decay_steps": 100, "num_periods": 2}
+
+
+def test_memory_in_use_is_0_without_a_gpu():
+    """The operations exist, so a script that prints it runs."""
+    from tensorflow.contrib.memory_stats.python.ops.memory_stats_ops import BytesInUse, MaxBytesInUse
+
+    with tf.Session() as session:
+        assert session.run([BytesInUse(), MaxBytesInUse()]) == [0, 0]

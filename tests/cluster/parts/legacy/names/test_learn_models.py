@@ -98,6 +98,16 @@ def test_a_classifier_predicts_numbers(tmp_path):
     assert arrays["classes"].tolist() == found
 
 
+def test_a_metric_may_be_one_tensor_and_predictions_of_an_endless_input_the_first_batch(tmp_path):
+    """Issue: an evaluation refused such a metric, and a prediction that is no iterable never ended."""
+    model = learn_models.LearnDNNClassifier([4], [NUMBER], str(tmp_path), n_classes=2)
+    model.fit(input_fn=input_fn(CLASSES), steps=2)
+    spec = learn_metrics.MetricSpec(lambda predictions, labels: tf.reduce_sum(predictions[:, 1]), "probabilities")
+    metrics = model.evaluate(input_fn=input_fn(CLASSES), steps=3, metrics={"sum": spec})
+    chances = model.predict_proba(input_fn=input_fn(CLASSES), as_iterable=False)  # the input has no end
+    assert chances.shape == (4, 2) and metrics["sum"] == pytest.approx(chances[:, 1].sum(), rel=1e-5)
+
+
 def test_scikit_learns_predictions_are_numbers(tmp_path):
     """SKCompat's dictionary has an array [n] for each name."""
     model = learn.SKCompat(learn_models.LearnLinearClassifier([NUMBER], str(tmp_path)))
