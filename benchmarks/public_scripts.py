@@ -4,9 +4,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --how=plain          as they are, to compare with
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
-    python -m benchmarks.public_scripts --corpus=DIR --set=fresh          jobs that were collected later: also further,
-                                                                          latest, newest, seventh, eighth, ninth, tenth,
-                                                                          eleventh, twelfth, thirteenth
+    python -m benchmarks.public_scripts --corpus=DIR --set=third          jobs that were collected later; also fourth...
     python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
@@ -14,7 +12,7 @@
 The corpus is not part of this project: DIR/OWNER/NAME is a clone of each repository at the commit of the catalogue.
 Nothing is fetched here. Results are in DIR/results, the logs of the last run of a job in DIR/work/HOW/JOB.
 Some scripts need pandas, scipy, scikit-learn, mlxtend, twisted, retrying, PyYAML 5, gym 0.25, tflearn, tensorboardX,
-matplotlib or dacite: put them on PYTHONPATH. The notes of `newest.json` and of the later sets say which packages their
+matplotlib or dacite: put them on PYTHONPATH. The notes of `sixth.json` and of the later sets say which packages their
 jobs need; gym is 0.23 where they name no version. gym_moving_dot is github.com/mrahtz/gym-moving-dot at 875105e, which
 has the names of the environments that its job asks for.
 """
@@ -43,7 +41,7 @@ def main() -> int:
         report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
         return 0
     if arguments.make_data:
-        for name in ("data", "field_data", *(f"{name}_data" for name in catalogue.LATER)):
+        for name in ("data", "sets.field", *(f"sets.{name}" for name in catalogue.LATER)):
             module = importlib.import_module(f"benchmarks.public.{name}")  # imports TensorFlow
             module.make(os.path.join(corpus, "data"), arguments.make_data)
         return 0

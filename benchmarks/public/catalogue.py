@@ -1,4 +1,4 @@
-"""Which public jobs there are: reads `catalogue.json` and the other sets beside it into values."""
+"""Which public jobs there are: reads `sets/catalogue.json` and the other sets into values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pathlib
 import random
 from collections.abc import Mapping, Sequence
 
-CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
-FIELD = pathlib.Path(__file__).with_name("field.json")
+_FOLDER = pathlib.Path(__file__).with_name("sets")
+CATALOGUE = _FOLDER / "catalogue.json"
+FIELD = _FOLDER / "field.json"
 # The sets that were collected later, one after the other.
-LATER = ("fresh", "further", "latest", "newest", "seventh", "eighth", "ninth", "tenth", "eleventh",
-         "twelfth", "thirteenth")
-SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD,
-        **{name: CATALOGUE.with_name(f"{name}.json") for name in LATER}}
+LATER = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
+         "thirteenth")
+SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, **{name: _FOLDER / f"{name}.json" for name in LATER}}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras", "horovod")
 

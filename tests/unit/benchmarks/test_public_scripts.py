@@ -34,10 +34,10 @@ def test_the_field_is_drawn_as_its_file_says():
     assert not set(counts) & {job.repository for job in _JOBS.values()}
 
 
-def test_the_fresh_jobs_are_of_other_repositories():
+def test_the_jobs_of_the_third_set_are_of_other_repositories():
     """They are at least twenty, at most two a repository, and no other set has one of their repositories."""
-    counts = collections.Counter(job.repository for job in _LATER["fresh"])
-    assert len(_LATER["fresh"]) >= 20
+    counts = collections.Counter(job.repository for job in _LATER["third"])
+    assert len(_LATER["third"]) >= 20
     assert max(counts.values()) <= 2
     assert not set(counts) & {job.repository for job in [*_JOBS.values(), *_FIELD]}
 
@@ -99,7 +99,7 @@ def test_options_stand_before_a_script_whose_name_may_have_blanks():
 
 def test_a_task_may_have_a_script_arguments_and_environment_of_its_own():
     """They are found by the name of the job or of the task, beside those of all tasks."""
-    jobs = {job.name: job for job in _LATER["latest"]}
+    jobs = {job.name: job for job in _LATER["fifth"]}
     tasks = {task.name: task.command for task in commands.tasks(jobs["haiy-servers"], "plain", _PLACE)}
     assert [tasks[name][1] for name in ("ps:0", "worker:1", "client:1")] == [
         "cluster/local_cluster/grpc_tensorflow_server.py", "cluster/local_cluster/grpc_tensorflow_server.py",

@@ -1,4 +1,4 @@
-"""Word vectors under gensim 3's names: of the words of `newest_data`, drawn with a fixed seed."""
+"""Word vectors under gensim 3's names: of the words of `sixth`, drawn with a fixed seed."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""Small data sets for the jobs of `latest.json`: MNIST as given, all else drawn with a fixed seed."""
+"""Small data sets for the jobs of `fifth.json`: MNIST as given, all else drawn with a fixed seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIELDS, _FEATURES = 39, 1000  # of the Criteo formats
 
 
 def make(folder: str, mnist: str) -> None:
-    """Makes all data sets in a folder; MNIST is taken from `mnist_small`, which `field_data` makes there before."""
+    """Makes all data sets in a folder; MNIST is taken from `mnist_small`, which `field` makes there before."""
     del mnist
     root = pathlib.Path(folder)
     _mnist_small_raw(root)

@@ -1,4 +1,4 @@
-"""Small data sets for the jobs of `fresh.json`: MNIST as given, all else drawn with a fixed seed."""
+"""Small data sets for the jobs of `third.json`: MNIST as given, all else drawn with a fixed seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small data sets for the jobs of `newest.json`: all drawn with a fixed seed, MNIST as `field_data` made it before."""
+"""Small data sets for the jobs of `sixth.json`: all drawn with a fixed seed, MNIST as `field` made it before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.public.data import write_records, write_text
-from benchmarks.public.field_data import write_python2_pickle
+from benchmarks.public.sets.field import write_python2_pickle
 
 _TEXT8_BYTES = 31344016  # the word2vec example refuses an archive of another size
 _DISTINCT_WORDS = 50000  # as many as it has rows

@@ -1,4 +1,4 @@
-"""Small data sets for the jobs of `further.json`, all drawn with a fixed seed."""
+"""Small data sets for the jobs of `fourth.json`, all drawn with a fixed seed."""
 
 from __future__ import annotations
 
