@@ -64,14 +64,27 @@ def reshape(original: Callable, a: Any, *args: Any, **kwargs: Any) -> np.ndarray
     return of_list(original, a, *([kwargs.pop("newshape")] if "newshape" in kwargs else []), *args, **kwargs)
 
 
-def of_list(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
-    """A function of an array, which took a list of rows that differ in length, or of numbers and arrays, too."""
+def of_list(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    """A function of arrays, which took lists of rows that differ in length, or of numbers and arrays, too."""
     try:
         return original(*args, **kwargs)
     except ValueError as error:
-        if not (args and isinstance(args[0], (list, tuple))) or "inhomogeneous" not in str(error):
+        if "inhomogeneous" not in str(error):
             raise
-        return original(np.asarray(args[0]), *args[1:], **kwargs)
+    return original(*map(_of_objects, args), **{name: _of_objects(value) for name, value in kwargs.items()})
+
+
+_as_array = np.asarray  # before it is wrapped
+
+
+def _of_objects(value: Any) -> Any:
+    """Returns a list that is no array of numbers as an array of objects, and all else as it is."""
+    if isinstance(value, (list, tuple)):
+        try:
+            _as_array(value)
+        except ValueError:
+            return _as_array(value, dtype=object)
+    return value
 
 
 def expand_dims(original: Callable, a: Any, axis: Any) -> np.ndarray:
@@ -139,11 +152,16 @@ def _bytes_of(file: Any) -> Any:
 
 
 def stack(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
-    """Puts arrays together; those of an iterator, too, as `map` and `zip` made lists in Python 2."""
+    """Puts arrays together; those of an iterator, too, as `map` and `zip` made lists in Python 2, and ragged lists."""
     if args and isinstance(args[0], Iterator):
         args = (list(args[0]), *args[1:])
-    return original(*args, **{name: list(value) if isinstance(value, Iterator) else value
-                              for name, value in kwargs.items()})
+    kwargs = {name: list(value) if isinstance(value, Iterator) else value for name, value in kwargs.items()}
+    try:
+        return original(*args, **kwargs)
+    except ValueError as error:
+        if not args or "inhomogeneous" not in str(error):
+            raise
+    return original([_of_objects(each) for each in args[0]], *args[1:], **kwargs)
 
 
 def histogram(original: Callable, a: Any, bins: Any = 10, *args: Any, **kwargs: Any) -> Any:
@@ -241,7 +259,11 @@ WRAPPERS = {
         "array", "asarray", "arange", "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like",
         "full_like"),
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
-    reshape: ("reshape",), of_list: ("resize", "ravel", "squeeze", "transpose", "repeat", "tile"),
+    reshape: ("reshape",), of_list: (
+        "resize", "ravel", "squeeze", "transpose", "repeat", "tile", "asanyarray", "atleast_1d", "atleast_2d", "append",
+        "delete", "insert", "take", "split", "array_split", "flip", "roll", "swapaxes", "moveaxis", "where", "nonzero",
+        "unique", "size", "shape", "ndim", "sum", "mean", "min", "max", "amin", "amax", "any", "all", "save", "savez",
+        "savez_compressed"),
     expand_dims: ("expand_dims",),
     fromstring: ("fromstring",), histogram: ("histogram",),
     percentile_by: ("percentile", "quantile", "nanpercentile", "nanquantile"),

@@ -657,6 +657,21 @@ def test_lists_of_numbers_and_of_arrays_have_another_shape(session):
     assert np.tile([[1], [2, 3]], 2).shape == np.tile(A=[1, 2], reps=2).shape == (4,)
 
 
+def test_a_memory_of_transitions_is_stacked_as_objects(tmp_path):
+    """Replay buffers hold states, actions and rewards: rows of arrays and numbers. Shapes are those of numpy 1.18."""
+    memory = [(np.ones(3), 1, -1.0, np.zeros(3), False)] * 6
+    assert np.vstack(memory).shape == np.stack(memory).shape == np.atleast_2d(memory).shape == (6, 5)
+    assert np.vstack(memory)[:, 2].tolist() == [-1.0] * 6 and np.stack(np.vstack(memory)[:, 0]).shape == (6, 3)
+    assert np.concatenate([memory, memory]).shape == (12, 5) and np.column_stack(memory).shape == (5, 6)
+    assert np.hstack([memory[0], memory[1]]).shape == (10,) and np.append([], memory[0]).shape == (5,)
+    assert np.shape(memory) == (6, 5) and np.take(memory, [0, 1], axis=0).shape == (2, 5)
+    assert [len(part) for part in np.array_split([[1], [2, 3], [4]], 2)] == [2, 1]
+    np.save(tmp_path / "rows.npy", [[1], [2, 3]])
+    assert np.load(tmp_path / "rows.npy").tolist() == [[1], [2, 3]]
+    with pytest.raises(ValueError, match="same size|dimensions"):
+        np.vstack([[1, 2], [1, 2, 3]])  # refused before, too
+
+
 def test_datasets_have_the_methods_of_contrib_data(session):
     """Each gives a dataset of which an iterator can be made."""
     numbers = tf.contrib.data.Dataset.range(6)
