@@ -59,8 +59,9 @@ def change_numbers(tree: ast.Module) -> bool:
 
 
 def _takes_number(function: ast.expr) -> bool:
-    if isinstance(function, ast.Attribute):
-        return isinstance(function.value, ast.Name) and function.value.id == "math"
+    if isinstance(function, ast.Attribute):  # math.exp, np.float
+        return isinstance(function.value, ast.Name) and (
+            function.value.id == "math" or (function.value.id in ("np", "numpy") and function.attr in _CONVERSIONS))
     return isinstance(function, ast.Name) and function.id in _CONVERSIONS
 
 

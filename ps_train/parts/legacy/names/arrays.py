@@ -74,6 +74,13 @@ def of_list(original: Callable, *args: Any, **kwargs: Any) -> Any:
     return original(*map(_of_objects, args), **{name: _of_objects(value) for name, value in kwargs.items()})
 
 
+def sum_of(original: Callable, a: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.sum`, which took what a generator yields, too."""
+    if isinstance(a, types.GeneratorType):
+        return sum(a)
+    return of_list(original, a, *args, **kwargs)
+
+
 _as_array = np.asarray  # before it is wrapped
 
 
@@ -262,9 +269,9 @@ WRAPPERS = {
     reshape: ("reshape",), of_list: (
         "resize", "ravel", "squeeze", "transpose", "repeat", "tile", "asanyarray", "atleast_1d", "atleast_2d", "append",
         "delete", "insert", "take", "split", "array_split", "flip", "roll", "swapaxes", "moveaxis", "where", "nonzero",
-        "unique", "size", "shape", "ndim", "sum", "mean", "min", "max", "amin", "amax", "any", "all", "save", "savez",
+        "unique", "size", "shape", "ndim", "mean", "min", "max", "amin", "amax", "any", "all", "save", "savez",
         "savez_compressed"),
-    expand_dims: ("expand_dims",),
+    sum_of: ("sum",), expand_dims: ("expand_dims",),
     fromstring: ("fromstring",), histogram: ("histogram",),
     percentile_by: ("percentile", "quantile", "nanpercentile", "nanquantile"),
     load: ("load",), save_array: ("save", "savez", "savez_compressed"),

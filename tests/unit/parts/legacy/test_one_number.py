@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import types
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def value_of(expression):
     tree = ast.parse(f"value = {expression}\n")
     one_number.change_numbers(tree)
     scope = {"np": np, "math": math, "one": np.array([7.5]), "row": np.array([[3]]), "two": np.ones(2),
-             "zero": np.array(4.0)}
+             "zero": np.array(4.0), "numpy": types.SimpleNamespace(float=float, int=int)}  # numpy 1.24 has neither
     exec(compile(tree, "script.py", "exec"), scope)
     return scope["value"]
 
@@ -27,7 +28,8 @@ def value_of(expression):
     ("'%d of %.2f' % (row, one)", "3 of 7.50"), ("'%5.1f|' % one", "  7.5|"), ("'%s %d%%' % (row, one)", "[[3]] 7%"),
     ("'%s' % one", "[7.5]"), ("'%(a)s' % {'a': one}", "[7.5]"), ("'%d %d' % tuple([1, 2])", "1 2"),
     ("'%*d' % (3, 5)", "  5"), ("7 % 4, 'a' in '%d' % one", (3, False)), ("int('ff', 16)", 255),
-    ("[float(x) for x in (one, 2)]", [7.5, 2.0]), ("math.floor(one)", 7), ("int(int(row) + float(one))", 10)])
+    ("[float(x) for x in (one, 2)]", [7.5, 2.0]), ("math.floor(one)", 7),
+    ("numpy.float(one) + numpy.int(row)", 10.5), ("int(int(row) + float(one))", 10)])
 def test_an_array_of_one_number_is_the_number(expression, expected):
     """In conversions and in texts that show numbers; everything else stays."""
     assert value_of(expression) == expected

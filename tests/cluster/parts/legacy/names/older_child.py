@@ -668,6 +668,7 @@ def test_a_memory_of_transitions_is_stacked_as_objects(tmp_path):
     assert [len(part) for part in np.array_split([[1], [2, 3], [4]], 2)] == [2, 1]
     np.save(tmp_path / "rows.npy", [[1], [2, 3]])
     assert np.load(tmp_path / "rows.npy").tolist() == [[1], [2, 3]]
+    assert np.sum(row[1] for row in memory) == 6 and np.sum([[1], [2, 3]]) == [1, 2, 3]
     with pytest.raises(ValueError, match="same size|dimensions"):
         np.vstack([[1, 2], [1, 2, 3]])  # refused before, too
 
