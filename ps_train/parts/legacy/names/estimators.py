@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,15 +65,17 @@ def logistic_regression(x: tf.Tensor, y: tf.Tensor, class_weight: Any = None, in
     Args:
       x: float [batch, features].
       y: float [batch, classes], of which one is 1.
-      class_weight: float [classes], a factor of the logits.
-      init_mean: of the normal numbers that the variables begin with; zeros by default.
+      class_weight: float [classes], a factor of the logits; by default the tensor `class_weight:0`, if there is one.
+      init_mean: of the normal numbers that the variables begin with; those of `tf.get_variable` by default.
       init_stddev: their deviation.
     """
     with tf.variable_scope("logistic_regression"):
-        logits = _layer(x, int(y.shape[1]), init_mean, init_stddev)
+        logits = _layer(x, int(y.shape[-1]), init_mean, init_stddev)
+        if class_weight is None:
+            with contextlib.suppress(KeyError):
+                class_weight = tf.get_default_graph().get_tensor_by_name("class_weight:0")
         weighted = logits if class_weight is None else logits * class_weight
-        loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits_v2(labels=y, logits=weighted))
-        return tf.nn.softmax(logits), loss
+        return tf.nn.softmax(weighted), tf.losses.softmax_cross_entropy(y, weighted)
 
 
 def linear_regression(x: tf.Tensor, y: tf.Tensor, init_mean: float | None = None,
@@ -82,11 +85,21 @@ def linear_regression(x: tf.Tensor, y: tf.Tensor, init_mean: float | None = None
         predictions = _layer(x, int(y.shape[1]) if y.shape.rank > 1 else 1, init_mean, init_stddev)
         if y.shape.rank == 1:
             predictions = tf.squeeze(predictions, 1)
-        return predictions, tf.reduce_mean(tf.square(predictions - y))
+        return predictions, tf.losses.mean_squared_error(y, predictions)
+
+
+def logistic_regression_zero_init(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the same as `logistic_regression`, whose variables begin with zeros."""
+    return logistic_regression(x, y, init_mean=0.0, init_stddev=0.0)
+
+
+def linear_regression_zero_init(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the same as `linear_regression`, whose variables begin with zeros."""
+    return linear_regression(x, y, init_mean=0.0, init_stddev=0.0)
 
 
 def _layer(x: tf.Tensor, size: int, mean: float | None, stddev: float) -> tf.Tensor:
-    start = tf.zeros_initializer() if mean is None else tf.random_normal_initializer(mean, stddev)
+    start = None if mean is None else tf.random_normal_initializer(mean, stddev)
     weights = tf.get_variable("weights", [int(x.shape[1]), size], x.dtype, initializer=start)
     bias = tf.get_variable("bias", [size], x.dtype, initializer=start)
     return tf.nn.xw_plus_b(x, weights, bias)

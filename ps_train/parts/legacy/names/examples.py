@@ -156,6 +156,21 @@ def load_iris(data_path: str | None = None) -> LearnDataset:
     return LearnDataset(irises.data, irises.target)
 
 
+def load_boston(data_path: str | None = None) -> LearnDataset:
+    """Returns the 506 suburbs of Boston: what is known of each, float [506, 13], and its prices, float [506].
+
+    Args:
+      data_path: boston_house_prices.csv of TensorFlow 1 or of scikit-learn before 1.2; neither has it today.
+
+    Raises:
+      MissingNameError: there is no path.
+    """
+    if data_path is None:
+        raise MissingNameError("tf_name_missing", "tf.contrib.learn.datasets.load_boston() needs the path of "
+                               "boston_house_prices.csv, which neither TensorFlow nor scikit-learn has any more")
+    return load_csv_with_header(data_path, target_dtype=float, features_dtype=float)
+
+
 def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
     """Downloads a file to a folder, unless it is there, and returns its path; raises urllib.error.URLError."""
     path = os.path.join(work_directory, filename)

@@ -76,9 +76,12 @@ FURTHER_NAMES = {
     "tf.contrib.memory_stats.MaxBytesInUse": _FUNCTIONS + "max_bytes_in_use",
     "tf.contrib.memory_stats.BytesInUse": _FUNCTIONS + "bytes_in_use",
     # learn, opt, predictor, saved_model
+    **same("tf.contrib.learn", _OURS + "learn:", "Evaluable Trainable NotFittedError"),
+    "tf.contrib.learn.evaluable.Evaluable": _OURS + "learn:Evaluable",
+    "tf.contrib.learn.trainable.Trainable": _OURS + "learn:Trainable",
     "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",
-    **same("tf.contrib.learn.datasets", _OURS + "examples:", "load_iris"),
-    **same("tf.contrib.learn.datasets.base", _OURS + "examples:", "load_iris"),
+    **same("tf.contrib.learn.datasets", _OURS + "examples:", "load_iris load_boston"),
+    **same("tf.contrib.learn.datasets.base", _OURS + "examples:", "load_iris load_boston"),
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),

@@ -11,6 +11,7 @@ Features may be one array or tensor, without a name. Arguments without a counter
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -46,6 +47,18 @@ class ModelFnOps(tf.estimator.EstimatorSpec):
             cls, mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=metrics or None,
             export_outputs=exports or None, training_chief_hooks=training_chief_hooks, training_hooks=training_hooks,
             scaffold=scaffold)
+
+
+class Evaluable:
+    """What an Experiment evaluates: a class of a script's own that has `evaluate` and `model_dir`."""
+
+
+class Trainable:
+    """What an Experiment trains: a class of a script's own that has `fit`."""
+
+
+class NotFittedError(ValueError, AttributeError):
+    """A model is used before it was trained."""
 
 
 class Fitting:
@@ -95,11 +108,16 @@ class Fitting:
 
     def predictions(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
                     is_one_batch: bool = False, **kwargs: Any) -> Iterator:
-        """Yields all predictions of each example, a dictionary or one array; with `is_one_batch` of the first batch."""
+        """Yields all predictions of each example, a dictionary or one array.
+
+        Those of the first batch only if `is_one_batch`, or if the input function makes constants, which have no end.
+        """
         x, input_fn = (None, x) if callable(x) else (x, input_fn)
-        found = super().predict(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names),
-                                yield_single_examples=not is_one_batch, **kwargs)
-        yield from _examples(next(found)) if is_one_batch else found
+        data = _Input(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names))
+        for batch in super().predict(data, yield_single_examples=False, **kwargs):
+            yield from _examples(batch)
+            if is_one_batch or data.is_constant:
+                return
 
     def export_savedmodel(self, export_dir_base: str, serving_input_fn: Callable | None = None,
                           default_output_alternative_key: str | None = None, assets_extra: dict | None = None,
@@ -111,12 +129,28 @@ class Fitting:
         return super().export_savedmodel(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
 
 
+class _Input:
+    """An input function, and whether what it made are constants: without a queue or an iterator."""
+
+    def __init__(self, input_fn: Callable) -> None:
+        self._input_fn, self.is_constant = input_fn, False
+        self.__signature__ = inspect.signature(input_fn)  # by which the Estimator knows what to pass
+
+    def __call__(self, **known: Any) -> Any:
+        found = self._input_fn(**known)
+        graph = tf.get_default_graph()
+        self.is_constant = not (
+            isinstance(found, tf.data.Dataset) or graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS)
+            or any("Iterator" in operation.type for operation in graph.get_operations()))
+        return found
+
+
 def _examples(batch: Any) -> Iterator:
     """Yields the predictions of each example of a batch: arrays [n, ...] by names, or one array."""
     if not isinstance(batch, Mapping):
         yield from batch
         return
-    for values in zip(*batch.values()):
+    for values in zip(*batch.values(), strict=True):
         yield dict(zip(batch, values))
 
 
@@ -141,7 +175,8 @@ class LearnEstimator(Fitting, tf.estimator.Estimator):
 def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = None) -> Callable:
     """Returns a model_fn(features, labels, mode, params, config) for one of contrib.learn, which took them in order.
 
-    It returned (predictions, loss, train_op), or ModelFnOps, and could also take the model_dir.
+    It returned (predictions, loss, train_op), or ModelFnOps, and could also take the model_dir. When it predicted after
+    a training, it got placeholders for labels, so that it need not ask for the mode.
 
     Args:
       feature_engineering_fn: returns the features and labels that it gets instead.
@@ -150,7 +185,15 @@ def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = N
     taken = ["mode", *(["params"] if "params" in wanted else []),
              *(["config"] if {"config", "model_dir"} & set(wanted) else [])]
 
+    trained_labels: Any = None  # types and shapes
+
     def call(features: Any, labels: Any, **known: Any) -> Any:
+        nonlocal trained_labels
+        if labels is not None:
+            trained_labels = ({name: (tensor.dtype, tensor.shape) for name, tensor in labels.items()}
+                              if isinstance(labels, dict) else (labels.dtype, labels.shape))
+        elif trained_labels is not None:
+            labels = _placeholders(trained_labels)
         if feature_engineering_fn is not None:
             features, labels = feature_engineering_fn(features, labels)
         if "model_dir" in wanted:
@@ -163,7 +206,14 @@ def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = N
     return call
 
 
-KEY = "x"  # the name of features that have none
+def _placeholders(labels: Any) -> Any:
+    """Returns placeholders for labels of these (type, shape)."""
+    if isinstance(labels, dict):
+        return {name: tf.placeholder(dtype, shape) for name, (dtype, shape) in labels.items()}
+    return tf.placeholder(*labels)
+
+
+KEY = ""  # the name of features that have none, by which scripts make columns: real_valued_column("", dimension=4)
 
 
 def infer_real_valued_columns_from_input(x: Any) -> list:
@@ -196,15 +246,35 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
     if input_fn is not None:
         return (lambda: _with_names(input_fn())) if is_named else input_fn
     if x is None:
-        raise ValueError("input_fn or x must be given")
+        raise ValueError("Either x or input_fn must be provided.")
+    if isinstance(x, Iterator):
+        return _streamed_input_fn(x, y, batch_size or 1, is_named)
     if isinstance(x, dict):
         arrays = {name: np.asarray(array) for name, array in x.items()}
     else:
         arrays = {KEY: np.asarray(x)} if is_named else np.asarray(x)
     size = len(next(iter(arrays.values())) if isinstance(arrays, dict) else arrays)
+    labels = {name: np.asarray(array) for name, array in y.items()} if isinstance(y, dict) else y
     return tf.estimator.inputs.numpy_input_fn(
-        arrays, None if y is None else np.asarray(y), batch_size=batch_size or size,
-        num_epochs=None if is_training else 1, shuffle=is_training)
+        arrays, labels if labels is None or isinstance(labels, dict) else np.asarray(labels),
+        batch_size=batch_size or size, num_epochs=None if is_training else 1, shuffle=is_training)
+
+
+def _streamed_input_fn(x: Iterator, y: Iterator | None, batch_size: int, is_named: bool) -> Callable:
+    """Returns an input function of what iterators yield: examples, or dictionaries of some, and their labels."""
+    examples = (_arrays(_named(each)[0] if is_named else each) for each in x)
+    pairs = examples if y is None else zip(examples, map(_arrays, y))
+    first = next(pairs)
+
+    def input_fn() -> tf.data.Dataset:
+        signature = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, tf.as_dtype(array.dtype)), first)
+        rest = itertools.chain([first], pairs)
+        return tf.data.Dataset.from_generator(lambda: rest, output_signature=signature).batch(batch_size)
+    return input_fn
+
+
+def _arrays(value: Any) -> Any:
+    return {name: np.asarray(each) for name, each in value.items()} if isinstance(value, dict) else np.asarray(value)
 
 
 def _with_names(data: Any) -> Any:

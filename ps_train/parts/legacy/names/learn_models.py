@@ -57,6 +57,13 @@ _ORDERS = {
 }
 
 
+# contrib.learn's name of a metric -> the Estimator's.
+_OLD_METRICS = {
+    "labels/prediction_mean": "prediction/mean", "labels/actual_label_mean": "label/mean",
+    "accuracy/baseline_label_mean": "label/mean", "accuracy/threshold_0.500000_mean": "accuracy",
+    "precision/positive_threshold_0.500000_mean": "precision", "recall/positive_threshold_0.500000_mean": "recall"}
+
+
 def _optimizer(given: Any, default: str, rate: float) -> Any:
     """Returns what the Estimator takes: contrib.learn gave its learning rate to one that is a name, or left out."""
     given = given or default
@@ -86,13 +93,20 @@ class _Model(Fitting):
                  for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
         given.update(_optimizers(model, given))
         given.setdefault("loss_reduction", tf.losses.Reduction.SUM_OVER_BATCH_SIZE)
-        self._has_words = "label_vocabulary" in given
+        self._has_words, self._has_weights = "label_vocabulary" in given, "weight_column" in given
         super().__init__(**given)
 
     @property
     def params(self) -> dict[str, Any]:
         """What the model's function got: of that the head, for scripts that set its `_thresholds`."""
         return {"head": inspect.getclosurevars(self._model_fn).nonlocals["head"]}
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict:  # type: ignore[override]
+        """Evaluates; returns the metrics by contrib.learn's names, too. `loss` is the mean over the sum of weights."""
+        found = super().evaluate(*args, **kwargs)
+        if self._has_weights:
+            found["loss"] = found["average_loss"]
+        return {**{old: found[name] for old, name in _OLD_METRICS.items() if name in found}, **found}
 
     def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
                 outputs: Any = None, as_iterable: bool = True, **kwargs: Any) -> Any:

@@ -36,6 +36,12 @@ class BaseMonitor:
         """Is called before the first step, when the graph is made."""
         self._max_steps = max_steps
 
+    def epoch_begin(self, epoch: int) -> None:
+        """Is here for classes derived from this one; nothing calls it, as contrib.learn did not."""
+
+    def epoch_end(self, epoch: int) -> None:
+        """Is here for classes derived from this one; nothing calls it, as contrib.learn did not."""
+
     def step_begin(self, step: int) -> list:
         """Returns the tensors, or their names, whose values `step_end` gets."""
         return []
@@ -74,7 +80,8 @@ class EveryN(BaseMonitor):
 
     def step_begin(self, step: int) -> list:
         super().step_begin(step)
-        self._is_active = step <= self._first_n_steps or step >= self._every_n_steps + self._last_active_step
+        self._is_active = (step <= self._first_n_steps or step >= self._every_n_steps + self._last_active_step
+                           or step == self._max_steps)
         return self.every_n_step_begin(step) if self._is_active else []
 
     def step_end(self, step: int, output: dict) -> bool:

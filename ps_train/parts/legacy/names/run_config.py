@@ -57,8 +57,8 @@ class LearnRunConfig(tf.estimator.RunConfig):
                 gpu_options=tf.GPUOptions(per_process_gpu_memory_fraction=gpu_memory_fraction))
         if save_checkpoints_steps is None and save_checkpoints_secs is None:
             save_checkpoints_secs = 600
-        tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        with contextlib.nullcontext() if _has_chief(tf_config) else _without_tf_config():
+        tf_config = _with_index(json.loads(os.environ.get("TF_CONFIG") or "{}"))
+        with _tf_config_set_to(tf_config if _has_chief(tf_config) else None):
             super().__init__(
                 model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
                 save_checkpoints_secs=save_checkpoints_secs, save_checkpoints_steps=save_checkpoints_steps,
@@ -151,11 +151,21 @@ def _has_chief(tf_config: dict) -> bool:
     return not cluster or "chief" in cluster or "master" in cluster
 
 
+def _with_index(tf_config: dict) -> dict:
+    """Returns a TF_CONFIG whose task has an index, which for contrib.learn was 0 by default."""
+    task = tf_config.get("task", {})
+    return {**tf_config, "task": {"index": 0, **task}} if "type" in task else tf_config
+
+
 @contextlib.contextmanager
-def _without_tf_config() -> Iterator[None]:
+def _tf_config_set_to(tf_config: dict | None) -> Iterator[None]:
+    """Sets TF_CONFIG, or removes it for None, while the Estimator reads it."""
     value = os.environ.pop("TF_CONFIG", None)
     try:
+        if tf_config is not None:
+            os.environ["TF_CONFIG"] = json.dumps(tf_config)
         yield
     finally:
+        os.environ.pop("TF_CONFIG", None)
         if value is not None:
             os.environ["TF_CONFIG"] = value

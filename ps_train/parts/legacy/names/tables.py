@@ -198,7 +198,8 @@ _CONTRIB_NAMES = {
     **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,
             "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
     **_same("tf.contrib.learn.datasets.base", _EXAMPLES, "maybe_download load_csv_with_header load_csv_without_header"),
-    **_same("tf.contrib.learn.models", _OURS + "estimators:", "logistic_regression linear_regression"),
+    **_same("tf.contrib.learn.models", _OURS + "estimators:", "logistic_regression linear_regression "
+            "logistic_regression_zero_init linear_regression_zero_init"),
     "tf.contrib.learn.ModelFnOps": _LEARN + "ModelFnOps",
     "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
     "tf.contrib.learn.learn_runner.run": _EXPERIMENT + "run_experiment",
