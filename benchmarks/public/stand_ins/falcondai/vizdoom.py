@@ -1,0 +1,1 @@
+"""Stands in for ViZDoom, which is imported but not played."""

@@ -1,0 +1,1 @@
+"""Environments, and where scripts register their own."""
