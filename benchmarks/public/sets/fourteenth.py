@@ -14,10 +14,10 @@ import tensorflow as tf
 
 from benchmarks.public.data import write_records, write_text
 
-_GENRES = (
+_GENRES = (  # noqa: SIM905 (shorter)
     "unknown action adventure animation children comedy crime documentary drama fantasy filmnoir horror "
     "musical mystery romance scifi thriller war western").split()
-_COLUMNS = (
+_COLUMNS = (  # noqa: SIM905 (shorter)
     "user_id item_id rating timestamp datetime year month day week dayofweek age gender occupation zipcode "
     "zipcode1 zipcode2 zipcode3 title release video_release imdb").split()
 _JOBS = ("writer", "student", "engineer", "artist")
