@@ -670,14 +670,20 @@ def test_the_norm_of_optimize_loss_may_be_an_int():
 
 
 def test_models_of_one_layer():
-    """logistic_regression begins with zeros: all classes are as likely."""
+    """Those that begin with zeros: all classes are as likely. Class weights may be a tensor of the graph."""
     with tf.Graph().as_default():
         x, y = tf.ones([3, 2]), tf.one_hot([0, 1, 3], 4)
-        probabilities, loss = tf.contrib.learn.models.logistic_regression(x, y)
-        predictions, error = tf.contrib.learn.models.linear_regression(x, tf.constant([1.0, 2.0, 3.0]))
+        probabilities, loss = tf.contrib.learn.models.logistic_regression_zero_init(x, y)
+        predictions, error = tf.contrib.learn.models.linear_regression_zero_init(x, tf.constant([1.0, 2.0, 3.0]))
+        assert tf.losses.get_losses() == [loss, error]
         values = evaluate([probabilities, loss, predictions, error])
     assert values[0] == [[0.25] * 4] * 3 and values[1] == pytest.approx(math.log(4))
     assert values[2] == [0.0] * 3 and values[3] == pytest.approx(14 / 3)
+    with tf.Graph().as_default():
+        tf.constant([1.0, 0.0, 0.0, 0.0], name="class_weight")
+        weighted, _ = tf.contrib.learn.models.logistic_regression(tf.ones([3, 2]), y=tf.one_hot([0, 1, 3], 4))
+        found = np.array(evaluate([weighted])[0])
+    assert np.ptp(found[:, 1:]) == 0 and found[0, 0] != found[0, 1]
 
 
 def test_an_estimator_of_contrib_learn_takes_a_tuple_of_its_model(tmp_path):

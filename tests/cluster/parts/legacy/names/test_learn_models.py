@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
+import os
 
 import numpy as np
 import pytest
@@ -15,7 +17,14 @@ if importlib.util.find_spec("tensorflow_estimator") is None:
     pytest.skip("tensorflow-estimator is not installed", allow_module_level=True)
 bridge.install_estimator()
 
-from ps_train.parts.legacy.names import learn, learn_metrics, learn_models  # noqa: E402 (they need the Estimator)
+from ps_train.parts.legacy.names import (  # noqa: E402 (they need the Estimator)
+    estimators,
+    feature_columns,
+    learn,
+    learn_metrics,
+    learn_models,
+    run_config,
+)
 
 X = np.array([[1.0], [-2.0], [0.5], [3.0]], np.float32)
 Y = np.array([2.0, 1.0, -1.0, 4.0], np.float32)
@@ -184,3 +193,62 @@ def test_the_thresholds_of_a_classifier_s_head_are_set_as_scripts_did(tmp_path):
         model.fit(input_fn=input_fn(CLASSES), steps=1)
         metrics = model.evaluate(input_fn=input_fn(CLASSES), steps=1)
         assert any("positive_threshold_0.7" in name for name in metrics), (kind, metrics)
+
+
+def test_arrays_are_features_without_a_name(tmp_path):
+    """The tutorial of TensorFlow 1.0: `real_valued_column("", dimension=4)` and arrays, and a sample to predict."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(90, 4)).astype(np.float32)
+    y = x[:, :3].argmax(1)
+    columns = [feature_columns.real_valued_column("", dimension=4)]
+    model = learn_models.LearnLinearClassifier(columns, str(tmp_path), n_classes=3)
+    model.fit(x, y, steps=200)
+    model.fit(input_fn=lambda: (tf.constant(x), tf.constant(y)), steps=1)
+    assert model.evaluate(x, y)["accuracy"] > 0.9
+    found = list(model.predict(x[:5]))
+    assert found == list(model.predict(input_fn=lambda: x[:5])) == y[:5].tolist()  # an array, once
+    assert learn.infer_real_valued_columns_from_input(x)[0].key == ""
+
+
+def test_examples_of_iterators_are_features_and_labels(tmp_path):
+    """Until either ends; a step takes a batch."""
+    for dictionary in (False, True):
+        model = learn_models.LearnLinearRegressor(
+            [NUMBER if dictionary else tf.feature_column.numeric_column("")], str(tmp_path / str(dictionary)))
+        rows = ({"x": row} if dictionary else row for row in np.tile(X, (5, 1)))
+        model.fit(rows, iter([[label] for label in np.tile(Y, 5)]), batch_size=4, steps=100)
+        assert model.get_variable_value("global_step") == 5
+
+
+def test_the_loss_of_an_evaluation_is_divided_by_the_weights(tmp_path):
+    """TensorFlow 1.15's test: three rows of 1/4, and one of 7: (7 * 0.75 ** 2 + 3 * 0.25 ** 2) / 10."""
+    model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path), weight_column_name="w", optimizer="SGD")
+    ones, labels = np.ones([4, 1], np.float32), np.array([1, 0, 0, 0], np.float32)
+
+    def data(weight):
+        return {"x": tf.constant(ones), "w": tf.constant([[weight], [1.0], [1.0], [1.0]])}, tf.constant(labels)
+    model.fit(input_fn=lambda: data(1.0), steps=100)
+    metrics = model.evaluate(input_fn=lambda: data(7.0), steps=1)
+    assert metrics["loss"] == pytest.approx(0.4125, abs=0.01)
+    assert metrics["labels/actual_label_mean"] == pytest.approx(0.7)
+
+
+def test_a_model_function_gets_labels_when_it_predicts(tmp_path):
+    """Placeholders, once it was trained: some never ask for the mode."""
+    def model_fn(features, labels):
+        predictions, loss = estimators.linear_regression_zero_init(features, labels)
+        step = tf.train.get_global_step()
+        return predictions, loss, tf.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    model = learn.LearnEstimator(model_fn, str(tmp_path))
+    model.fit(X, Y, steps=20)
+    found = np.array(list(model.predict(X)))
+    mse = model.evaluate(X, Y, metrics={"mse": tf.metrics.mean_squared_error})["mse"]
+    assert found.shape == (4,) and mse == pytest.approx(np.mean((found - Y) ** 2), rel=1e-5)
+
+
+def test_a_task_without_an_index_is_the_first(monkeypatch, tmp_path):
+    """As contrib.learn read TF_CONFIG; the Estimator refuses it. The environment stays as it is."""
+    text = json.dumps({"cluster": {"master": ["localhost:1"], "ps": ["localhost:2"]}, "task": {"type": "ps"}})
+    monkeypatch.setenv("TF_CONFIG", text)
+    config = run_config.LearnRunConfig(model_dir=str(tmp_path))
+    assert (config.task_type, config.task_id) == ("ps", 0) and os.environ["TF_CONFIG"] == text
