@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.parts.legacy.names.learn import Fitting
 from ps_train.parts.legacy.names.learn_metrics import PredictionKey
+from ps_train.parts.legacy.names.more_optimizers import clip_gradients_by_norm
 
 _log = logging.getLogger(__name__)
 _DNN_RATE, _LINEAR_RATE = 0.05, 0.2  # contrib.learn's
@@ -28,8 +29,7 @@ _OPTIMIZERS = {
 # Argument -> its name in the Estimator.
 _TODAY = {"weight_column_name": "weight_column", "label_keys": "label_vocabulary"}
 # Arguments that the Estimator has not, and that changed how it trains; those without an effect on numbers.
-_DROPPED = ("enable_centered_bias", "gradient_clip_norm", "feature_engineering_fn", "embedding_lr_multipliers",
-            "dnn_linear_combined_feature_engineering_fn")
+_DROPPED = ("enable_centered_bias", "embedding_lr_multipliers")
 _WITHOUT_EFFECT = ("input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight", "_joint_weights",
                    "fix_global_step_increment_bug")  # the step always counts one
 # Model -> its arguments in their order.
@@ -70,6 +70,22 @@ def _optimizer(given: Any, default: str, rate: float) -> Any:
     return functools.partial(_OPTIMIZERS[given], rate) if isinstance(given, str) else given
 
 
+def _clipping(optimizer: Any, clip_norm: float | None) -> Any:
+    """Returns an optimizer, or a function that makes one, whose gradients are clipped together to a norm."""
+    if not clip_norm:
+        return optimizer
+    make = (lambda: optimizer) if isinstance(optimizer, tf.train.Optimizer) else optimizer
+    return lambda: clip_gradients_by_norm(make(), clip_norm)
+
+
+def _engineered(model_fn: Callable, engineer: Callable) -> Callable:
+    """Returns a model's function that gets the features and labels which another function makes of them."""
+    def call(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        features, labels = engineer(features, labels)
+        return model_fn(features=features, labels=labels, mode=mode, config=config)
+    return call
+
+
 def _by_columns(columns: list | None) -> float:
     """Returns the learning rate of a linear model of so many columns."""
     return min(_LINEAR_RATE, 1 / math.sqrt(len(columns))) if columns else _LINEAR_RATE
@@ -89,17 +105,21 @@ class _Model(Fitting):
         if dropped := [name for name in _DROPPED if kwargs.pop(name, None)]:
             _log.warning("tf.contrib.learn.%s: %s has no effect, because the Estimator has no such argument", model,
                          ", ".join(dropped))
+        clip_norm, engineer = kwargs.pop("gradient_clip_norm", None), kwargs.pop("feature_engineering_fn", None)
         given = {_TODAY.get(name, name): list(value) if name.endswith("feature_columns") else value
                  for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
-        given.update(_optimizers(model, given))
+        given.update((name, _clipping(optimizer, clip_norm)) for name, optimizer in _optimizers(model, given).items())
         given.setdefault("loss_reduction", tf.losses.Reduction.SUM_OVER_BATCH_SIZE)
         self._has_words, self._has_weights = "label_vocabulary" in given, "weight_column" in given
         super().__init__(**given)
+        self._head = inspect.getclosurevars(self._model_fn).nonlocals["head"]
+        if engineer is not None:
+            self._model_fn = _engineered(self._model_fn, engineer)
 
     @property
     def params(self) -> dict[str, Any]:
         """What the model's function got: of that the head, for scripts that set its `_thresholds`."""
-        return {"head": inspect.getclosurevars(self._model_fn).nonlocals["head"]}
+        return {"head": self._head}
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict:  # type: ignore[override]
         """Evaluates; returns the metrics by contrib.learn's names, too. `loss` is the mean over the sum of weights."""

@@ -246,6 +246,22 @@ def test_a_model_function_gets_labels_when_it_predicts(tmp_path):
     assert found.shape == (4,) and mse == pytest.approx(np.mean((found - Y) ** 2), rel=1e-5)
 
 
+def test_gradients_are_clipped_and_features_made_of_others(tmp_path):
+    """One step of gradient descent is as long as the norm that gradients are clipped to, times the rate."""
+    def engineer(features, labels):
+        return {"x": features["raw"] * 100.0}, labels
+    for name, optimizer in (("object", tf.train.GradientDescentOptimizer(0.5)),
+                            ("function", lambda: tf.train.GradientDescentOptimizer(0.5))):
+        model = learn_models.LearnLinearRegressor(
+            [NUMBER], str(tmp_path / name), optimizer=optimizer, gradient_clip_norm=0.25,
+            feature_engineering_fn=engineer)
+        model.fit(input_fn=lambda: ({"raw": tf.constant(X)}, tf.constant(Y)), steps=1)
+        step = [model.get_variable_value(WEIGHT), model.get_variable_value("linear/linear_model/bias_weights")]
+        assert np.linalg.norm(np.concatenate([np.ravel(part) for part in step])) == pytest.approx(0.5 * 0.25, rel=1e-5)
+        assert len(list(model.predict(input_fn=lambda: {"raw": tf.constant(X)}))) == 4
+    assert model.params["head"] is not None
+
+
 def test_a_task_without_an_index_is_the_first(monkeypatch, tmp_path):
     """As contrib.learn read TF_CONFIG; the Estimator refuses it. The environment stays as it is."""
     text = json.dumps({"cluster": {"master": ["localhost:1"], "ps": ["localhost:2"]}, "task": {"type": "ps"}})
