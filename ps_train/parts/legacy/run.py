@@ -27,7 +27,7 @@ from tensorflow.python.util import deprecation
 from ps_train.cluster import ports
 from ps_train.graph import batches
 from ps_train.parts.legacy import autograph_rules, children, conversion, session_strings, source
-from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
+from ps_train.parts.legacy.classic import ending, membership, script_cluster, session_repairs, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
@@ -216,6 +216,7 @@ def replace_classes(timeouts: Timeouts) -> None:
     session_repairs.stop_sessions_that_save()
     session_repairs.leave_waiting_queue_runners()
     session_repairs.place_softly_without_gpus()
+    script_cluster.note_mapped_jobs()
     for module in (tf, tf2.compat.v1):
         module.Session = sessions.Session
         module.InteractiveSession = sessions.InteractiveSession

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from ps_train.parts.legacy.source import CLUSTER_VARIABLE
 _log = logging.getLogger(__name__)
 
 Addresses = dict[str, dict[int, str]]
+_MAPPED = "_ps_train_mapped_jobs"  # an attribute of a ClusterSpec
 
 
 class ScriptCluster(Cluster):
@@ -83,8 +85,45 @@ def addresses_of(server_or_cluster_def: Any) -> Addresses:
             for job in spec.jobs}
 
 
-def launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> ScriptCluster:
-    """Returns the cluster, with the launcher's addresses if a launcher has started this task."""
+def sparse_jobs(server_or_cluster_def: Any) -> frozenset[str]:
+    """Returns the jobs of which a cluster lists some tasks only: those given as {index: address}, or with gaps.
+
+    A script keeps its workers from each other in this way: each knows the ps and itself.
+    """
+    if isinstance(server_or_cluster_def, tf.train.ServerDef):
+        server_or_cluster_def = server_or_cluster_def.cluster
+    spec = tf.train.ClusterSpec(server_or_cluster_def)
+    mapped = getattr(spec, _MAPPED, frozenset())
+    return mapped | {job for job in spec.jobs if spec.task_indices(job) != list(range(spec.num_tasks(job)))}
+
+
+def note_mapped_jobs() -> None:
+    """Lets each `tf.train.ClusterSpec` know which of its jobs were given as {index: address}; it makes lists of all."""
+    make = tf.train.ClusterSpec.__init__
+    if hasattr(make, "__wrapped__"):  # done before
+        return
+
+    @functools.wraps(make)
+    def make_and_note(spec: Any, cluster: Any) -> None:
+        make(spec, cluster)
+        jobs = {job for job, tasks in cluster.items() if isinstance(tasks, dict)} if isinstance(cluster, dict) else ()
+        setattr(spec, _MAPPED, frozenset(jobs or getattr(cluster, _MAPPED, ())))
+
+    tf.train.ClusterSpec.__init__ = make_and_note
+
+
+def launched_cluster(written: Addresses, job_name: str | None, task_index: int | None,
+                     partial: frozenset[str] = frozenset()) -> ScriptCluster:
+    """Returns the cluster, with the launcher's addresses if a launcher has started this task.
+
+    Args:
+      written: the addresses in the script.
+      job_name, task_index: of this task; may be None if there is one of each.
+      partial: the jobs of which the script lists some tasks only.
+
+    Raises:
+      ConfigError: the task is not in the cluster, or the launcher has started another number of tasks.
+    """
     real = dict(written)
     launched = json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}")
     # A script may have them from TF_CONFIG already, and name the chief as the first worker, as DeepRec's do.
@@ -92,6 +131,9 @@ def launched_cluster(written: Addresses, job_name: str | None, task_index: int |
         address for hosts in launched.values() for address in hosts}
     for job, hosts in launched.items():
         if job in written and not knows_them:
+            if job in partial:
+                real[job] = {index: hosts[index] for index in written[job] if index < len(hosts)}
+                continue
             if len(hosts) != len(written[job]):
                 raise ConfigError(
                     "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
@@ -106,7 +148,7 @@ def launched_cluster(written: Addresses, job_name: str | None, task_index: int |
         raise ConfigError("task_not_in_cluster", f"tf.train.Server: task {job_name}:{task_index} is not in the "
                           f"cluster; allowed: {known}")
     real[str(job_name)] = {**real[str(job_name)], task_index: _with_port(real[str(job_name)][task_index])}
-    return ScriptCluster(str(job_name), task_index, real)
+    return ScriptCluster(str(job_name), task_index, real, partial=partial)
 
 
 def _with_port(address: str) -> str:

@@ -36,7 +36,7 @@ from ps_train.graph.placement import LeastBytes
 from ps_train.parts.legacy.classic import clients, ending, membership
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.classic.placement import placed_types
-from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_cluster, note_moved
+from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_cluster, note_moved, sparse_jobs
 from ps_train.runtime import reports
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Reminder, Timeouts
@@ -85,7 +85,7 @@ class Server(tf.train.Server):
             config = config or server_or_cluster_def.default_session_config
         self._timeouts = timeouts or self.default_timeouts
         written = addresses_of(server_or_cluster_def)
-        cluster = launched_cluster(written, job_name, task_index)
+        cluster = launched_cluster(written, job_name, task_index, sparse_jobs(server_or_cluster_def))
         for job, tasks in cluster.addresses.items():
             for index, address in tasks.items():
                 address_rules.parse_address(f"tf.train.Server: {job}:{index}", address)

@@ -47,6 +47,21 @@ def test_blanks_in_addresses_are_left_out():
     assert ps_train.Server({"worker": [f" localhost: {processes.free_ports(1)[0]}"]}).target.startswith("grpc://")
 
 
+@pytest.mark.parametrize(("cluster", "expected"), [
+    ({"ps": ["a:1"], "worker": {0: "b:1"}}, {"worker"}), ({"ps": ["a:1"], "worker": {1: "b:1"}}, {"worker"}),
+    ({"ps": ["a:1"], "worker": ["b:1"]}, set())])
+def test_a_job_that_is_given_by_index_may_be_incomplete(monkeypatch, cluster, expected):
+    """As a script keeps its workers from each other; a ClusterSpec makes a list of {0: address}, and copies keep it."""
+    monkeypatch.setattr(tf.train.ClusterSpec, "__init__", tf.train.ClusterSpec.__init__)  # restored afterwards
+    script_cluster.note_mapped_jobs()
+    spec = tf.train.ClusterSpec(tf.train.ClusterSpec(cluster))
+    assert script_cluster.sparse_jobs(spec) == script_cluster.sparse_jobs(cluster) == expected
+    index = next(iter(dict(enumerate(cluster["worker"])) if not expected else cluster["worker"]))
+    found = script_cluster.launched_cluster(
+        script_cluster.addresses_of(spec), "worker", index, script_cluster.sparse_jobs(spec))
+    assert found.partial == expected and found.worker_number == index
+
+
 def test_port_0_is_a_free_port():
     """As for TensorFlow's own server; the address of another task needs its port."""
     server = ps_train.Server({"local": ["localhost:0"]})

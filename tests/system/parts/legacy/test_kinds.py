@@ -121,6 +121,41 @@ with tf.Session("grpc://" + cluster[job][index]) as session:
 """
 
 
+SPARSE = """
+import json, sys
+import tensorflow as tf
+
+cluster, job, index = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+if job == "worker":
+    cluster["worker"] = {index: cluster["worker"][index]}
+cluster = tf.train.ClusterSpec(cluster)
+server = tf.train.Server(cluster, job_name=job, task_index=index)
+if job == "ps":
+    server.join()
+else:
+    with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{index}")):
+        step = tf.train.get_or_create_global_step()
+        weight = tf.get_variable("weight", [3])
+        train_op = tf.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_sum(tf.square(weight - 1.0)), step)
+    with tf.train.MonitoredTrainingSession(
+            server.target, is_chief=index == 0, hooks=[tf.train.StopAtStepHook(last_step=200)]) as session:
+        while not session.should_stop():
+            session.run(train_op)
+    print("ends")
+"""
+
+
+def test_workers_that_know_the_ps_and_themselves_train_together(start_process, tmp_path):
+    """Issue: such a worker was refused, as its cluster has other workers than that of the ps."""
+    (tmp_path / "sparse.py").write_text(SPARSE)
+    ps, *workers = (f"localhost:{port}" for port in processes.free_ports(3))
+    cluster = json.dumps({"ps": [ps], "worker": workers})
+    for job, index in (("ps", 0), ("worker", 0), ("worker", 1)):
+        start_process.start(f"{job}-{index}", ["run", str(tmp_path / "sparse.py"), cluster, job, str(index)])
+    assert start_process.wait() == {"ps-0": 0, "worker-0": 0, "worker-1": 0}
+    assert all("ends" in start_process.log(f"worker-{index}") for index in (0, 1))
+
+
 @pytest.mark.parametrize(("server_job", "client_job"), [("local", "local"), ("ps", "trainer")])
 def test_a_server_of_other_jobs_serves_until_its_client_has_ended(start_process, tmp_path, server_job, client_job):
     """`join` ended at once, or waited for workers; and blanks in an address, as TensorFlow took them."""
