@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
+_TREES = "use TensorFlow Decision Forests: pip install tensorflow-decision-forests; its models are no graph code"
 _COPY = "copy the function of TensorFlow 1.15 into your project"
 
 # Names without a stand-in, or their modules -> what to use instead.
@@ -15,12 +16,13 @@ ADVICE = {
     "tf.get_multihash_variable": "a name of DeepRec; use tf.get_embedding_variable, in which each id has a row",
     "tf.get_dynamic_dimension_embedding_variable": "a name of DeepRec; use tf.get_embedding_variable",
     "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",
+    **{f"tf.estimator.BoostedTrees{kind}": _TREES for kind in ("Classifier", "Regressor", "Estimator")},
     "tf.models": "put the module, from the examples of TensorFlow 0.x, beside your script",
     "tf.examples": "use tensorflow_datasets, or a reader of your own; the tutorials' MNIST is there",
     "tf.contrib": "TensorFlow 2 has no tf.contrib, and ps_train no stand-in for this name; docs/compatibility.md has "
                   "those that it has",
     "tf.contrib.bayesflow": "use TensorFlow Probability: pip install tensorflow-probability",
-    "tf.contrib.boosted_trees": "use tf.estimator.BoostedTreesClassifier",
+    "tf.contrib.boosted_trees": _TREES,
     "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
     "tf.contrib.cudnn_rnn": "use CudnnLSTM, CudnnGRU, CudnnRNNTanh or CudnnRNNRelu, as in TensorFlow 1.3 to 1.15",
     "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
@@ -54,7 +56,7 @@ ADVICE = {
     "tf.contrib.slim": "tf_slim has no such name",
     "tf.contrib.solvers": "use tf.linalg",
     "tf.contrib.summary": "use tf.summary",
-    "tf.contrib.tensor_forest": "use tf.estimator.BoostedTreesClassifier, or TensorFlow Decision Forests",
+    "tf.contrib.tensor_forest": _TREES,
     "tf.contrib.tensorrt": "use tf.experimental.tensorrt",
     "tf.contrib.timeseries": "use tf.nn.dynamic_rnn",
     "tf.contrib.tfprof": "use tf.profiler.profile",

@@ -126,16 +126,6 @@ def load_mnist_sets(train_dir: str = "MNIST-data", **options: Any) -> Any:
     return _load_reader().read_data_sets(train_dir, **options)
 
 
-DATASETS = {"mnist": load_mnist_sets}  # name -> what reads it
-
-
-def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
-    """Reads the data set of a name; raises ValueError unless it is "mnist"."""
-    if name not in DATASETS:
-        raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)} only")
-    return DATASETS[name](**options)
-
-
 def load_iris(data_path: str | None = None) -> LearnDataset:
     """Returns the 150 irises: measures, float [150, 4], and species, int [150].
 
@@ -169,6 +159,16 @@ def load_boston(data_path: str | None = None) -> LearnDataset:
         raise MissingNameError("tf_name_missing", "tf.contrib.learn.datasets.load_boston() needs the path of "
                                "boston_house_prices.csv, which neither TensorFlow nor scikit-learn has any more")
     return load_csv_with_header(data_path, target_dtype=float, features_dtype=float)
+
+
+DATASETS = {"mnist": load_mnist_sets, "iris": load_iris, "boston": load_boston}  # name -> what reads it
+
+
+def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
+    """Reads the data set of a name; raises ValueError unless it is one of DATASETS, and what its reader raises."""
+    if name not in DATASETS:
+        raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)}; read others yourself")
+    return DATASETS[name](**options)
 
 
 def maybe_download(filename: str, work_directory: str, source_url: str) -> str:

@@ -290,6 +290,19 @@ def _named(features: Any, labels: Any = None) -> tuple[dict, Any]:
     return (features if isinstance(features, dict) else {KEY: features}), labels
 
 
+def numpy_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int | None = 1, shuffle: bool = True,
+                   queue_capacity: int = 1000, num_threads: int = 1) -> Callable:
+    """Returns an input function of arrays, as that of `tf.estimator.inputs`, which shuffles by default."""
+    return tf.estimator.inputs.numpy_input_fn(x, y, batch_size, num_epochs, shuffle, queue_capacity, num_threads)
+
+
+def pandas_input_fn(x: Any, y: Any = None, batch_size: int = 128, num_epochs: int | None = 1, shuffle: bool = True,
+                    queue_capacity: int = 1000, num_threads: int = 1, target_column: str = "target") -> Callable:
+    """Returns an input function of a DataFrame, as that of `tf.estimator.inputs`, which shuffles by default."""
+    return tf.estimator.inputs.pandas_input_fn(
+        x, y, batch_size, num_epochs, shuffle, queue_capacity, num_threads, target_column)
+
+
 def generator_input_fn(x: Callable, target_key: str | Iterable | None = None, batch_size: int = 128,
                        num_epochs: int | None = 1, shuffle: bool = True, queue_capacity: int = 1000,
                        num_threads: int = 1) -> Callable:

@@ -11,9 +11,11 @@ import functools
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.legacy.names.learn import Fitting
@@ -62,6 +64,28 @@ _OLD_METRICS = {
     "labels/prediction_mean": "prediction/mean", "labels/actual_label_mean": "label/mean",
     "accuracy/baseline_label_mean": "label/mean", "accuracy/threshold_0.500000_mean": "accuracy",
     "precision/positive_threshold_0.500000_mean": "precision", "recall/positive_threshold_0.500000_mean": "recall"}
+
+
+# contrib.learn's name of a variable -> the Estimator's, as patterns.
+_OLD_VARIABLES = (
+    (r"dnn/(hiddenlayer_\d+|logits)/weights", r"dnn/\1/kernel"),
+    (r"dnn/(hiddenlayer_\d+|logits)/biases", r"dnn/\1/bias"),
+    (r"linear/bias_weight", r"linear/linear_model/bias_weights"),
+    (r"linear/(.*)/weights?", r"linear/linear_model/\1/weights"))
+
+
+def _layers(names: Sequence[str], leaf: str) -> list[str]:
+    """Returns the names of the variables of a DNN's layers, in their order."""
+    hidden = [name for name in names if re.fullmatch(rf"dnn/hiddenlayer_\d+/{leaf}", name)]
+    return [*sorted(hidden, key=lambda name: int(re.findall(r"\d+", name)[0])), f"dnn/logits/{leaf}"]
+
+
+def _variable_name(name: str, names: Sequence[str]) -> str:
+    """Returns the Estimator's name of a variable for contrib.learn's, or the same if it is none."""
+    for old, new in _OLD_VARIABLES:
+        if (match := re.fullmatch(old, name)) and match.expand(new) in names:
+            return match.expand(new)
+    return name
 
 
 def _optimizer(given: Any, default: str, rate: float) -> Any:
@@ -120,6 +144,29 @@ class _Model(Fitting):
     def params(self) -> dict[str, Any]:
         """What the model's function got: of that the head, for scripts that set its `_thresholds`."""
         return {"head": self._head}
+
+    def get_variable_value(self, name: str) -> np.ndarray:
+        """Returns a variable's value, by today's name or contrib.learn's, such as "linear/age/weight"."""
+        names = self.get_variable_names()
+        return super().get_variable_value(name if name in names else _variable_name(name, names))
+
+    @property
+    def weights_(self) -> Any:
+        """The kernels of a DNN, in their order; those of a linear model by contrib.learn's names, or its only one."""
+        names = self.get_variable_names()
+        if "linear/linear_model/bias_weights" not in names:
+            return [self.get_variable_value(name) for name in _layers(names, "kernel")]
+        found = {re.sub(r"linear_model/(.*)weights$", r"\1weight", name): self.get_variable_value(name)
+                 for name in names if re.fullmatch(r"linear/linear_model/.*/weights", name)}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    @property
+    def bias_(self) -> Any:
+        """The biases of a DNN, in the order of its layers, or the bias of a linear model."""
+        names = self.get_variable_names()
+        if "linear/linear_model/bias_weights" in names:
+            return self.get_variable_value("linear/linear_model/bias_weights")
+        return [self.get_variable_value(name) for name in _layers(names, "bias")]
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict:  # type: ignore[override]
         """Evaluates; returns the metrics by contrib.learn's names, too. `loss` is the mean over the sum of weights."""

@@ -185,6 +185,12 @@ class OneNumber(np.ndarray):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()  # so that a pickle can be read without ps_train
+
 
 def _with_numbers(original: Callable, *args: Any, **kwargs: Any) -> list:
     # Scripts print a loss of the shape [1] with "%f".

@@ -203,8 +203,7 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.ModelFnOps": _LEARN + "ModelFnOps",
     "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
     "tf.contrib.learn.learn_runner.run": _EXPERIMENT + "run_experiment",
-    "tf.contrib.learn.io.numpy_input_fn": "tf.estimator.inputs.numpy_input_fn",
-    "tf.contrib.learn.io.pandas_input_fn": "tf.estimator.inputs.pandas_input_fn",
+    **_same("tf.contrib.learn.io", _LEARN, "numpy_input_fn pandas_input_fn"),
     **_same("tf.contrib.learn.io", _OURS + "batch_reading:", "read_batch_examples read_batch_features "
             "read_batch_record_features read_keyed_batch_examples read_keyed_batch_features"),
     **_same("tf.contrib.learn", _OURS + "batch_reading:", "read_batch_examples read_batch_features "

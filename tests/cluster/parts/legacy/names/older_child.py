@@ -118,6 +118,9 @@ def test_arrays_of_one_number_are_that_number_beside_others(session):
     assert np.array([np.array([[1]]), 2], np.int32).tolist() == [1, 2]
     with pytest.raises((TypeError, ValueError)):
         np.asarray([np.array([1.0, 2.0]), 3], np.float32)
+    value = session.run(tf.constant([1.5]))
+    assert float(value) == 1.5 and repr([value]) == "[array([1.5], dtype=float32)]"
+    assert type(pickle.loads(pickle.dumps(value))) is np.ndarray  # it can be read without ps_train
 
 
 IMPORTS = """
@@ -760,7 +763,11 @@ def test_irises_are_those_of_a_file_or_of_scikit_learn(tmp_path, monkeypatch):
     known = types.SimpleNamespace(data=np.ones([150, 4]), target=np.zeros(150, int))
     datasets = types.SimpleNamespace(load_iris=lambda: known)
     monkeypatch.setitem(sys.modules, "sklearn", types.SimpleNamespace(datasets=datasets))
-    assert load_iris().data is known.data
+    assert load_iris().data is known.data is tf.contrib.learn.datasets.load_dataset("iris").data
+    with pytest.raises(ValueError, match="name is 'dbpedia'; ps_train has mnist, iris, boston"):
+        tf.contrib.learn.datasets.load_dataset("dbpedia")
+    with raises("tf_name_missing"):
+        tf.contrib.learn.datasets.load_dataset("boston")
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with raises("tf_name_missing"):
         load_iris()

@@ -262,6 +262,26 @@ def test_gradients_are_clipped_and_features_made_of_others(tmp_path):
     assert model.params["head"] is not None
 
 
+def test_variables_have_the_names_of_contrib_learn_too(tmp_path):
+    """And are attributes of the model, as scikit-learn has them."""
+    linear = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path / "linear"))
+    deep = learn_models.LearnDNNRegressor([3, 2], [NUMBER], str(tmp_path / "deep"))
+    for model in (linear, deep):
+        model.fit(input_fn=input_fn(), steps=1)
+    assert linear.get_variable_value("linear/x/weight") == linear.weights_ == linear.get_variable_value(WEIGHT)
+    assert linear.get_variable_value("linear/bias_weight") == linear.bias_
+    assert [kernel.shape for kernel in deep.weights_] == [(1, 3), (3, 2), (2, 1)]
+    assert [bias.shape for bias in deep.bias_] == [(3,), (2,), (1,)]
+    np.testing.assert_array_equal(deep.get_variable_value("dnn/hiddenlayer_1/weights"), deep.weights_[1])
+
+
+def test_input_functions_of_arrays_shuffle_by_default(tmp_path):
+    """Getting started with TensorFlow 1.0; those of tf.estimator want to be told."""
+    model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path))
+    model.fit(input_fn=learn.numpy_input_fn({"x": X[:, 0]}, Y, 4, num_epochs=3))
+    assert model.get_variable_value("global_step") == 3
+
+
 def test_a_task_without_an_index_is_the_first(monkeypatch, tmp_path):
     """As contrib.learn read TF_CONFIG; the Estimator refuses it. The environment stays as it is."""
     text = json.dumps({"cluster": {"master": ["localhost:1"], "ps": ["localhost:2"]}, "task": {"type": "ps"}})
