@@ -5,7 +5,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
     python -m benchmarks.public_scripts --corpus=DIR --set=unseen         a half of the jobs that were drawn by lot
     python -m benchmarks.public_scripts --corpus=DIR --set=third          jobs that were collected later; also fourth...
-    python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
+    python -m benchmarks.public_scripts --corpus=DIR --document=benchmarks/public/README.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
 

@@ -61,7 +61,20 @@ class NotFittedError(ValueError, AttributeError):
     """A model is used before it was trained."""
 
 
-class Fitting:
+class _ForPipelines:
+    """What scikit-learn 1.6 and later ask a step of a Pipeline; it has its own tags, and is fitted by a checkpoint."""
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags  # noqa: PLC0415 (scikit-learn asks, so it is there)
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False), transformer_tags=None,
+                    classifier_tags=None, regressor_tags=None)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True  # a prediction without a checkpoint is refused by the Estimator
+
+
+class Fitting(_ForPipelines):
     """The methods of contrib.learn's Estimators."""
 
     takes_names = True  # whether the features must be a dictionary
@@ -324,7 +337,7 @@ def generator_input_fn(x: Callable, target_key: str | Iterable | None = None, ba
     return input_fn
 
 
-class SKCompat:
+class SKCompat(_ForPipelines):
     """An Estimator with the methods of scikit-learn, over arrays."""
 
     def __init__(self, estimator: Any) -> None:

@@ -121,3 +121,32 @@ class VocabularyProcessor:
         """Reads a file of `save`, which may contain code: read only files that you trust."""
         with open(filename, "rb") as file:
             return pickle.load(file)
+
+
+class ByteProcessor:
+    """Maps texts to the bytes of their UTF-8."""
+
+    def __init__(self, max_document_length: int) -> None:
+        """Takes how many bytes of a text count."""
+        self.max_document_length = max_document_length
+
+    def fit(self, x: Any) -> None:
+        """Does nothing, as there is nothing to learn."""
+
+    def fit_transform(self, x: Iterable[str | bytes]) -> Iterator[np.ndarray]:
+        """Yields the bytes of each text."""
+        return self.transform(x)
+
+    def transform(self, x: Iterable[str | bytes]) -> Iterator[np.ndarray]:
+        """Yields the first bytes of each text, uint8 [max_document_length], with zeros behind a short one."""
+        for text in x:
+            data = (text.encode("utf-8") if isinstance(text, str) else bytes(text))[:self.max_document_length]
+            yield np.frombuffer(data.ljust(self.max_document_length, b"\0"), np.uint8)
+
+    def reverse(self, x: Iterable[np.ndarray]) -> Iterator[str]:
+        """Yields the text of each row of bytes; an empty one for what is no UTF-8."""
+        for row in x:
+            try:
+                yield np.asarray(row).astype(np.uint8).tobytes().rstrip(b"\0").decode("utf-8")
+            except UnicodeDecodeError:
+                yield ""

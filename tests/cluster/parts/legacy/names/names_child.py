@@ -686,6 +686,17 @@ def test_models_of_one_layer():
     assert np.ptp(found[:, 1:]) == 0 and found[0, 0] != found[0, 1]
 
 
+def test_classes_have_rows_of_a_table():
+    """Of any shape; the variable is named as in TensorFlow 1."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows = tf.contrib.learn.ops.categorical_variable([[1, 2], [0, 1]], 5, 3, "words")
+        table, = tf.global_variables()
+        session.run(table.initializer)
+        values, found = session.run([table, rows])
+    assert table.name == "words/words_embeddings:0" and rows.shape == (2, 2, 3)
+    assert found.tolist() == values[[[1, 2], [0, 1]]].tolist()
+
+
 def test_an_estimator_of_contrib_learn_takes_a_tuple_of_its_model(tmp_path):
     """Its model_fn returned (predictions, loss, train_op), called the labels as it liked, and needed no mode."""
     def model_fn(features, targets):

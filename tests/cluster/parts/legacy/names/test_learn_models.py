@@ -6,6 +6,8 @@ import functools
 import importlib.util
 import json
 import os
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -280,6 +282,14 @@ def test_input_functions_of_arrays_shuffle_by_default(tmp_path):
     model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path))
     model.fit(input_fn=learn.numpy_input_fn({"x": X[:, 0]}, Y, 4, num_epochs=3))
     assert model.get_variable_value("global_step") == 3
+
+
+def test_a_model_is_a_step_of_a_pipeline(monkeypatch, tmp_path):
+    """scikit-learn asks each step for its tags, and whether it is fitted."""
+    monkeypatch.setitem(sys.modules, "sklearn.utils", types.SimpleNamespace(Tags=dict, TargetTags=dict))
+    model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path))
+    for step in (model, learn.SKCompat(model)):
+        assert step.__sklearn_tags__()["target_tags"] == {"required": False} and step.__sklearn_is_fitted__()
 
 
 def test_a_task_without_an_index_is_the_first(monkeypatch, tmp_path):

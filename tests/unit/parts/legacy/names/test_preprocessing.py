@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_train.parts.legacy.names.preprocessing import CategoricalVocabulary, VocabularyProcessor
+from ps_train.parts.legacy.names.preprocessing import ByteProcessor, CategoricalVocabulary, VocabularyProcessor
 
 TEXTS = ["the cat sat", "the cat's mat-tress, and THE dog", "the End"]
 
@@ -46,3 +46,12 @@ def test_a_processor_is_restored_from_its_file(tmp_path):
     processor.save(str(tmp_path / "vocabulary"))
     restored = VocabularyProcessor.restore(str(tmp_path / "vocabulary"))
     assert [row.tolist() for row in restored.transform(TEXTS)] == [row.tolist() for row in processor.transform(TEXTS)]
+
+
+def test_texts_as_bytes():
+    """Of UTF-8, with zeros behind, and cut where a character may be; a cut one gives no text."""
+    processor = ByteProcessor(5)
+    rows = list(processor.fit_transform(["ab", "\u00e9t\u00e9s", b"abcdefg", "abcd\u00e9"]))
+    assert [row.tolist() for row in rows] == [
+        [97, 98, 0, 0, 0], [195, 169, 116, 195, 169], [97, 98, 99, 100, 101], [97, 98, 99, 100, 195]]
+    assert list(processor.reverse(rows)) == ["ab", "\u00e9t\u00e9", "abcde", ""]
