@@ -76,6 +76,7 @@ FURTHER_NAMES = {
     "tf.contrib.memory_stats.MaxBytesInUse": _FUNCTIONS + "max_bytes_in_use",
     "tf.contrib.memory_stats.BytesInUse": _FUNCTIONS + "bytes_in_use",
     # learn, opt, predictor, saved_model
+    "tf.contrib.learn.KMeansClustering": _OURS + "learn_clusters:LearnKMeansClustering",
     **same("tf.contrib.learn.ops", _OURS + "learn_ops:", "embedding_lookup categorical_variable"),
     **same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:", "ByteProcessor"),
     **same("tf.contrib.learn", _OURS + "learn:", "Evaluable Trainable NotFittedError"),

@@ -63,9 +63,9 @@ def install() -> None:
         keras_modules.offer_modules()
         keras_arguments.take_old_arguments()
     script_modules.offer_public_names(root)
-    for name, restore in library.RESTORED.items():
+    for name in library.RESTORED:
         if name in sys.modules:  # tf_keras imports some
-            restore(sys.modules[name])
+            library.restore(sys.modules[name])
     if importlib.util.find_spec("imp") is None:  # since Python 3.12
         sys.modules["imp"] = imp_module
     sys.meta_path.insert(0, Finder())
@@ -178,7 +178,7 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
         def exec_module(module: types.ModuleType) -> None:
             load(module)
-            library.RESTORED[fullname](module)
+            library.restore(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec

@@ -50,6 +50,8 @@ from ps_train.parts.legacy.division import divide
 from ps_train.parts.legacy.names import pandas_calls
 from ps_train.parts.legacy.names.arrays import restore_pandas, set_missing, wrap
 
+_log = logging.getLogger(__name__)
+
 
 class ArgSpec(NamedTuple):
     """The arguments of a function, as `inspect.getargspec` returned them."""
@@ -292,3 +294,12 @@ RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": 
             "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy": restore_scipy,
             "scipy.sparse": restore_sparse, "scipy.integrate": restore_integrals, "scipy.signal": restore_signal,
             "matplotlib.cm": restore_colormaps, "networkx": restore_networkx}
+
+
+def restore(module: types.ModuleType) -> None:
+    """Sets the names that a package has lost; leaves another module alone that has its name."""
+    try:
+        RESTORED[module.__name__](module)
+    except AttributeError as error:
+        _log.warning("%s is not the package that ps_train knows (%s): what it had before is not set in it",
+                     module.__name__, error)

@@ -21,7 +21,14 @@ from tensorflow.python.client import session
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, meta_graph, ops
 from tensorflow.python.lib.io import file_io
-from tensorflow.python.ops import math_ops, ref_variable, resource_variable_ops, state_ops, variables
+from tensorflow.python.ops import (
+    gen_resource_variable_ops,
+    math_ops,
+    ref_variable,
+    resource_variable_ops,
+    state_ops,
+    variables,
+)
 from tensorflow.python.training import basic_session_run_hooks, saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
 
@@ -139,6 +146,8 @@ def _repair_variables() -> None:
     wrap("_init_from_args", _of_open_shape, resource_variable_ops.ResourceVariable)
     wrap("_run", fed_variables.feed_variables, session.BaseSession)
     wrap("restore", _restore, saveable_object_util.ResourceVariableSaveable)
+    wrap("__init__", _saveable, saveable_object_util.ResourceVariableSaveable)
+    wrap("after_run", _after_counted_run, basic_session_run_hooks.StepCounterHook)
     for name in ("assign", "assign_add", "assign_sub"):
         wrap(name, _assign, state_ops, tf1)
     wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
@@ -221,6 +230,24 @@ def _restore(original: Callable, saveable: Any, restored_tensors: list, restored
             of_shape = tf1.ensure_shape(restored_tensors[0], saveable._var_shape)  # noqa: SLF001 (no public name)
         restored_tensors = [of_shape, *restored_tensors[1:]]
     return original(saveable, restored_tensors, restored_shapes)
+
+
+def _saveable(original: Callable, saveable: Any, var: Any, *args: Any, **kwargs: Any) -> None:
+    # `freeze_graph` gives a Saver tensors by the names of variables, which are their handles.
+    if isinstance(var, tf1.Tensor) and var.op.type == "VarHandleOp":
+        with tf1.colocate_with(var.op):
+            var = gen_resource_variable_ops.read_variable_op(var, var.op.get_attr("dtype"))
+    original(saveable, var, *args, **kwargs)
+
+
+def _after_counted_run(original: Callable, hook: Any, run_context: Any, run_values: Any) -> None:
+    # A step reads a resource variable before or after it updates it, so the hook may get a number twice, and would warn
+    # that it has not been increased. It does if it gets it three times.
+    is_same = run_values.results == hook._last_global_step  # noqa: SLF001 (no public name)
+    if is_same and not getattr(hook, "was_same", False):
+        hook._last_global_step = None  # noqa: SLF001
+    hook.was_same = is_same
+    original(hook, run_context, run_values)
 
 
 def _assign(original: Callable, ref: Any, *args: Any, **kwargs: Any) -> Any:

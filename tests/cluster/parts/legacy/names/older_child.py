@@ -676,6 +676,55 @@ def test_a_memory_of_transitions_is_stacked_as_objects(tmp_path):
         np.vstack([[1, 2], [1, 2, 3]])  # refused before, too
 
 
+def test_a_graph_is_frozen(session, tmp_path):
+    """By TensorFlow's tool, which gives a Saver the tensors that have the names of variables."""
+    from tensorflow.python.tools import freeze_graph
+
+    weight = tf.Variable([1.0, 2.0], name="weight")
+    tf.identity(weight, name="out")
+    saver = tf.train.Saver()
+    session.run(weight.initializer)
+    path = saver.save(session, str(tmp_path / "model"))
+    tf.train.write_graph(session.graph_def, str(tmp_path), "graph.pbtxt")
+    freeze_graph.freeze_graph(str(tmp_path / "graph.pbtxt"), "", False, path, "out", "save/restore_all", "save/Const:0",
+                              str(tmp_path / "frozen.pb"), True, "")
+    graph_def = tf.GraphDef.FromString((tmp_path / "frozen.pb").read_bytes())
+    with tf.Graph().as_default(), tf.Session() as other:
+        out, = tf.import_graph_def(graph_def, return_elements=["out:0"])
+        assert other.run(out).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("steps", "warnings"), [([1, 1, 2, 3, 3, 4], 0), ([1, 1, 1, 1], 2)])
+def test_a_step_that_is_read_twice_may_have_been_counted(monkeypatch, steps, warnings):
+    """A step reads its number before or after it is increased. Three times the same number is worth a warning."""
+    import tensorflow.python.training.basic_session_run_hooks as hooks
+
+    logged = []
+    monkeypatch.setattr(hooks.logging, "log_first_n", lambda *args: logged.append(args))
+    hook = tf.train.StepCounterHook(every_n_steps=1000)
+    hook._timer.update_last_triggered_step(1)  # so that it asks no session
+    hook._steps_per_run = 1
+    for step in steps:
+        hook.after_run(None, types.SimpleNamespace(results=step))
+    assert len(logged) == warnings
+
+
+def test_rows_are_clustered(tmp_path):
+    """contrib.learn's KMeansClustering; the input is a constant, of which a prediction takes one batch."""
+    rows = np.array([[0, 0], [0, 1], [9, 9], [9, 8]], np.float32)
+    kmeans = tf.contrib.learn.KMeansClustering
+    model = kmeans(2, str(tmp_path), initial_clusters=rows[[0, 2]], use_mini_batch=False)
+    model.fit(input_fn=lambda: (tf.constant(rows), None), steps=3)
+    np.testing.assert_allclose(np.sort(model.clusters(), 0), [[0.0, 0.5], [9.0, 8.5]], atol=1e-5)
+    found = list(model.predict_cluster_idx(input_fn=lambda: tf.constant(rows)))
+    assert found[0] == found[1] != found[2] == found[3] and len(found) == 4
+    distances = model.transform(input_fn=lambda: tf.constant(rows))
+    assert distances.shape == (4, 2)
+    np.testing.assert_allclose(distances.min(1), [0.25] * 4, atol=1e-4)
+    assert model.score(input_fn=lambda: (tf.constant(rows), None), steps=1) == pytest.approx(1.0, abs=1e-4)
+    assert sorted(next(model.predict(input_fn=lambda: tf.constant(rows)))) == [kmeans.ALL_SCORES, kmeans.CLUSTER_IDX]
+
+
 def test_datasets_have_the_methods_of_contrib_data(session):
     """Each gives a dataset of which an iterator can be made."""
     numbers = tf.contrib.data.Dataset.range(6)

@@ -168,6 +168,13 @@ def test_scipy_has_functions_of_numpy_but_not_its_modules():
     assert [name for name, value in vars(scipy).items() if isinstance(value, types.ModuleType)] == ["random"]
 
 
+def test_another_module_of_the_name_of_a_package_stays_as_it_is(caplog):
+    """Such as a folder scipy beside the script; a line says so."""
+    other = types.ModuleType("scipy")
+    library.restore(other)
+    assert not hasattr(other, "rand") and "scipy is not the package that ps_train knows" in caplog.text
+
+
 def test_an_older_networkx_keeps_what_it_has():
     """Before 2.0, and before 2.7."""
     class Graph:
