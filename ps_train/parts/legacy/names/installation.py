@@ -65,7 +65,7 @@ def install() -> None:
     script_modules.offer_public_names(root)
     for name in library.RESTORED:
         if name in sys.modules:  # tf_keras imports some
-            library.restore(sys.modules[name])
+            library.restore_package(sys.modules[name])
     if importlib.util.find_spec("imp") is None:  # since Python 3.12
         sys.modules["imp"] = imp_module
     sys.meta_path.insert(0, Finder())
@@ -178,7 +178,7 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
         def exec_module(module: types.ModuleType) -> None:
             load(module)
-            library.restore(module)
+            library.restore_package(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec

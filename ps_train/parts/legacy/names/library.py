@@ -296,7 +296,7 @@ RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": 
             "matplotlib.cm": restore_colormaps, "networkx": restore_networkx}
 
 
-def restore(module: types.ModuleType) -> None:
+def restore_package(module: types.ModuleType) -> None:
     """Sets the names that a package has lost; leaves another module alone that has its name."""
     try:
         RESTORED[module.__name__](module)

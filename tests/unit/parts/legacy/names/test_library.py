@@ -171,7 +171,7 @@ def test_scipy_has_functions_of_numpy_but_not_its_modules():
 def test_another_module_of_the_name_of_a_package_stays_as_it_is(caplog):
     """Such as a folder scipy beside the script; a line says so."""
     other = types.ModuleType("scipy")
-    library.restore(other)
+    library.restore_package(other)
     assert not hasattr(other, "rand") and "scipy is not the package that ps_train knows" in caplog.text
 
 
