@@ -23,14 +23,20 @@ _TF1 = re.compile(
     r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
     r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
     r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
-# Names that only the package keras had, up to 2.3; and what was called otherwise in it.
+# Names that Keras 3 does not have, and tf.keras had in other places: of the package keras up to 2.3, and its calls.
 _OLD_KERAS = re.compile(
-    r"\bkeras\.(engine|objectives|initializations|legacy|wrappers|backend\.tensorflow_backend|layers\.(core|"
-    r"convolutional|pooling|normalization|recurrent|embeddings|merge|noise|wrappers|advanced_activations|local)|"
-    r"utils\.(np_utils|vis_utils|generic_utils|layer_utils|io_utils|multi_gpu_utils))\b|\bnb_epoch\b|\bborder_mode\b|"
-    r"\bsamples_per_epoch\b|\b(set_session|get_session|set_image_dim_ordering|multi_gpu_model)\(")
-_KERAS_PACKAGE = re.compile(r"^[ \t]*(from|import)[ \t]+keras\b", re.MULTILINE)
-_OLD_CALLS = re.compile(r"_generator\(|\bpredict_(classes|proba)\(|\blr ?=|['\"](val_)?acc['\"]")
+    r"\bkeras\.(engine|objectives|initializations|legacy|backend\.tensorflow_backend|wrappers\.scikit_learn|"
+    r"layers\.(core|convolutional|pooling|normalization|recurrent|embeddings|merge|noise|wrappers|advanced_activations|"
+    r"local)|utils\.(np_utils|vis_utils|generic_utils|layer_utils|io_utils|multi_gpu_utils))\b|\bnb_epoch\b|"
+    r"\bborder_mode\b|\bsamples_per_epoch\b|\b(set_image_dim_ordering|multi_gpu_model)\(|"
+    r"\b(K|keras\.backend)\.(set_session|get_session|function|gradients|placeholder|learning_phase|set_learning_phase)\(")
+_KERAS_PACKAGE = re.compile(r"^[ \t]*(from[ \t]+keras\b|import[ \t]([^\n#]*,[ \t]*)?keras\b)", re.MULTILINE)
+_OLD_CALLS = re.compile(
+    r"\.(fit|evaluate|predict)_generator\(|\.predict_(classes|proba)\(|\bConvolution[123]D\(|\bModel\(input=|"
+    r"\binit=['\"]|\b(SGD|RMSprop|Ada\w+|Nadam)\([^()]*\blr ?=|\w\[['\"](val_)?acc['\"]\]")
+# Names of Keras 3, or of code that runs eagerly.
+_KERAS_TODAY = re.compile(
+    r"\bkeras\.(ops|random|saving|distribution)\b|KERAS_BACKEND|\bSKLearn\w+\b|run_eagerly|\.numpy\(\)")
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]*))",
                      re.MULTILINE)
 _MOST_MODULES = 1000
@@ -88,8 +94,9 @@ def is_tensorflow_1(tf_mode: str, text: str) -> bool:
     """
     if tf_mode != "auto":
         return tf_mode == "1"
+    is_2 = re.search(_TF2, text) or _KERAS_TODAY.search(text)
     names_of_2 = _HOROVOD_TF2 if _HOROVOD.search(text) else _KERAS_TF2
-    return bool(_TF1.search(text)) or not names_of_2.search(text) or (_is_old_keras(text) and not re.search(_TF2, text))
+    return bool(_TF1.search(text)) or not names_of_2.search(text) or (_is_old_keras(text) and not is_2)
 
 
 def _is_old_keras(text: str) -> bool:

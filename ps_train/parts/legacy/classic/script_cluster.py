@@ -86,15 +86,22 @@ def addresses_of(server_or_cluster_def: Any) -> Addresses:
 
 
 def sparse_jobs(server_or_cluster_def: Any) -> frozenset[str]:
-    """Returns the jobs of which a cluster lists some tasks only: those given as {index: address}, or with gaps.
+    """Returns the jobs of which a cluster lists some tasks only: with gaps, or with one task, as {index: address}.
 
     A script keeps its workers from each other in this way: each knows the ps and itself.
     """
+    mapped = getattr(server_or_cluster_def, _MAPPED, _mapped_jobs(server_or_cluster_def))
     if isinstance(server_or_cluster_def, tf.train.ServerDef):
         server_or_cluster_def = server_or_cluster_def.cluster
     spec = tf.train.ClusterSpec(server_or_cluster_def)
-    mapped = getattr(spec, _MAPPED, frozenset())
-    return mapped | {job for job in spec.jobs if spec.task_indices(job) != list(range(spec.num_tasks(job)))}
+    return frozenset(job for job in spec.jobs if spec.task_indices(job) != list(range(spec.num_tasks(job)))
+                     or (job in mapped and spec.num_tasks(job) == 1))
+
+
+def _mapped_jobs(cluster: Any) -> frozenset[str]:
+    """Returns the jobs that a dictionary gives as {index: address}."""
+    jobs = cluster.items() if isinstance(cluster, dict) else ()
+    return frozenset(job for job, tasks in jobs if isinstance(tasks, dict))
 
 
 def note_mapped_jobs() -> None:
@@ -106,8 +113,7 @@ def note_mapped_jobs() -> None:
     @functools.wraps(make)
     def make_and_note(spec: Any, cluster: Any) -> None:
         make(spec, cluster)
-        jobs = {job for job, tasks in cluster.items() if isinstance(tasks, dict)} if isinstance(cluster, dict) else ()
-        setattr(spec, _MAPPED, frozenset(jobs or getattr(cluster, _MAPPED, ())))
+        setattr(spec, _MAPPED, getattr(cluster, _MAPPED, _mapped_jobs(cluster)))
 
     tf.train.ClusterSpec.__init__ = make_and_note
 
@@ -139,6 +145,8 @@ def launched_cluster(written: Addresses, job_name: str | None, task_index: int |
                     "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
                     f"launcher started {len(hosts)}; give --num_ps and --num_workers as in the script")
             real[job] = dict(enumerate(hosts))
+    if job_name == "ps" and "worker" not in written and "worker" in launched:  # the script's ps know themselves only
+        real["worker"] = dict(enumerate(launched["worker"]))
     if job_name is None and len(real) == 1:  # as TensorFlow's class does
         job_name = next(iter(real))
     if task_index is None and len(real.get(job_name or "", {})) == 1:

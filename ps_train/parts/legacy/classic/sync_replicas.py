@@ -131,12 +131,13 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             return self._variable_averages.apply(self._variables_to_average)
 
     def _count_workers_of_cluster(self) -> None:
-        """Sets the number of workers to that of the cluster.
+        """Sets the number of workers to that of the cluster, if this task knows all of them.
 
         The first update would wait for workers that are not there. With too few, TensorFlow lets all of them train.
         """
         member, settings = membership.current(), self._settings
-        if member is not None and member.cluster.num_workers != settings.num_workers:
+        knows_all = member is not None and "worker" not in member.cluster.partial
+        if knows_all and member.cluster.num_workers != settings.num_workers:
             self._settings = settings._replace(num_workers=member.cluster.num_workers)
             _log.info("SyncReplicasOptimizer: total_num_replicas=%d, but the cluster has %d workers; they compute the "
                       "%d gradients of each update", settings.num_workers, self._settings.num_workers,

@@ -269,7 +269,8 @@ WRAPPERS = {
     reshape: ("reshape",), of_list: (
         "resize", "ravel", "squeeze", "transpose", "repeat", "tile", "asanyarray", "atleast_1d", "atleast_2d", "append",
         "delete", "insert", "take", "split", "array_split", "flip", "roll", "swapaxes", "moveaxis", "where", "nonzero",
-        "unique", "size", "shape", "ndim", "mean", "min", "max", "amin", "amax", "any", "all", "save", "savez",
+        "unique", "size", "shape", "ndim", "mean", "std", "var", "prod", "min", "max", "amin", "amax", "argmin",
+        "argmax", "any", "all", "sort", "argsort", "cumsum", "zeros_like", "ones_like", "save", "savez",
         "savez_compressed"),
     sum_of: ("sum",), expand_dims: ("expand_dims",),
     fromstring: ("fromstring",), histogram: ("histogram",),

@@ -67,6 +67,9 @@ class _Learner:
             y = tf.keras.utils.to_categorical(y)
         return self.model.fit(x, y, **{**self._of(self.model.fit), **kwargs})
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model")
+
     def _of(self, function: Callable, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Returns those of the parameters and of what is given that a function takes."""
         named = {_TODAY.get(name, name): value for name, value in {**self.sk_params, **(given or {})}.items()}
@@ -90,7 +93,7 @@ class _Classes(_Learner):
         return super().fit(x, y if is_one_hot else np.searchsorted(self.classes_, y), **weights, **kwargs)
 
     def predict(self, x: Any, **kwargs: Any) -> np.ndarray:
-        """Returns the class of each example, [n]."""
+        """Returns the class of each example, [n]; [n, 1] of a model with one output, as Keras 2.2 did."""
         chances = self.model.predict(x, **self._of(self.model.predict, kwargs))
         return self.classes_[chances.argmax(-1) if chances.shape[-1] > 1 else (chances > 0.5).astype(int)]
 

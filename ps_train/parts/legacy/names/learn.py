@@ -62,16 +62,13 @@ class NotFittedError(ValueError, AttributeError):
 
 
 class _ForPipelines:
-    """What scikit-learn 1.6 and later ask a step of a Pipeline; it has its own tags, and is fitted by a checkpoint."""
+    """What scikit-learn 1.6 and later ask a step of a Pipeline."""
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags  # noqa: PLC0415 (scikit-learn asks, so it is there)
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=False), transformer_tags=None,
                     classifier_tags=None, regressor_tags=None)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True  # a prediction without a checkpoint is refused by the Estimator
 
 
 class Fitting(_ForPipelines):
@@ -100,8 +97,13 @@ class Fitting(_ForPipelines):
                  batch_size: int | None = None, steps: int | None = None, hooks: Any = None,
                  checkpoint_path: str | None = None, name: str | None = None, metrics: Any = None,
                  **ignored: Any) -> dict:
-        """Evaluates by an input function, also as the first argument, or by arrays; `metrics` are MetricSpecs."""
+        """Evaluates by an input function, also as the first argument, or by arrays; `metrics` are MetricSpecs.
+
+        Raises:
+          NotFittedError: the model was not trained.
+        """
         x, input_fn = (None, x) if callable(x) else (x, input_fn)
+        self._refuse_untrained(checkpoint_path)
         evaluate = with_metrics(self, metrics).evaluate if metrics else super().evaluate
         return evaluate(make_input_fn(input_fn, x, y, batch_size, is_named=self.takes_names),
                         steps=steps, hooks=hooks, checkpoint_path=checkpoint_path, name=name)
@@ -123,14 +125,27 @@ class Fitting(_ForPipelines):
                     is_one_batch: bool = False, **kwargs: Any) -> Iterator:
         """Yields all predictions of each example, a dictionary or one array.
 
-        Those of the first batch only if `is_one_batch`, or if the input function makes constants, which have no end.
+        Those of the first batch only if `is_one_batch`, or if the input function makes tensors without a queue.
+
+        Raises:
+          NotFittedError: the model was not trained.
         """
         x, input_fn = (None, x) if callable(x) else (x, input_fn)
-        data = _Input(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names))
-        for batch in super().predict(data, yield_single_examples=False, **kwargs):
+        self._refuse_untrained(kwargs.get("checkpoint_path"))
+        constants: list[bool] = []
+        noting_fn = _noting(make_input_fn(input_fn, x, None, batch_size, is_named=self.takes_names), constants.append)
+        for batch in super().predict(noting_fn, yield_single_examples=False, **kwargs):
             yield from _examples(batch)
-            if is_one_batch or data.is_constant:
+            if is_one_batch or any(constants):
                 return
+
+    def _refuse_untrained(self, checkpoint_path: str | None) -> None:
+        """Raises NotFittedError if there is no checkpoint."""
+        if not (checkpoint_path or self.__sklearn_is_fitted__()):
+            raise NotFittedError(f"Couldn't find trained model at {self.model_dir}.")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return tf.train.latest_checkpoint(self.model_dir) is not None
 
     def export_savedmodel(self, export_dir_base: str, serving_input_fn: Callable | None = None,
                           default_output_alternative_key: str | None = None, assets_extra: dict | None = None,
@@ -142,20 +157,18 @@ class Fitting(_ForPipelines):
         return super().export_savedmodel(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
 
 
-class _Input:
-    """An input function, and whether what it made are constants: without a queue or an iterator."""
+def _noting(input_fn: Callable, note: Callable[[bool], None]) -> Callable:
+    """Returns an input function that also notes whether contrib.learn took what it makes for constants.
 
-    def __init__(self, input_fn: Callable) -> None:
-        self._input_fn, self.is_constant = input_fn, False
-        self.__signature__ = inspect.signature(input_fn)  # by which the Estimator knows what to pass
-
-    def __call__(self, **known: Any) -> Any:
-        found = self._input_fn(**known)
-        graph = tf.get_default_graph()
-        self.is_constant = not (
-            isinstance(found, tf.data.Dataset) or graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS)
-            or any("Iterator" in operation.type for operation in graph.get_operations()))
+    That is tensors without a queue, also those of an iterator; of these a prediction has one batch.
+    """
+    def call(**known: Any) -> Any:
+        found = input_fn(**known)
+        has_queue = bool(tf.get_default_graph().get_collection(tf.GraphKeys.QUEUE_RUNNERS))
+        note(not has_queue and not isinstance(found, tf.data.Dataset))
         return found
+    call.__signature__ = inspect.signature(input_fn)  # type: ignore[attr-defined]  # so the Estimator knows what to pass
+    return call
 
 
 def _examples(batch: Any) -> Iterator:
@@ -163,7 +176,7 @@ def _examples(batch: Any) -> Iterator:
     if not isinstance(batch, Mapping):
         yield from batch
         return
-    for values in zip(*batch.values(), strict=True):
+    for values in zip(*batch.values()):
         yield dict(zip(batch, values))
 
 
@@ -222,8 +235,13 @@ def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = N
 def _placeholders(labels: Any) -> Any:
     """Returns placeholders for labels of these (type, shape)."""
     if isinstance(labels, dict):
-        return {name: tf.placeholder(dtype, shape) for name, (dtype, shape) in labels.items()}
-    return tf.placeholder(*labels)
+        return {name: _placeholder(*label) for name, label in labels.items()}
+    return _placeholder(*labels)
+
+
+def _placeholder(dtype: tf.DType, shape: tf.TensorShape) -> tf.Tensor:
+    """Returns a placeholder for a batch of any size."""
+    return tf.placeholder(dtype, [None, *shape[1:]] if shape.rank else shape)
 
 
 KEY = ""  # the name of features that have none, by which scripts make columns: real_valued_column("", dimension=4)
@@ -256,6 +274,10 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
       is_training: whether the arrays are shuffled and repeated.
       is_named: whether features that are one array or tensor become a dictionary.
     """
+    if input_fn is not None and (x is not None or y is not None):
+        raise ValueError("Can not provide both input_fn and x or y.")
+    if tf.is_tensor(x) or tf.is_tensor(y):
+        raise ValueError("Inputs cannot be tensors. Please provide input_fn.")
     if input_fn is not None:
         return (lambda: _with_names(input_fn())) if is_named else input_fn
     if x is None:
@@ -342,6 +364,9 @@ class SKCompat(_ForPipelines):
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._estimator.__sklearn_is_fitted__()
 
     def fit(self, x: Any, y: Any, batch_size: int = 128, steps: int | None = None, max_steps: int | None = None,
             monitors: Iterable | None = None) -> SKCompat:

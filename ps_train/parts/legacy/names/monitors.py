@@ -80,8 +80,7 @@ class EveryN(BaseMonitor):
 
     def step_begin(self, step: int) -> list:
         super().step_begin(step)
-        self._is_active = (step <= self._first_n_steps or step >= self._every_n_steps + self._last_active_step
-                           or step == self._max_steps)
+        self._is_active = step <= self._first_n_steps or step >= self._every_n_steps + self._last_active_step
         return self.every_n_step_begin(step) if self._is_active else []
 
     def step_end(self, step: int, output: dict) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import ps_train
+from ps_train.parts.legacy import source
 from ps_train.parts.legacy.classic import script_cluster
 from ps_train.parts.legacy.classic.script_cluster import ScriptCluster
 from tests import processes
@@ -47,19 +50,31 @@ def test_blanks_in_addresses_are_left_out():
     assert ps_train.Server({"worker": [f" localhost: {processes.free_ports(1)[0]}"]}).target.startswith("grpc://")
 
 
-@pytest.mark.parametrize(("cluster", "expected"), [
-    ({"ps": ["a:1"], "worker": {0: "b:1"}}, {"worker"}), ({"ps": ["a:1"], "worker": {1: "b:1"}}, {"worker"}),
-    ({"ps": ["a:1"], "worker": ["b:1"]}, set())])
-def test_a_job_that_is_given_by_index_may_be_incomplete(monkeypatch, cluster, expected):
+@pytest.mark.parametrize(("workers", "index", "expected"), [
+    ({0: "b:1"}, 0, {"worker"}), ({1: "b:1"}, 1, {"worker"}), (["b:1"], 0, set()), ({0: "b:1", 1: "c:1"}, 0, set())])
+def test_a_job_that_is_given_by_index_may_be_incomplete(monkeypatch, workers, index, expected):
     """As a script keeps its workers from each other; a ClusterSpec makes a list of {0: address}, and copies keep it."""
     monkeypatch.setattr(tf.train.ClusterSpec, "__init__", tf.train.ClusterSpec.__init__)  # restored afterwards
     script_cluster.note_mapped_jobs()
+    cluster = {"ps": ["a:1"], "worker": workers}
     spec = tf.train.ClusterSpec(tf.train.ClusterSpec(cluster))
     assert script_cluster.sparse_jobs(spec) == script_cluster.sparse_jobs(cluster) == expected
-    index = next(iter(dict(enumerate(cluster["worker"])) if not expected else cluster["worker"]))
     found = script_cluster.launched_cluster(
         script_cluster.addresses_of(spec), "worker", index, script_cluster.sparse_jobs(spec))
     assert found.partial == expected and found.worker_number == index
+
+
+@pytest.mark.parametrize(("job", "index", "workers", "expected"), [
+    ("worker", 1, {1: "c:1"}, {1: "launched:3"}), ("worker", 0, {0: "b:1"}, {0: "launched:2"}),
+    ("ps", 0, None, {0: "launched:2", 1: "launched:3"})])
+def test_a_launcher_gives_its_addresses_to_tasks_that_know_some_only(monkeypatch, job, index, workers, expected):
+    """A worker that knows itself and the ps, and a ps that knows no worker."""
+    monkeypatch.setenv(source.CLUSTER_VARIABLE, json.dumps(
+        {"ps": ["launched:1"], "worker": ["launched:2", "launched:3"]}))
+    cluster = {"ps": ["a:1"], **({} if workers is None else {"worker": workers})}
+    found = script_cluster.launched_cluster(
+        script_cluster.addresses_of(cluster), job, index, script_cluster.sparse_jobs(cluster))
+    assert found.addresses == {"ps": {0: "launched:1"}, "worker": expected}
 
 
 def test_port_0_is_a_free_port():

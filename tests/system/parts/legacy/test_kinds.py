@@ -136,22 +136,26 @@ else:
     with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=f"/job:worker/task:{index}")):
         step = tf.train.get_or_create_global_step()
         weight = tf.get_variable("weight", [3])
-        train_op = tf.train.GradientDescentOptimizer(0.01).minimize(tf.reduce_sum(tf.square(weight - 1.0)), step)
-    with tf.train.MonitoredTrainingSession(
-            server.target, is_chief=index == 0, hooks=[tf.train.StopAtStepHook(last_step=200)]) as session:
+        optimizer, hooks = tf.train.GradientDescentOptimizer(0.01), [tf.train.StopAtStepHook(last_step=200)]
+        if sys.argv[4] == "sync":
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=2, total_num_replicas=2)
+            hooks.append(optimizer.make_session_run_hook(index == 0))
+        train_op = optimizer.minimize(tf.reduce_sum(tf.square(weight - 1.0)), step)
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=index == 0, hooks=hooks) as session:
         while not session.should_stop():
             session.run(train_op)
     print("ends")
 """
 
 
-def test_workers_that_know_the_ps_and_themselves_train_together(start_process, tmp_path):
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_workers_that_know_the_ps_and_themselves_train_together(start_process, tmp_path, mode):
     """Issue: such a worker was refused, as its cluster has other workers than that of the ps."""
     (tmp_path / "sparse.py").write_text(SPARSE)
     ps, *workers = (f"localhost:{port}" for port in processes.free_ports(3))
     cluster = json.dumps({"ps": [ps], "worker": workers})
     for job, index in (("ps", 0), ("worker", 0), ("worker", 1)):
-        start_process.start(f"{job}-{index}", ["run", str(tmp_path / "sparse.py"), cluster, job, str(index)])
+        start_process.start(f"{job}-{index}", ["run", str(tmp_path / "sparse.py"), cluster, job, str(index), mode])
     assert start_process.wait() == {"ps-0": 0, "worker-0": 0, "worker-1": 0}
     assert all("ends" in start_process.log(f"worker-{index}") for index in (0, 1))
 

@@ -148,6 +148,14 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("import keras\nmodel.compile(keras.optimizers.Adam(learning_rate=0.1))", False),
     ("from tensorflow import keras\nmodel.compile(keras.optimizers.Adam(lr=0.1))", False),
     ("from keras.utils.np_utils import to_categorical\n@tf.function\ndef step(): pass", False),
+    ("import keras\nlr = 1e-3\nkeras.optimizers.Adam(learning_rate=lr)\nkeras.ops.ones(3)", False),
+    ("from keras.models import Sequential\nlr = 0.1\nprint(model(x).numpy())", False),
+    ("from keras.wrappers import SKLearnClassifier", False),
+    ("import keras\ndef batch_generator(n): yield n\nmodel.compile(metrics=['acc'])", False),
+    ("import keras\nfrom mydb import get_session\nget_session()", False),
+    ("import tensorflow as tf, keras\nmodel.fit_generator(data)", True),
+    ("from keras import backend as K\nstep = K.function([x], [y])", True),
+    ("from keras.layers import Convolution2D\nConvolution2D(8, 3, 3)", True),
 ])
 def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
     """If nothing shows it, it is TensorFlow 1. Keras shows TensorFlow 2, unless it is an old one, or with Horovod."""

@@ -253,7 +253,9 @@ def test_a_model_is_a_classifier_of_scikit_learn(loss):
     x = np.random.default_rng(0).normal(size=(120, 3))
     y = np.array(["a", "b", "c"])[x.argmax(1)]
     learner = KerasClassifier(make_classifier, loss=loss, epochs=30, batch_size=20, verbose=0)
+    assert not learner.__sklearn_is_fitted__()
     assert len(learner.fit(x, y).history["loss"]) == 30
+    assert learner.__sklearn_is_fitted__()  # which a Pipeline asks
     found, chances = learner.predict(x), learner.predict_proba(x)
     assert found.tolist() == learner.classes_[chances.argmax(1)].tolist() and set(found) <= set("abc")
     assert learner.score(x, y) == pytest.approx(np.mean(found == y)) and np.mean(found == y) > 0.8
@@ -285,14 +287,20 @@ def test_mixed_precision_and_schedules_have_names_of_2_0_to_2_3():
         experimental.set_policy(experimental.Policy("mixed_float16"))
         layer = tf.keras.layers.Dense(2)
         assert layer(tf.ones([1, 3])).dtype == tf.float16 and layer.kernel.dtype.base_dtype == tf.float32
-        assert experimental.global_policy().name == "mixed_float16"
+        experimental.set_policy("mixed_float16")
+        policy = experimental.global_policy()
+        assert (policy.name, policy.loss_scale) == ("mixed_float16", "dynamic")
     finally:
         experimental.set_policy("float32")
         tf.keras.layers.disable_v2_dtype_behavior()
     for scale in ("dynamic", 128):
         optimizer = experimental.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1), loss_scale=scale)
         assert optimizer.dynamic is (scale == "dynamic")
-    schedule = tf.keras.experimental.LinearCosineDecay(0.1, 100, num_periods=2)
+    fixed = tf.train.experimental.FixedLossScale(8.0)
+    for scale, expected in ((fixed, 8), (tf.train.experimental.DynamicLossScale(), 2 ** 15), (None, 1)):
+        optimizer = experimental.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1), scale)
+        assert optimizer.initial_scale == expected
+    schedule = tf.keras.experimental.LinearCosineDecay(0.1, 100, 2)
     with tf.Session() as session:
         assert session.run(schedule(30)) == session.run(tf.train.linear_cosine_decay(0.1, 30, 100, num_periods=2))
     assert schedule.get_config() == {"initial_learning_rate": 0.1, "decay_steps": 100, "num_periods": 2}

@@ -244,6 +244,7 @@ def test_a_model_function_gets_labels_when_it_predicts(tmp_path):
     model = learn.LearnEstimator(model_fn, str(tmp_path))
     model.fit(X, Y, steps=20)
     found = np.array(list(model.predict(X)))
+    assert len(list(model.predict(X[:2]))) == 2  # another batch than that of the training
     mse = model.evaluate(X, Y, metrics={"mse": tf.metrics.mean_squared_error})["mse"]
     assert found.shape == (4,) and mse == pytest.approx(np.mean((found - Y) ** 2), rel=1e-5)
 
@@ -289,7 +290,13 @@ def test_a_model_is_a_step_of_a_pipeline(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sklearn.utils", types.SimpleNamespace(Tags=dict, TargetTags=dict))
     model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path))
     for step in (model, learn.SKCompat(model)):
-        assert step.__sklearn_tags__()["target_tags"] == {"required": False} and step.__sklearn_is_fitted__()
+        assert step.__sklearn_tags__()["target_tags"] == {"required": False} and not step.__sklearn_is_fitted__()
+    with pytest.raises(learn.NotFittedError, match="Couldn't find trained model"):
+        next(model.predict(X))
+    with pytest.raises(learn.NotFittedError):
+        model.evaluate(input_fn=input_fn(), steps=1)
+    model.fit(input_fn=input_fn(), steps=1)
+    assert model.__sklearn_is_fitted__()
 
 
 def test_a_task_without_an_index_is_the_first(monkeypatch, tmp_path):
