@@ -29,11 +29,13 @@ _OLD_KERAS = re.compile(
     r"layers\.(core|convolutional|pooling|normalization|recurrent|embeddings|merge|noise|wrappers|advanced_activations|"
     r"local)|utils\.(np_utils|vis_utils|generic_utils|layer_utils|io_utils|multi_gpu_utils))\b|\bnb_epoch\b|"
     r"\bborder_mode\b|\bsamples_per_epoch\b|\b(set_image_dim_ordering|multi_gpu_model)\(|"
-    r"\b(K|keras\.backend)\.(set_session|get_session|function|gradients|placeholder|learning_phase|set_learning_phase)\(")
+    r"\b(K|keras\.backend)\.(set_session|get_session|function|gradients|placeholder|learning_phase|"
+    r"set_learning_phase)\(")
 _KERAS_PACKAGE = re.compile(r"^[ \t]*(from[ \t]+keras\b|import[ \t]([^\n#]*,[ \t]*)?keras\b)", re.MULTILINE)
 _OLD_CALLS = re.compile(
     r"\.(fit|evaluate|predict)_generator\(|\.predict_(classes|proba)\(|\bConvolution[123]D\(|\bModel\(input=|"
-    r"\binit=['\"]|\b(SGD|RMSprop|Ada\w+|Nadam)\([^()]*\blr ?=|\w\[['\"](val_)?acc['\"]\]")
+    r"\binit=['\"]|\bK\.(?!((set_)?(floatx|epsilon|image_data_format)|clear_session|backend)\b)\w+\(|"
+    r"\b(SGD|RMSprop|Ada\w+|Nadam)\([^()]*\blr ?=|\w\[['\"](val_)?acc['\"]\]")
 # Names of Keras 3, or of code that runs eagerly.
 _KERAS_TODAY = re.compile(
     r"\bkeras\.(ops|random|saving|distribution)\b|KERAS_BACKEND|\bSKLearn\w+\b|run_eagerly|\.numpy\(\)")

@@ -75,10 +75,14 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def is_lost_session(error: BaseException) -> bool:
-    """Returns whether an error means that the session with the ps was lost."""
+    """Returns whether an error means that the session with the ps was lost.
+
+    Without a cluster nothing can be lost: a script that reads a variable before it is initialised has an error.
+    """
     from ps_train.coordination import sessions  # noqa: PLC0415 (TensorFlow takes seconds to import)
 
-    return any(kind.__name__ == "OpError" for kind in type(error).__mro__) and sessions.is_lost(error)
+    is_of_tensorflow = any(kind.__name__ == "OpError" for kind in type(error).__mro__)
+    return membership.can_lose() and is_of_tensorflow and sessions.is_lost(error)
 
 
 def report_failure(error: BaseException) -> None:

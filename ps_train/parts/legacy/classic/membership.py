@@ -322,6 +322,17 @@ class Serving(NamedTuple):
 
 _current: list[Membership] = []
 _serving: list[Serving] = []
+_has_remote = threading.Event()
+
+
+def note_remote() -> None:
+    """Notes that this process has a server, or a session with one, which it can lose."""
+    _has_remote.set()
+
+
+def can_lose() -> bool:
+    """Returns whether this process has, or had, something of a cluster that it can lose."""
+    return _has_remote.is_set() or bool(_current)
 
 
 def current() -> Membership | None:

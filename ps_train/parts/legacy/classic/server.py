@@ -98,6 +98,7 @@ class Server(tf.train.Server):
         super().__init__(tf.train.ClusterSpec(cluster.addresses), cluster.job, cluster.index, protocol or "grpc",
                          _server_config(config, cluster), start)
         self.cluster = cluster
+        membership.note_remote()
         note_moved(written, cluster.addresses)
         self._life: Call | None = None
         self._over = threading.Event()

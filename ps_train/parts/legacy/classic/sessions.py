@@ -107,6 +107,8 @@ class _ClusterSession(BaseSession):
         is_redirected = route.target != target
         self._task = task_of(_redirections[-1].device) if is_redirected else None
         target = real_target(route.target) if isinstance(route.target, str) else route.target
+        if target:
+            membership.note_remote()
         super().__init__(target, graph, config)
         if is_redirected and route.member is not None:
             _redirections[-1].opened(self)

@@ -62,6 +62,7 @@ def install() -> None:
         keras_copies.replace_copies()
         keras_modules.offer_modules()
         keras_arguments.take_old_arguments()
+        root.keras.__version__ = importlib.import_module("tf_keras").__version__
     script_modules.offer_public_names(root)
     for name in library.RESTORED:
         if name in sys.modules:  # tf_keras imports some
@@ -129,6 +130,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             sys.modules[module.__name__] = missing
             return
         today = _today_name(module.__name__)
+        if module.__name__ == "keras":
+            keras_arguments.take_old_rates()
         parent, _, leaf = module.__name__.rpartition(".")
         sys.modules[module.__name__] = (
             importlib.import_module(today) if today else getattr(sys.modules[parent], leaf))

@@ -5,6 +5,7 @@ An old name counts only where the layer has today's, and none of the old name it
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import linecache
@@ -36,6 +37,10 @@ _FORMATS = {"tf": "channels_last", "th": "channels_first", "default": None}
 # Old name of a class -> today's.
 _CONVOLUTIONS = {"Convolution2D": "Conv2D", "AtrousConvolution2D": "Conv2D", "Deconvolution2D": "Conv2DTranspose",
                  "Convolution3D": "Conv3D"}
+# Optimizer -> its defaults in the package keras, up to 2.3; those of tf.keras are lower, as today's.
+_OLD_RATES: dict[str, dict[str, float]] = {
+    "Adadelta": {"learning_rate": 1.0}, "Adagrad": {"learning_rate": 0.01, "initial_accumulator_value": 0.0},
+    "Adamax": {"learning_rate": 0.002}, "Nadam": {"learning_rate": 0.002}}
 # Of a model's methods.
 _TRAINING = {"nb_epoch": "epochs", "samples_per_epoch": "steps_per_epoch", "nb_val_samples": "validation_steps",
              "val_samples": "steps", "nb_worker": "workers", "max_q_size": "max_queue_size",
@@ -58,6 +63,25 @@ def take_old_arguments() -> None:
         for method in ("__new__", "__init__", "fit", "fit_generator", "evaluate_generator", "predict_generator"):
             if method in vars(kind):
                 _wrap(kind, method, _of_model)
+
+
+@functools.cache
+def take_old_rates() -> None:
+    """Gives optimizers the learning rates that they had by default in the package keras, once a script imports it."""
+    for module in ("tf_keras.optimizers", "tf_keras.optimizers.legacy", f"{KERAS}.optimizers"):
+        for name, defaults in _OLD_RATES.items():
+            kind = getattr(importlib.import_module(module), name)
+            if "ps_train_rates" not in vars(kind):  # two of the modules may have the same class
+                kind.ps_train_rates = True
+                _wrap(kind, "__init__", functools.partial(_with_rates, defaults=defaults))
+
+
+def _with_rates(args: tuple, kwargs: dict[str, Any], known: frozenset[str], *,
+                defaults: Mapping[str, float]) -> tuple[tuple, dict[str, Any]]:
+    is_given = len(args) > 1 or "lr" in kwargs or "learning_rate" in kwargs
+    missing = {name: value for name, value in defaults.items()
+               if name in known and not (is_given and name == "learning_rate")}
+    return args, {**missing, **kwargs}
 
 
 def _wrap(kind: type, name: str, change: Callable) -> None:

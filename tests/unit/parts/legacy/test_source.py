@@ -155,6 +155,8 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("import keras\nfrom mydb import get_session\nget_session()", False),
     ("import tensorflow as tf, keras\nmodel.fit_generator(data)", True),
     ("from keras import backend as K\nstep = K.function([x], [y])", True),
+    ("from keras import backend as K\nloss = K.mean(K.square(y))", True),
+    ("from keras import backend as K\nK.clear_session()", False),
     ("from keras.layers import Convolution2D\nConvolution2D(8, 3, 3)", True),
 ])
 def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
