@@ -26,6 +26,17 @@ def test_a_fault_in_the_report_shows_the_whole_error_and_ends_nothing(monkeypatc
     assert capsys.readouterr().err.splitlines() == ["ValueError: this batch is broken"]
 
 
+def test_a_variable_that_was_not_initialised_is_the_script_s_error_without_a_cluster(monkeypatch):
+    """Issue: it was a lost session, to be run again. With a server or a session of one, a ps may have restarted."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.Variable(1.0)
+        with pytest.raises(tf.errors.FailedPreconditionError) as raised:
+            session.run(variable * 2)
+    for has_remote, code in ((False, 1), (True, ending.LOST_CODE)):
+        monkeypatch.setattr(ending.membership, "can_lose", lambda has_remote=has_remote: has_remote)
+        assert ending.exit_code_of(raised.value) == code
+
+
 def test_work_of_atexit_that_takes_too_long_is_cut_off_with_a_line(monkeypatch, capsys):
     """The process ends with its code all the same."""
     codes, is_over = [], threading.Event()

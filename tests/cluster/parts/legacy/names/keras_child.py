@@ -279,6 +279,22 @@ def test_a_model_is_a_regressor_of_scikit_learn():
     assert found.shape == (40,) and learner.score(x, x.sum(1)) == pytest.approx(-np.mean((found - x.sum(1)) ** 2), 1e-4)
 
 
+@pytest.mark.parametrize(("name", "rate"), [
+    ("Adadelta", 1.0), ("Adagrad", 0.01), ("Adamax", 0.002), ("Nadam", 0.002), ("SGD", 0.01), ("Adam", 0.001)])
+def test_optimizers_have_the_rates_of_the_package_keras(name, rate):
+    """As in Keras 2.2.4, also by their names; a rate that is given stays."""
+    kind = getattr(keras.optimizers, name)
+    model = Sequential([Dense(1, input_dim=2)])
+    model.compile(name.lower(), "mse")
+    assert K.get_value(kind().lr) == K.get_value(model.optimizer.lr) == pytest.approx(rate)
+    assert K.get_value(kind(lr=0.25).lr) == K.get_value(kind(0.25).lr) == 0.25
+
+
+def test_keras_says_its_version():
+    """By each of its names."""
+    assert tf.keras.__version__ == keras.__version__ >= "2.15"
+
+
 def test_mixed_precision_and_schedules_have_names_of_2_0_to_2_3():
     """A policy of 16 bits computes with them and keeps variables of 32; the schedule is the function of tf.train."""
     from tensorflow.keras.mixed_precision import experimental
