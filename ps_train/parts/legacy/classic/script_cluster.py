@@ -145,8 +145,6 @@ def launched_cluster(written: Addresses, job_name: str | None, task_index: int |
                     "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
                     f"launcher started {len(hosts)}; give --num_ps and --num_workers as in the script")
             real[job] = dict(enumerate(hosts))
-    if job_name == "ps" and "worker" not in written and "worker" in launched:  # the script's ps know themselves only
-        real["worker"] = dict(enumerate(launched["worker"]))
     if job_name is None and len(real) == 1:  # as TensorFlow's class does
         job_name = next(iter(real))
     if task_index is None and len(real.get(job_name or "", {})) == 1:

@@ -487,13 +487,14 @@ X = np.random.RandomState(0).normal(size=(200, 3)).astype(np.float32)
 
 
 def test_a_classifier_of_contrib_learn_trains_evaluates_and_predicts(tmp_path, caplog):
-    """With arrays and a MetricSpec; it warns of an argument that has no effect."""
+    """With arrays and a MetricSpec; it warns of an argument that has no effect, and clips gradients."""
     from tensorflow.contrib import learn
 
     y = (X.sum(axis=1) > 0).astype(np.int32)
     linear = learn.LinearClassifier(learn.infer_real_valued_columns_from_input(X), model_dir=str(tmp_path),
-                                    optimizer=tf.train.FtrlOptimizer(0.5), gradient_clip_norm=5.0)
-    assert "LinearClassifier: gradient_clip_norm" in caplog.text
+                                    optimizer=tf.train.FtrlOptimizer(0.5), gradient_clip_norm=5.0,
+                                    enable_centered_bias=True)
+    assert "LinearClassifier: enable_centered_bias has no effect" in caplog.text
     linear.fit(X, y, steps=60, batch_size=50)
     metrics = linear.evaluate(X, y, metrics={"own": learn.MetricSpec(
         tf.contrib.metrics.streaming_accuracy, prediction_key=learn.PredictionKey.CLASSES)})
