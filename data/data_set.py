@@ -83,8 +83,7 @@ class DataSet:
         """Returns the next mini-batch: each example once per epoch; a batch may continue into the next epoch.
 
         Args:
-            batch_size: number of examples; the batch has fewer if it is more than the rest of this epoch and
-                a whole one, as in the tutorial.
+            batch_size: number of examples.
             fake_data: returns 784 ones and label 0 for each example, regardless of the DataSet.
             shuffle: whether an epoch that begins in this batch gets a new order; otherwise it keeps
                 the order of the previous one, initially that of the file.
@@ -108,7 +107,6 @@ class DataSet:
             raise ValueError("this DataSet has no examples; take fewer of them for validation")
         if shuffle and self._index_in_epoch == 0:  # the first epoch begins
             self._shuffle()
-        batch_size = min(batch_size, 2 * self._num_examples - self._index_in_epoch)
         pieces = []
         while batch_size:
             if self._index_in_epoch == self._num_examples:

@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import MissingDataError, MissingNameError
+from ps_train.parts.legacy.names.arrays import wrap
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 _PACKAGES = ("data", "models")
@@ -37,11 +38,20 @@ def _load_reader() -> types.ModuleType:
     of_script = _take_out()
     sys.path.insert(0, str(_CHECKOUT))
     try:
-        return importlib.import_module("data.input_data")
+        reader = importlib.import_module("data.input_data")
+        wrap("next_batch", _next_batch, reader.DataSet)
+        return reader
     finally:
         sys.path.remove(str(_CHECKOUT))
         _take_out()
         sys.modules.update(of_script)
+
+
+def _next_batch(original: Callable, data_set: Any, batch_size: int, *args: Any, **kwargs: Any) -> Any:
+    # The tutorial's batch had at most the rest of an epoch and a whole one: a script may ask for 60,000 of few digits.
+    epoch = data_set.num_examples
+    most = 2 * epoch - data_set._index_in_epoch  # noqa: SLF001 (of the project's own class)
+    return original(data_set, min(batch_size, most) if epoch else batch_size, *args, **kwargs)
 
 
 def _take_out() -> dict[str, types.ModuleType]:
