@@ -47,11 +47,15 @@ def _load_reader() -> types.ModuleType:
         sys.modules.update(of_script)
 
 
-def _next_batch(original: Callable, data_set: Any, batch_size: int, *args: Any, **kwargs: Any) -> Any:
+def _next_batch(original: Callable, data_set: Any, batch_size: int, fake_data: bool = False,
+                shuffle: bool = True) -> Any:
     # The tutorial's batch had at most the rest of an epoch and a whole one: a script may ask for 60,000 of few digits.
-    epoch = data_set.num_examples
-    most = 2 * epoch - data_set._index_in_epoch  # noqa: SLF001 (of the project's own class)
-    return original(data_set, min(batch_size, most) if epoch else batch_size, *args, **kwargs)
+    taken, epoch = getattr(data_set, "taken", 0), data_set.num_examples
+    in_epoch = taken - epoch * data_set.epochs_completed  # more than an epoch if it is all fake, which has no epochs
+    most = 2 * epoch - in_epoch if 0 <= in_epoch <= epoch and epoch and not fake_data else batch_size
+    batch = original(data_set, min(batch_size, most), fake_data, shuffle)
+    data_set.taken = taken + (0 if fake_data else len(batch[1]))
+    return batch
 
 
 def _take_out() -> dict[str, types.ModuleType]:

@@ -15,7 +15,10 @@ from ps_train.parts.legacy.names import examples
 datasets = examples.read_data_sets("unused", fake_data=True, one_hot=True)
 images, labels = datasets.train.next_batch(2)
 few = examples.DataSet([[[number]] for number in range(5)], range(5))
-assert [len(few.next_batch(size)[1]) for size in (3, 100, 2)] == [3, 7, 2], "at most the rest and a whole epoch"
+sizes = [len(few.next_batch(size)[1]) for size in (3, 100, 2, 3, 100)]
+assert sizes == [3, 7, 2, 3, 5], "at most the rest and a whole epoch"
+assert [len(datasets.train.next_batch(9000)[1]) for _ in range(4)] == [9000] * 4, "fake data has no end"
+assert len(few.next_batch(50, fake_data=True)[1]) == 50
 import models
 print(data.NAME, data.own.NAME, models.NAME, sorted(name for name in sys.modules if name.split(".")[0] == "data"))
 print(len(images[0]), len(labels[0]), sys.path[0])
