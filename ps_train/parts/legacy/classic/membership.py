@@ -371,7 +371,10 @@ def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:
     if not operations:
         return []
     tasks = {task_of(device) for device in {operation.device for operation in operations}}
-    named = {f"/job:{job}" if index is None else f"/job:{job}/task:{index}" for job, index in tasks if job is not None}
+    # A job without a task, as `replica_device_setter` names the workers, is this task: a session that could see the
+    # others would wait for one that has ended, and break with it.
+    named = {f"/job:{job}" if index is None else f"/job:{job}/task:{index}" for job, index in tasks
+             if job is not None and (job, index) != (cluster.job, None)}
     return sorted(named | {cluster.task.device} | {task.device for task in cluster.ps})
 
 

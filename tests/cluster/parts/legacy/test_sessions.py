@@ -44,6 +44,17 @@ def test_a_remote_session_joins_the_cluster_and_keeps_its_filters(worker, graph,
         session.close()
 
 
+def test_a_session_of_a_worker_that_its_graph_names_by_its_job_only_needs_no_other_worker(worker, graph):
+    """Issue: `replica_device_setter` names the workers so, and one that had ended kept the others from a session."""
+    with tf.device(tf.train.replica_device_setter(cluster=worker.cluster.addresses)):
+        total = tf.Variable(1.0) + 1.0
+    assert total.device == "/job:worker"
+    with tf.Session(worker.target) as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run(total) == 2.0
+        assert list(session._config.device_filters) == ["/job:ps/task:0", "/job:worker/task:0"]
+
+
 @pytest.mark.parametrize("names_ps", [True, False])
 def test_a_session_that_a_ps_opens_looks_for_no_task_that_is_not_there(
     start_servers, replaced, graph, monkeypatch, names_ps):
