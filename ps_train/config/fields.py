@@ -266,9 +266,7 @@ def _unknown(name: str, known: Collection[str], help_command: str) -> ConfigErro
     return ConfigError("flag_unknown", f"unknown flag --{name}; {hint}`{help_command}` lists the flags")
 
 
-def _parse_file_flags(
-    argv: Sequence[str], parsed: flags.FlagValues, known: Collection[str], help_command: str
-) -> None:
+def _parse_file_flags(argv: Sequence[str], parsed: flags.FlagValues, known: Collection[str], help_command: str) -> None:
     """Parses the flags of a file that are not on the command line, too."""
     by_hand = {name for name in known if parsed[name].present}
     for word in argv:

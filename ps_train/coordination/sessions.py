@@ -11,7 +11,6 @@ The reasons: docs/decisions/sessions.md and docs/decisions/blackboard.md.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from collections.abc import Mapping, Sequence
@@ -85,16 +84,9 @@ def call_bounded(call: Callable[[], Any], options: tf.RunOptions, awaited: str =
 
 
 def close_in_background(session: tf.Session) -> threads.Call:
-    """Closes a session in a daemon thread, and returns the thread."""
+    """Closes a session in a daemon thread, and returns the thread; it keeps what `close` raises if a task has died."""
     # Not in this thread: if another task has died, `close` blocks for 30 s (tensorflow/python/client/session.py).
-    return clock.start_call(functools.partial(_close, session), threads.CLOSING)
-
-
-def _close(session: tf.Session) -> None:
-    try:
-        session.close()
-    except tf.errors.OpError:  # the other task has ended, and the session with it
-        return
+    return clock.start_call(session.close, threads.CLOSING)
 
 
 def is_lost(error: tf.errors.OpError) -> bool:

@@ -80,9 +80,7 @@ def pull(group: Group, wire: Wire) -> list[tf.Tensor]:
         return _split(tf.cast(tf.identity(sent), group.dtype), group)
 
 
-def push(
-    group: Group, values: Sequence[tf.Tensor], wire: Wire, share: tf.Tensor | None = None
-) -> list[tf.Tensor]:
+def push(group: Group, values: Sequence[tf.Tensor], wire: Wire, share: tf.Tensor | None = None) -> list[tf.Tensor]:
     """Returns the values as tensors on the ps of the group, with the shapes of its variables, after one transfer.
 
     The worker adds the rounding error of a cast to fewer bits to the next transfer, so nothing is lost in the long run

@@ -3,6 +3,7 @@
     is it time? --> write model.ckpt-N --> read it back --> record it, remove old checkpoints
                        |                     |
                        +- if one fails: --- remove the files, warn, retry after a growing pause; training goes on
+                       +- if none ends: --- a new session, which saves at once
 
 A checkpoint is removed only after a newer one was read back, so at every moment one can be loaded.
 docs/decisions/checkpoints.md says more.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -44,7 +46,7 @@ class SaveSchedule(NamedTuple):
       every_secs: time between checkpoints, 0 to save only by steps.
       every_steps: global steps between checkpoints, 0 to save only by time.
       keep_max: checkpoints to keep, at least 1.
-      timeout_secs: time for the last save, including its retries.
+      timeout_secs: time for one save; for the last one, including its retries.
     """
 
     every_secs: float
@@ -94,6 +96,8 @@ class Savable(NamedTuple):
 class CheckpointSaver:
     """Saves the checkpoints of one training, across its sessions."""
 
+    error: tf.errors.OpError | None = None  # why this saver has closed the session: a save did not end
+
     def __init__(
         self, savable: Savable, train_dir: str, schedule: SaveSchedule, is_lost: Callable[[tf.errors.OpError], bool],
         lock: FolderLock | None = None, note_saved: Callable[[str], None] = lambda path: None,
@@ -141,25 +145,36 @@ class CheckpointSaver:
 
     def stop(self) -> None:
         """Asks the thread to end after its current save; does not wait, because that save may be blocked."""
+        self.error = None
         self._stop.set()
         self._wake.set()
 
     def _keep_saving(self, session: tf.Session, stop: threading.Event, wake: threading.Event) -> None:
         timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._savable.deltas.every_secs)
+
+        def save_due(is_requested: bool) -> str:
+            step = self._step(session)
+            if is_requested or timer.is_due(step):
+                return self._save(session, step, stop)
+            if delta_timer.wait_secs() == 0 and delta_timer.is_due(step):
+                self._save_delta(session, step, stop)
+            return ""
+
         while not self._is_over_after(stop, wake, min(timer.wait_secs(), delta_timer.wait_secs())):
             requests = self._take_requests()
             try:
-                step = self._step(session)
-                if requests or timer.is_due(step):
-                    path = self._save(session, step, stop)
+                # TensorFlow gives a call no time-out of its own, and the answer of a ps can be lost while others come.
+                if path := waits.bounded(functools.partial(save_due, bool(requests)), self._schedule.timeout_secs,
+                                         f"a checkpoint in {self._train_dir}"):
                     _complete(requests, path=path)
                     timer.saved(checkpoints.step_in_name(path))
                     delta_timer.restart()
-                elif delta_timer.wait_secs() == 0 and delta_timer.is_due(step):
-                    self._save_delta(session, step, stop)
-            except FolderLostError as error:  # the lock has already stopped the training
+            except ClusterLostError as error:  # or FolderLostError: then the lock has already stopped the training
                 _complete(requests, problem=str(error))
-                _log.debug("no more checkpoints: %s", error)
+                if not (stop.is_set() or isinstance(error, FolderLostError)):
+                    stop.set()  # the save may go on: then it records and removes nothing
+                    self.error = tf.errors.DeadlineExceededError(None, None, str(error))
+                    clock.start_call(session.close, threads.CLOSING)
                 return
             except _FAILURES as error:
                 _complete(requests, problem=reason(error))
@@ -208,11 +223,10 @@ class CheckpointSaver:
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
         if self._thread is not None:
             self._thread.join()  # it may be in the middle of a save
-        never = clock.event()
         pause_secs = min(_FIRST_PAUSE_SECS, self._schedule.timeout_secs / 4)
         while True:
             try:
-                self._last_path = self._save(session, self._step(session), never)
+                self._last_path = self._save(session, self._step(session), clock.event())
                 _complete(self._take_requests(), path=self._last_path)
                 return
             except _FAILURES as error:

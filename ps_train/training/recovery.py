@@ -200,10 +200,10 @@ class SupervisedTraining:
                 self._graph.hooks.start(session)
                 yield session
         except (tf.errors.OpError, RuntimeError) as error:
-            if self._chief_service.error is None:
+            if (reason := self._chief_service.error or self._saving.error) is None:
                 raise
-            # The chief's service has closed the session, which is all that the error of the step says.
-            raise self._chief_service.error from error
+            # The chief's service, or its saver, has closed the session, which is all that the error of the step says.
+            raise reason from error
         finally:
             self._chief_service.stop()
             self._saving.stop()

@@ -274,9 +274,7 @@ def _with_local_init(update: Update, spec: ModelSpec) -> Update:
     return update._replace(init=update.init._replace(every_worker=every_worker))
 
 
-def _make_steps(
-    cluster: Cluster, global_step: tf.Variable, update: Update, bound: staleness.Bound | None
-) -> Steps:
+def _make_steps(cluster: Cluster, global_step: tf.Variable, update: Update, bound: staleness.Bound | None) -> Steps:
     """Returns the single step, which fetches only one tensor from ps 0, and what reads its state."""
     worker = cluster.worker_number
     with _on_first_ps(cluster):

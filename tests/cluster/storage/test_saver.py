@@ -452,6 +452,38 @@ def test_training_goes_on_while_the_folder_fails(tmp_path, start_servers, quick,
                      caplog.text)
 
 
+def test_a_save_that_does_not_end_costs_a_new_session(tmp_path, start_servers, quick, caplog):
+    """Issue: a call of a save was never answered, and nothing was saved until a ps was lost, 26 s later."""
+    folder, release = tmp_path / "train", threading.Event()
+    worker = make_worker(start_servers(1, 1), folder, 60, timeout_secs=2.0)
+    saving, sessions = worker.supervised._saving, []
+
+    def hang(session, path, cut):
+        cut()
+        assert release.wait(60)
+        raise tf.errors.CancelledError(None, None, "as TensorFlow raises it when the session is closed")
+
+    def body(live, write_summary):
+        sessions.append(live)
+        if len(sessions) > 1:
+            release.set()
+            return train_to(worker, live, write_summary, 60)
+        train_to(worker, live, write_summary, 10)
+        wait_until(lambda: has_saved(folder, 10), "a checkpoint of step 10")
+        sound, saving._savable = saving._savable, saving._savable._replace(save=hang)
+        train_to(worker, live, write_summary, 20)
+        wait_until(lambda: saving.error is not None, "the end of its time")
+        saving._savable = sound
+        return train_to(worker, live, write_summary, NEVER)
+
+    worker.body = body
+    worker.start()
+    assert worker.result().end is End.STEPS
+    assert (len(sessions), newest_step(folder)) == (2, 60)
+    (lost,) = (record.getMessage() for record in caplog.records if "lost the session" in record.getMessage())
+    assert f"waited 2 s for a checkpoint in {folder}" in lost
+
+
 def test_a_disk_that_stays_full_ends_the_chief_with_the_last_good_checkpoint(small_disk, start_servers, quick,
                                                                            no_pauses):
     """The error says which it is; nothing of the save that failed is left, so the space is not used up by it."""
