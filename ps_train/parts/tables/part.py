@@ -281,10 +281,10 @@ class TablesPart(Part):
         look, has_warned = (lambda: files.counts(session)), False
         while True:
             try:
-                counts = look()
+                counts = waits.bounded(look, self._save_timeout_secs, "the ps to count and drop rows of tables")
                 self._shares = upkeep.shares_of(files, counts)
                 upkeep.warn_of_age(counts)
-            except (tf.errors.OpError, RuntimeError) as error:
+            except (tf.errors.OpError, RuntimeError, ClusterLostError) as error:
                 if _ends_session(error):  # the next one has a thread
                     _log.debug("no more upkeep of tables in this session: %s", error)
                     return

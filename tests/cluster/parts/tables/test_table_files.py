@@ -654,13 +654,16 @@ def test_a_table_without_max_rows_says_that_it_drops_rows(monkeypatch, caplog):
     assert "ps:0 has nearly as many rows as a table without max_rows has room for, 11; " in warning
 
 
-def test_an_error_that_does_not_end_the_session_does_not_end_the_upkeep(monkeypatch, caplog):
-    """As a ps without memory for a moment: old rows are dropped at a later look, and one line says so."""
-    calls = []
+@pytest.mark.parametrize(("is_answered", "problem"), [
+    (True, "no memory"), (False, "waited 0.2 s for the ps to count and drop rows of tables")])
+def test_what_does_not_end_the_session_does_not_end_the_upkeep(monkeypatch, caplog, is_answered, problem):
+    """A ps without memory for a moment, or a lost answer: rows are dropped at a later look, and one line says so."""
+    calls, release = [], threading.Event()
 
     def counts(session):
         calls.append(session)
         if len(calls) in (2, 3):
+            assert is_answered or release.wait(60)
             raise tf.errors.ResourceExhaustedError(None, None, "no memory")
         if len(calls) == 6:
             raise tf.errors.CancelledError(None, None, "the session is closed")
@@ -668,11 +671,12 @@ def test_an_error_that_does_not_end_the_session_does_not_end_the_upkeep(monkeypa
 
     monkeypatch.setattr(part, "UPKEEP_SECS", 0.0)
     part.TablesPart._drop_regularly(
-        types.SimpleNamespace(), "session", types.SimpleNamespace(counts=counts, stores={}, clocks={}),
-        threading.Event())
+        types.SimpleNamespace(_save_timeout_secs=60.0 if is_answered else 0.2), "session",
+        types.SimpleNamespace(counts=counts, stores={}, clocks={}), threading.Event())
+    release.set()
     assert len(calls) == 6  # a look that succeeds counts twice
     [warning] = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith("cannot drop old rows of tables: no memory; trying again")
+    assert warning.startswith(f"cannot drop old rows of tables: {problem}; trying again")
 
 
 def test_a_full_table_drops_the_rows_that_were_not_touched_for_the_longest_time():
