@@ -29,8 +29,6 @@ _Session = tf.Session
 _RUN_TIMEOUT_SECS = 5.0
 # No task has this job, so the ps's server creates a session with itself only, in any cluster.
 _NO_OTHER_TASK = "/job:nobody"
-_UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
-                tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
 # CancelledError: the error of an operation that a step was waiting for when its session was lost.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
 _ANSWER_SECS = 5.0  # beyond the time-out of a call
@@ -141,7 +139,7 @@ class Connection:
                     "wrong_ps", f"{' or '.join(map(str, self._ps))} is not the ps that this task expects: "
                     f"{tensorflow_errors.reason(error)}; start all tasks from the same version, and all with or all "
                     "without --elastic") from error
-            except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # RuntimeError: `close` was called
+            except (tf.errors.OpError, ClusterLostError, RuntimeError) as error:  # RuntimeError: `close` was called
                 self._session = None
                 close_in_background(session)
                 # This task's server may be the one that blocks: closing a lost training session was seen to occupy it

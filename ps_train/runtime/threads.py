@@ -46,7 +46,7 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
     """Calls `call()` every `period_secs` in a thread while its body runs.
 
     Args:
-      call: must handle its errors; an error that it raises is logged and ends the thread.
+      call: should handle its errors; another one that it raises is logged, as there may be no thread or memory for now.
       name: the name of the thread, for stack dumps.
       join_secs: how long the end waits for a call that is under way.
     """
@@ -54,7 +54,10 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
 
     def repeat() -> None:
         while not is_over.wait(period_secs):
-            call()
+            try:
+                call()
+            except Exception:  # noqa: BLE001 (a heartbeat must not end by any)
+                _log.exception("the thread %r goes on after an error", name)
 
     thread = start_thread(repeat, name)
     try:

@@ -20,7 +20,8 @@ from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.runtime import clock
 from ps_train.runtime.clock import AbandonedError
 
-# Bounds the call that describes what is missing: neither a signal nor a time limit may wait for a message.
+# Bounds the call that describes what is missing: neither a signal nor a time limit may wait for a message. A last look
+# has as long, too.
 DESCRIBE_SECS = 5.0
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0
@@ -89,7 +90,7 @@ def until(
     """Returns the first true value of `condition()`, which is called five times a second.
 
     Args:
-      condition: should not block for long, as the time limit is checked between two calls.
+      condition: may block; after the time limit, its call is abandoned.
       timeout_secs: the time limit.
       awaited: what is missing, as in "waited 300 s for ..."; or a function that returns it.
       stop: ends the wait at once when it is set, even while the condition blocks.
@@ -100,7 +101,7 @@ def until(
       StoppedError: `stop` was set.
     """
     reminder = Reminder(awaited, timeout_secs)
-    while not (value := _answer(condition, stop, reminder)):
+    while not (value := _answer(condition, reminder.start_secs + timeout_secs - clock.now(), stop, reminder)):
         now_secs = clock.now()
         if now_secs - reminder.start_secs >= timeout_secs:
             suffix = f"; {advice}" if advice else ""
@@ -111,10 +112,11 @@ def until(
     return value
 
 
-def _answer(condition: Callable[[], Any], stop: threading.Event, reminder: Reminder) -> Any:
-    """Returns `condition()`, or None if `stop` is set while it blocks, for example on a frozen peer."""
+def _answer(condition: Callable[[], Any], timeout_secs: float, stop: threading.Event, reminder: Reminder) -> Any:
+    """Returns `condition()`, or None if the time is over or `stop` is set while it blocks, as on a frozen peer."""
     try:
-        return clock.call(condition, "bounded an answer", stop=stop, remind=reminder.remind)
+        return clock.call(condition, "bounded an answer", timeout_secs=max(timeout_secs, DESCRIBE_SECS), stop=stop,
+                          remind=reminder.remind)
     except AbandonedError:
         return None
 

@@ -35,7 +35,7 @@ _MAX_SHOWN = 8
 # Sorted by their names, the tensors of a file come together.
 _NAMES_PER_READER = 128
 _INDEX = re.compile(rf"{re.escape(BASENAME)}-(\d+)\.index")
-_FILE = re.compile(rf"({re.escape(BASENAME)}-\d+)\.(index|meta|data-\d{{5}}-of-\d{{5}})")
+FILE = re.compile(rf"({re.escape(BASENAME)}-\d+)\.(index|meta|data-\d{{5}}-of-\d{{5}})")
 _READ = re.compile(r"\.(index|data-\d{5}-of-\d{5})")
 # tensor_bundle.cc adds `.tempstate` and a number, the sharded Saver makes `_temp` (training/saver.py), and
 # `atomic_write_string_to_file`, which writes the record and the graph, adds `.tmp` and a number (lib/io/file_io.py).
@@ -142,7 +142,7 @@ def _warn(fault: str) -> None:
 def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
     """Returns (path, bytes, modification time in ns) of each file that a checkpoint is read from."""
     # Without its deltas: one of them may be written just now, and the files of a save come and go.
-    files = [file for file in _files(path) if _READ.fullmatch(file[len(path):])]
+    files = [file for file in files_of(path) if _READ.fullmatch(file[len(path):])]
     states = []
     for file in files:
         with contextlib.suppress(FileNotFoundError):
@@ -168,7 +168,7 @@ def verify(path: str, names: Sequence[str] = ()) -> None:
 def remove(path: str) -> None:
     """Removes the files of a checkpoint and of its deltas, also of a delta that was not written to its end."""
     # The index first: after that the checkpoint does not exist, even if this process is killed now.
-    for file in sorted(_files(path), key=lambda file: not file.endswith(".index")):
+    for file in sorted(files_of(path), key=lambda file: not file.endswith(".index")):
         _remove(file)
 
 
@@ -196,7 +196,7 @@ def remove_leftovers(train_dir: str) -> None:
     complete = {os.path.basename(path) for path in paths(train_dir)}
     for name in _names(train_dir):
         file = os.path.join(train_dir, name)
-        match = _FILE.fullmatch(name)
+        match = FILE.fullmatch(name)
         if _LEFTOVER.fullmatch(name) or (match and match[1] not in complete):
             _remove(file)
 
@@ -207,27 +207,8 @@ def _remove(file: str) -> None:
         shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
 
 
-def copy_to(path: str, folder: str) -> str:
-    """Copies a checkpoint to another folder, where it replaces all others; returns its path there.
-
-    Raises:
-      CheckpointError: it was removed in the meantime, or cannot be read.
-      OSError: the folder cannot be written.
-    """
-    os.makedirs(folder, exist_ok=True)
-    copy = os.path.join(folder, os.path.basename(path))
-    files = [file for file in _files(path) if _FILE.fullmatch(os.path.basename(file))]
-    for file in sorted(files, key=lambda file: file.endswith(".index")):  # the index last: only then it exists
-        shutil.copy(file, folder)
-    verify(copy)
-    record_and_prune(folder, copy, 1)
-    for other in paths(folder):
-        if other != copy:  # of a later step
-            remove(other)
-    return copy
-
-
-def _files(path: str) -> list[str]:
+def files_of(path: str) -> list[str]:
+    """Returns the files of a checkpoint and of its deltas."""
     folder, basename = os.path.split(path)
     return [os.path.join(folder, name) for name in sorted(_names(folder)) if name.startswith(basename + ".")]
 

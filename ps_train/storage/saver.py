@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import functools
 import logging
 import math
@@ -35,7 +36,8 @@ _MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
 _MAX_LAST_PAUSE_SECS = 10.0
 _LONGEST_WAIT_SECS = 3600.0  # of a thread that saves on request only
 # From the folder, from TensorFlow; from the Saver if its folder is missing (ValueError), or its session (RuntimeError).
-_FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointError)
+_FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointError, MemoryError)
+_OF_FOLDER = tuple(map(os.strerror, (errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ENOLCK)))  # else a lost session
 _log = logging.getLogger(__name__)
 
 
@@ -96,7 +98,7 @@ class Savable(NamedTuple):
 class CheckpointSaver:
     """Saves the checkpoints of one training, across its sessions."""
 
-    error: tf.errors.OpError | None = None  # why this saver has closed the session: a save did not end
+    error: tf.errors.OpError | None = None  # why this saver has closed the session
 
     def __init__(
         self, savable: Savable, train_dir: str, schedule: SaveSchedule, is_lost: Callable[[tf.errors.OpError], bool],
@@ -117,6 +119,8 @@ class CheckpointSaver:
         self._thread: threads.Call | None = None
         self._requests: collections.deque[Callable[[str, str], None]] = collections.deque()
         self._last_path = ""  # of the last step, once it is saved
+        self._good_path = ""  # the newest one
+        self._bound_secs = schedule.timeout_secs  # of a save
 
     def request(self, answer: Callable[[str, str], None]) -> None:
         """Asks for a checkpoint now, or in the next session.
@@ -145,7 +149,6 @@ class CheckpointSaver:
 
     def stop(self) -> None:
         """Asks the thread to end after its current save; does not wait, because that save may be blocked."""
-        self.error = None
         self._stop.set()
         self._wake.set()
 
@@ -164,22 +167,21 @@ class CheckpointSaver:
             requests = self._take_requests()
             try:
                 # TensorFlow gives a call no time-out of its own, and the answer of a ps can be lost while others come.
-                if path := waits.bounded(functools.partial(save_due, bool(requests)), self._schedule.timeout_secs,
-                                         f"a checkpoint in {self._train_dir}"):
+                if path := waits.bounded(functools.partial(save_due, bool(requests)), self._bound_secs,
+                                         f"a checkpoint in {self._train_dir} (--save_timeout_secs)"):
                     _complete(requests, path=path)
                     timer.saved(checkpoints.step_in_name(path))
                     delta_timer.restart()
-            except ClusterLostError as error:  # or FolderLostError: then the lock has already stopped the training
-                _complete(requests, problem=str(error))
-                if not (stop.is_set() or isinstance(error, FolderLostError)):
-                    stop.set()  # the save may go on: then it records and removes nothing
-                    self.error = tf.errors.DeadlineExceededError(None, None, str(error))
-                    clock.start_call(session.close, threads.CLOSING)
-                return
-            except _FAILURES as error:
+            except (*_FAILURES, ClusterLostError) as error:
                 _complete(requests, problem=reason(error))
-                if stop.is_set() or self._is_over(error):
+                if stop.is_set() or isinstance(error, FolderLostError):  # the lock has already stopped the training
                     _log.debug("no more checkpoints in this session: %s", error)
+                    return
+                if isinstance(error, ClusterLostError) or self._is_over(error):
+                    stop.set()  # the save may go on: then it records and removes nothing
+                    self._bound_secs *= 2  # it may have been slow only
+                    self.error = tf.errors.UnavailableError(None, None, reason(error))
+                    clock.start_call(session.close, threads.CLOSING)  # who trains may not have noticed
                     return
                 _log.warning("cannot save to %s: %s; training goes on, the next try is in %.3g s", self._train_dir,
                              reason(error), timer.failed())
@@ -222,7 +224,7 @@ class CheckpointSaver:
 
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
         if self._thread is not None:
-            self._thread.join()  # it may be in the middle of a save
+            self._thread.join(self._schedule.timeout_secs / 2)  # it may be in the middle of a save
         pause_secs = min(_FIRST_PAUSE_SECS, self._schedule.timeout_secs / 4)
         while True:
             try:
@@ -243,8 +245,8 @@ class CheckpointSaver:
             pause_secs = min(2 * pause_secs, _MAX_LAST_PAUSE_SECS)
 
     def _last_good(self) -> str:
-        path = checkpoints.newest_sound(self._train_dir)
-        return f"the last good checkpoint is {path}" if path else "no good checkpoint exists"
+        # The folder itself may be what does not answer.
+        return f"the last good checkpoint is {self._good_path}" if self._good_path else "this process has saved none"
 
     def _step(self, session: tf.Session) -> int:
         return int(session.run(self._savable.global_step))
@@ -256,6 +258,7 @@ class CheckpointSaver:
         if not checkpoints.is_sound(path):
             path = self._write(self._savable.save, session, self._path_of, step, stop)
             self._note_saved(path)
+        self._good_path = path
         self._check_folder()
         if not stop.is_set():  # otherwise the thread of another session may be working in the folder
             checkpoints.record_and_prune(self._train_dir, path, self._schedule.keep_max)
@@ -302,7 +305,8 @@ class CheckpointSaver:
     def _is_over(self, error: Exception) -> bool:
         """Returns whether an error means that the session is closed or lost, so no retry can succeed."""
         if isinstance(error, tf.errors.OpError):
-            return isinstance(error, tf.errors.CancelledError) or self._is_lost(error)
+            is_of_folder = reason(error).endswith(_OF_FOLDER)
+            return not is_of_folder and (isinstance(error, tf.errors.CancelledError) or self._is_lost(error))
         return isinstance(error, RuntimeError) and "closed Session" in str(error)
 
 

@@ -22,7 +22,7 @@ from ps_train.coordination import agreement, blackboard, sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import State
-from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
+from ps_train.errors import BlackboardError, CheckpointError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import extensions, placement
 from ps_train.part import Parts
 from ps_train.runtime import logs, reports, waits
@@ -259,13 +259,19 @@ class WorkerTask:
         Raises:
           ClusterLostError: `error`, if the journal and the checkpoints are not those of this training at its last step.
         """
-        end = journal.noted_end(self._settings.train_dir) or self._earlier_end
-        path = checkpoints.newest_sound(self._settings.train_dir)
-        is_whole = end and path and end.get("ps") == [task.address for task in self._cluster.ps] and (
-            self._settings.loop.train_steps <= end["step"] <= checkpoints.step_in_name(path))
-        if error.code != "timed_out" or not is_whole:
+        folder = self._settings.train_dir
+        if error.code != "timed_out":
             raise error
-        _log.warning("training in %s has ended at step %d: %s", self._settings.train_dir, end["step"], error)
+        try:  # it may be away with the machine that was lost
+            end, path = waits.bounded(lambda: (journal.noted_end(folder) or self._earlier_end,
+                                               checkpoints.newest_sound(folder)),
+                                      self._settings.timeouts.save_secs, f"a look into {folder}")
+        except (ClusterLostError, CheckpointError):
+            raise error from None
+        if not (end and path and end.get("ps") == [task.address for task in self._cluster.ps] and (
+                self._settings.loop.train_steps <= end["step"] <= checkpoints.step_in_name(path))):
+            raise error
+        _log.warning("training in %s has ended at step %d: %s", folder, end["step"], error)
         self._journal.note(**{name: value for name, value in end.items() if name != "time"})
         return WorkerResult(Outcome(End.ANNOUNCED, end["step"], end["step"], 0, 0.0, reason=end["why"]), None)
 

@@ -179,6 +179,7 @@ class SupervisedTraining:
     @contextlib.contextmanager
     def _session(self, is_live: bool) -> Iterator[tf.Session]:
         """Yields a session with ready parameters and input; then closes it and stops the Supervisor's threads."""
+        self._chief_service.error = self._saving.error = None  # of the session before
         timeout_secs = self._settings.timeouts.start_secs
         if not is_live:
             with _losing_session():

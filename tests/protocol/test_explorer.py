@@ -117,7 +117,7 @@ _FOUND = [
             Setting(num_ps=2), faults=(Fault(612, "kill", 1, 3),))),
     ("a worker that has reported its end is lost before it exits, and comes back on another machine", Planted(
         "it waits for the ps, and asks to be started again", worker.WorkerTask, "_result_after_end",
-        'if error.code != "timed_out" or not is_whole:', "if True:"), Schedule(
+        'if error.code != "timed_out":', "if True:"), Schedule(
             planted.DATA_OF_CHIEF, faults=(Fault(687, "move", 2, 0.5),))),
     ("the evaluator loses ps 0 after the last step, while the chief is frozen and has not saved", Planted(
         "the first call without an answer ends it", evaluator, "_next_state", "last < State.DONE",

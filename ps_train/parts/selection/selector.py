@@ -254,7 +254,7 @@ class Selector:
         """
         folder = os.path.join(self._train_dir, checkpoints.BEST)
         try:
-            kept = checkpoints.copy_to(path, folder)
+            kept = _copy_to(path, folder)
             record = os.path.join(self._train_dir, folder_record.RECORD_NAME)
             if os.path.exists(record):
                 shutil.copy(record, folder)
@@ -312,3 +312,23 @@ def _written_ns(export: str) -> tuple[int, int]:
     except FileNotFoundError:  # not a whole model
         written_ns = 0
     return written_ns, int(os.path.basename(export))
+
+
+def _copy_to(path: str, folder: str) -> str:
+    """Copies a checkpoint to another folder, where it replaces all others; returns its path there.
+
+    Raises:
+      CheckpointError: it was removed in the meantime, or cannot be read.
+      OSError: the folder cannot be written.
+    """
+    os.makedirs(folder, exist_ok=True)
+    kept = os.path.join(folder, os.path.basename(path))
+    files = [file for file in checkpoints.files_of(path) if checkpoints.FILE.fullmatch(os.path.basename(file))]
+    for file in sorted(files, key=lambda file: file.endswith(".index")):  # the index last: only then it exists
+        shutil.copy(file, folder)
+    checkpoints.verify(kept)
+    checkpoints.record_and_prune(folder, kept, 1)
+    for other in checkpoints.paths(folder):
+        if other != kept:  # of a later step
+            checkpoints.remove(other)
+    return kept

@@ -31,6 +31,23 @@ def test_it_is_a_daemon_with_a_name():
     assert not call.is_alive()
 
 
+def test_a_repeated_call_goes_on_after_an_error(caplog):
+    """Issue: a heartbeat ended for ever when there was no memory for one thread."""
+    calls, has_gone_on = [], threading.Event()
+
+    def call():
+        calls.append(None)
+        if len(calls) == 1:
+            raise RuntimeError("can't start new thread")
+        has_gone_on.set()
+
+    with threads.repeating(call, period_secs=0.001, name="heartbeat", join_secs=20):
+        assert has_gone_on.wait(20)
+    (line,) = caplog.records
+    assert line.getMessage() == "the thread 'heartbeat' goes on after an error"
+    assert "new thread" in str(line.exc_info[1])
+
+
 def test_threads_of_one_name_are_waited_for():
     """Only those, and not for longer than allowed."""
     gates = {name: threading.Event() for name in ("awaited", "other")}

@@ -71,6 +71,15 @@ def test_a_signal_ends_the_wait_while_the_condition_blocks(stop):
     forever.set()
 
 
+def test_a_condition_that_never_returns_ends_with_the_wait(stop, monkeypatch):
+    """Issue: an evaluator whose folder hung waited for ever, "at most 300 s"."""
+    monkeypatch.setattr(waits, "DESCRIBE_SECS", 0.1)
+    forever = threading.Event()
+    with _takes(0.3, 20), raises("timed_out", kind=ClusterLostError):
+        waits.until(forever.wait, 0.3, "it", stop)
+    forever.set()
+
+
 class _Clock:
     """Seconds that pass only in the pauses of a wait; stands for `time` and for the event that ends the wait."""
 
