@@ -231,9 +231,15 @@ def _build(
     num_local_steps = settings.updates.period.steps
     if num_local_steps > 1:
         variable_copies.refuse_single_batches(batches)
+    if trained.spec.training_hooks or trained.spec.training_chief_hooks:  # they may read or write any variable
+        extensions.set_packing(extensions.Packing())
     update = _with_local_init(parts.update(build.build_model_update(
         trained, global_step, settings.updates, batches, compute, settings.steps_per_execution)), trained.spec)
     savers = _make_savers(update, parts)
+    if settings.bound and num_local_steps > 1:  # a round that was cut short counts, too
+        with _on_first_ps(cluster), tf.control_dependencies([
+                staleness.count_steps(cluster.worker_number, update.failed_run_steps)]):
+            update = update._replace(failed_run_steps=tf.identity(update.failed_run_steps))
     steps = _make_steps(cluster, global_step, update, settings.bound)
     with tf.device(settings.device):
         summary_op = tf.summary.merge_all()
@@ -285,8 +291,7 @@ def _make_steps(cluster: Cluster, global_step: tf.Variable, update: Update, boun
         with tf.control_dependencies(counted):
             age = staleness.measure(begun=begun, reached=reached, num_taken=update.num_taken)
             progress = tf.stack([_status(worker, reached, update.num_taken, age, bound)])
-        zero = tf.constant(0, tf.int64)
-        status = tf.stack(_status(worker, global_step.read_value(), zero, zero, bound))
+        status = tf.stack(_status(worker, global_step.read_value(), *2 * [tf.constant(0, tf.int64)], bound))
         join_op = staleness.join_at_slowest(worker, bound) if bound else tf.no_op()
     single = Execution(1, progress, update.loss)
     return Steps(single, single, status, join_op, bound)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.coordination import variables
+from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import State
 from ps_train.graph import placement, transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import waits
 from ps_train.training.reporting import End
+from ps_train.updates import staleness
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
@@ -250,6 +251,20 @@ def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
     weights, _ = descend(np.zeros(4), 0.0, features, labels, [list(rows) for rows in batches])
     np.testing.assert_allclose(saved["weights"], weights, rtol=1e-5)
     assert saved["global_step"] == 7
+
+
+def test_the_staleness_bound_counts_the_steps_of_a_round_that_was_cut_short(start_servers):
+    """Issue: they never counted, so this worker ran further ahead than the bound."""
+    features, labels = clusters.linear_data()
+    features[8 * 3] = np.nan
+    dataset = clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+    bound = staleness.Bound(steps=99, round_steps=5, heartbeat_timeout_secs=10.0, names={})
+    cluster = start_servers(1, 1)
+    training = bare_training.BareTraining(cluster, dataset=dataset, period=Period(5), bound=bound)
+    assert training.train(99, on_nan="skip").local_steps == 7
+    with tf.Graph().as_default() as graph, tf.device("/job:ps/task:0"):
+        counts = variables.read("step_counts")
+    assert sessions.run_on_ps(cluster.view("ps", 0).task, graph, counts)[0] == 7
 
 
 def test_the_message_names_the_models_own_variable(start_servers):

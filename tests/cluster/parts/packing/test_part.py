@@ -445,3 +445,25 @@ def test_what_is_packed_is_in_no_collection():
     assert [one.whole.shape.as_list() for one in packed.packs] == [[4 * NUM_PACKED]]
     assert len(added) == 2 * NUM_PACKED + 2, "the slots that a checkpoint has, and Adam's two powers"
     assert not [name for name in added if "packed" in name]
+
+
+class _Loading(tf.train.SessionRunHook):
+    """Gives the variable v0 a value in each new session, as one that restores a part of the model does."""
+
+    def begin(self):
+        (variable,) = (variable for variable in tf.global_variables() if variable.op.name == "v0")
+        self._load = variable.assign(tf.fill(variable.shape, 7.0))
+
+    def after_create_session(self, session, coord):
+        session.run(self._load)
+
+
+@pytest.mark.parametrize("hooks", ["training_hooks", "training_chief_hooks"])
+def test_what_a_hook_writes_is_trained(tmp_path, start_servers, hooks):
+    """Issue: it wrote the small variables, which nobody read any more, so a model began with random biases."""
+    def model_fn(features, labels, mode, params):
+        return FEW.model_fn(features, labels, mode, params)._replace(**{hooks: [_Loading()]})
+
+    clusters.train_together(start_servers(1, 1), tmp_path, 3, 1, model=contracts.Model("hooked", model_fn, {}),
+                            learning_rate=1e-9)
+    np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["v0"], 7.0, atol=0.01)
