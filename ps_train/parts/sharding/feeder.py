@@ -13,17 +13,19 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.errors import BlackboardError
 from ps_train.parts.sharding.growth import Freshness
 from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
-from ps_train.runtime import clock, threads
+from ps_train.runtime import clock, tensorflow_errors, threads
 
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
@@ -164,11 +166,13 @@ class RangeFeeder:
         Raises:
           BlackboardError: a call to ps 0 from an earlier session is still under way.
           ConfigError: this worker lacks a file of the training.
+          tf.errors.OpError: the session is lost.
         """
         self._join()
         self._local.adopt(self._queue.plan())
-        session.run(self._local.reset_op, options=_CALL)
+        _run(session, self._local.reset_op)
         self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
+        self._failure = None  # of an earlier session
         self._grown_secs, self.idle_secs = clock.now(), 0.0  # a time without a session is not one without new data
         self._stop = stop = clock.event()
         self._thread = threads.start_thread(lambda: self._feed(session, stop), "ranges")
@@ -192,6 +196,7 @@ class RangeFeeder:
         Raises:
           BlackboardError: ps 0 does not answer.
           ConfigError: this worker lacks a file of the training.
+          tf.errors.OpError: the session is lost.
           Exception: what else has ended the thread.
         """
         self.stop()
@@ -275,20 +280,35 @@ class RangeFeeder:
         num_errors, pause_secs = 0, 0.0
         while not stop.wait(pause_secs):
             try:
-                has_changed = self._advance(session)
-                num_errors, pause_secs = 0, 0.0 if has_changed else _PAUSE_SECS
-            except BlackboardError as error:
-                _log.debug("%s", error)
-                num_errors, pause_secs = num_errors + 1, _PAUSE_AFTER_ERROR_SECS
-                if num_errors == _MAX_ERRORS:
-                    self._end(session)
+                try:
+                    has_changed = self._advance(session)
+                    num_errors, pause_secs = 0, 0.0 if has_changed else _PAUSE_SECS
+                except BlackboardError as error:
+                    _log.debug("%s", error)
+                    num_errors, pause_secs = num_errors + 1, _PAUSE_AFTER_ERROR_SECS
+                    if num_errors == _MAX_ERRORS:
+                        self._end(session)
+            except tf.errors.DeadlineExceededError as error:
+                # The steps may not notice, as after a freeze of this process. The notes of a poll may be lost, or a
+                # range that was added: only a new session knows again what the input has.
+                self._fail(session, tf.errors.UnavailableError(None, None, f"a call to the input: {error.message}"))
+                return
             except (tf.errors.OpError, RuntimeError) as error:  # the session is lost or closed
                 _log.debug("no more ranges in this session: %s", error)
                 return
-            except Exception as error:  # noqa: BLE001 (raised by `settle`, once the input has ended)
-                self._failure = error
-                self._end(session)
+            except Exception as error:  # noqa: BLE001 (raised by `settle`)
+                self._fail(session, error)
                 return
+
+    def _fail(self, session: tf.Session, error: Exception) -> None:
+        """Ends the input, so that the steps end soon; then `settle` raises the error."""
+        self._failure = error
+        try:
+            self._has_ended = False  # perhaps not, if that call was not answered
+            self._end(session)
+        except (tf.errors.OpError, RuntimeError) as end_error:
+            _log.warning("the input gets no more ranges, and cannot be ended: %s; a step that waits for it ends after "
+                         "--step_timeout_secs", tensorflow_errors.reason(end_error))
 
     def _advance(self, session: tf.Session) -> bool:
         """Makes the next call to ps 0, if there is a reason for one; returns whether that has changed anything."""
@@ -302,7 +322,7 @@ class RangeFeeder:
 
     def _read_notes(self, session: tf.Session) -> int:
         """Returns how many ranges wait for the input."""
-        num_waiting, notes = session.run(self._local.poll, options=_CALL)
+        num_waiting, notes = _run(session, self._local.poll)
         self._accounts.note(notes.tolist(), self._progress.local_steps)
         return int(num_waiting)
 
@@ -346,10 +366,15 @@ class RangeFeeder:
             _log.warning("an earlier process or session of this worker held ranges; reassigning %s",
                          self._local.describe([assignment.number]))
         self._lost.discard(assignment.number)
-        session.run(self._local.add_op, dict(zip(self._local.added, self._local.plan[assignment.number])), _CALL)
+        _run(session, self._local.add_op, dict(zip(self._local.added, self._local.plan[assignment.number])))
         self._accounts.assign(assignment)  # not before: a range in the accounts is done when the input has ended
 
     def _end(self, session: tf.Session) -> None:
         if not self._has_ended:
             self._has_ended = True
-            session.run(self._local.end_op, options=_CALL)
+            _run(session, self._local.end_op)
+
+
+def _run(session: tf.Session, fetches: Any, feed: Mapping[Any, Any] | None = None) -> Any:
+    """Returns `session.run(fetches, feed)`, in bounded time."""
+    return sessions.run_bounded(session, fetches, feed, options=_CALL)

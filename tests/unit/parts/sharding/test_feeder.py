@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from unittest import mock
 
 import numpy as np
 import pytest
 
+from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError
 from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.sharding import feeder as feeder_module
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import Extension
+from ps_train.parts.sharding.range_queue import Answer
 from ps_train.runtime import clock
+from tests.tensorflow_mode import tf
 
 PLAN = [FileRange(number, "a", 10 * number, 10 * number + 10, -1) for number in range(9)]
 
@@ -47,9 +52,64 @@ def test_a_failure_of_the_thread_is_raised_once_the_input_has_ended(feeder):
     session.run.side_effect = lambda fetched, *_, **__: (0, np.zeros([0, 2])) if fetched == "poll" else None
     feeder.start(session)
     feeder._thread.join(10.0)
-    session.run.assert_called_with(feeder._local.end_op, options=mock.ANY)
+    session.run.assert_called_with(feeder._local.end_op, feed_dict=None, options=mock.ANY)
     with pytest.raises(ValueError, match="a fault"):
         feeder.settle(session, is_data_end=True)
+
+
+@pytest.fixture
+def session(feeder, monkeypatch):
+    """One in which each operation gets an answer or none, as `session.answers` says: name -> its value or error."""
+    monkeypatch.setattr(feeder_module, "_CALL", tf.RunOptions(timeout_in_ms=1))
+    monkeypatch.setattr(sessions, "_ANSWER_SECS", 0.1)
+    local, never = feeder._local, threading.Event()
+    local.poll, local.end_op, local.add_op, local.reset_op = "poll", "end", "add", "reset"
+    local.added, local.describe = ["range"], str
+    feeder._cluster.is_chief = False
+    session = mock.Mock(answers={"poll": (0, np.zeros([0, 2]))})
+
+    def run(fetched, **_):
+        answer = session.answers.get(fetched)
+        if answer is never:
+            never.wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    session.run.side_effect, session.never = run, never
+    yield session
+    never.set()
+
+
+LATE = tf.errors.DeadlineExceededError(None, None, "too late")
+
+
+@pytest.mark.parametrize("answer", ["late", "never"])
+@pytest.mark.parametrize("call", ["poll", "add", "end"])
+def test_a_call_to_the_input_that_is_not_answered_is_the_loss_of_the_session(feeder, session, call, answer):
+    """The input ends at once, as a step would wait for it until its own time-out; the next session is fed again."""
+    answered = Answer(generation=0, accepted=(), taken=-1, epoch=0, is_again=False)
+    feeder._queue.exchange.return_value = answered if call == "end" else answered._replace(taken=0)
+    feeder._queue.release_silent.return_value = {}
+    session.answers[call] = LATE if answer == "late" else session.never
+    feeder.start(session)
+    feeder._thread.join(10.0)
+    assert not feeder._thread.is_alive()
+    assert mock.call("end", feed_dict=None, options=mock.ANY) in session.run.mock_calls
+    with pytest.raises(tf.errors.UnavailableError) as caught:
+        feeder.settle(session, is_data_end=True)
+    assert sessions.is_lost(caught.value)
+    session.answers[call] = (0, np.zeros([0, 2]))
+    feeder._queue.exchange.return_value = answered
+    feeder.start(session)
+    feeder.settle(session, is_data_end=False)
+
+
+def test_an_input_that_cannot_be_emptied_does_not_hold_up_the_task(feeder, session):
+    """It is the task's own thread that begins to feed a session."""
+    session.answers["reset"] = session.never
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        feeder.start(session)
 
 
 def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch):
