@@ -29,6 +29,9 @@ from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summ
 _POLL_SECS = 0.5  # between two checks of the chief
 _BEAT_SECS = 1.0  # between two heartbeats of an evaluator
 _CLOSE_SECS = 10.0  # a call under way has ended by then (coordination/sessions.py)
+_MAX_FAILURES = 3  # of evaluations, in a row
+# The file system or the machine may be to blame; what else the user's code raises, it raises again.
+_PASSING = ("checkpoint_unreadable", "eval_timed_out")
 _log = logging.getLogger(__name__)
 
 
@@ -156,8 +159,8 @@ class ChiefRole(Role):
         self._evaluator, self._cluster = evaluator, cluster
         self._train_dir, self._timeouts, self._stop, self._journal = train_dir, timeouts, stop, journal
         self._timer = EvalTimer(selector.settings)
-        self._evaluated_step = -1
-        self._has_failed = False
+        self._evaluated_path = ""
+        self._num_failures, self._has_failed = 0, False
 
     @contextlib.contextmanager
     def training(self, board: Blackboard) -> Iterator[None]:
@@ -209,6 +212,13 @@ class ChiefRole(Role):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        """Warns; gives up after some failures in a row, or one that will come again."""
+        self._num_failures += 1
+        is_passing = not isinstance(error, UserCodeError) or error.code in _PASSING
+        if is_passing and self._num_failures < _MAX_FAILURES:
+            _log.warning("an evaluation during training failed: %s: %s; the next try is with the next checkpoint",
+                         type(error).__name__, error)
+            return
         if not self._has_failed:  # the last evaluation will fail the same way, and say more
             _log.warning("no more evaluations during training: %s: %s", type(error).__name__, error)
         self._has_failed = True
@@ -216,12 +226,13 @@ class ChiefRole(Role):
     def _evaluate_if_due(self) -> None:
         paths = checkpoints.paths(self._train_dir)
         step = int(paths[-1].rpartition("-")[2]) if paths else 0
-        if step in (0, self._evaluated_step) or self._has_failed or not self._timer.is_due(step):
+        if step == 0 or self._has_failed or not self._timer.is_due(step):
             return
-        path = checkpoints.newest_sound(self._train_dir)
-        if path is None:
+        # While the newest cannot be read, an earlier one.
+        path = checkpoints.newest_sound(self._train_dir) if paths[-1] != self._evaluated_path else None
+        if path in (None, self._evaluated_path):
             return
-        self._evaluated_step = step
+        self._evaluated_path = path
         try:
             evaluation = evaluate_bounded(self._timeouts.eval_secs, self._evaluator, path, self._stop)
         except (tf.errors.OpError, ValueError, UserCodeError) as error:
@@ -235,6 +246,7 @@ class ChiefRole(Role):
         self._journal.note("evaluation", **evaluation_fields(evaluation))
         _log.info("evaluation at %s", evaluation_line(evaluation), extra={"fields": evaluation_fields(evaluation)})
         self._selector.consider(evaluation, path)
+        self._num_failures = 0
 
 
 def evaluation_line(evaluation: Evaluation) -> str:

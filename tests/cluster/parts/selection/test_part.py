@@ -13,7 +13,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
-from ps_train.errors import CheckpointError
+from ps_train.errors import CheckpointError, UserCodeError
+from ps_train.parts.selection import evaluations
 from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals
 from ps_train.parts.selection.part import SelectionPart
 from ps_train.parts.selection.selector import SelectionSettings, Selector
@@ -23,7 +24,7 @@ from ps_train.storage.journal import Journal
 from ps_train.tasks import setup
 from tests.clusters import save_linear
 from tests.errors import raises
-from tests.tensorflow_mode import tf  # noqa: F401 (in the mode that a task uses)
+from tests.tensorflow_mode import tf
 
 CHIEF = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
 TASK = types.SimpleNamespace(journal=None)
@@ -96,6 +97,70 @@ def test_a_folder_that_cannot_be_listed_for_a_moment_does_not_end_the_evaluation
         role._check(board, types.SimpleNamespace(has_evaluator=lambda: False))
         failed.append(role._has_failed)
     assert failed == [False, False, True, True]
+
+
+OK = Evaluation(10, 4, "loss", 1.0, {})
+PASSING = [tf.errors.UnavailableError(None, None, "Stale file handle"), OSError(5, "Input/output error"),
+           UserCodeError("eval_timed_out", "too long"), CheckpointError("checkpoint_unreadable", "cannot be read")]
+
+
+@pytest.fixture
+def evaluating(tmp_path, monkeypatch, stop):
+    """Returns the steps that a chief evaluates, the answers of the evaluations, and its check at the newest steps."""
+    selector = Selector(SelectionSettings(eval_steps=5), str(tmp_path), None)
+    role = ChiefRole(selector, None, CHIEF, str(tmp_path), Config().timeouts, stop, Journal(""))
+    board, signals = types.SimpleNamespace(state=lambda: State.RUNNING), types.SimpleNamespace(has_evaluator=bool)
+    evaluated, answers = [], []
+
+    def evaluate(secs, evaluator, path, stop):
+        evaluated.append(checkpoints.step_in_name(path))
+        answer = answers.pop(0) if answers else OK._replace(global_step=evaluated[-1])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def check(*steps, sound=None):
+        paths = [checkpoints.path_of(str(tmp_path), step) for step in steps]
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints, "paths", lambda folder: paths)
+            patch.setattr(checkpoints, "newest_sound", lambda folder: checkpoints.path_of(folder, sound or steps[-1]))
+            patch.setattr(checkpoints, "exists", lambda path: True)
+            patch.setattr(evaluations, "evaluate_bounded", evaluate)
+            role._check(board, signals)
+
+    return evaluated, answers, check
+
+
+@pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
+def test_an_evaluation_that_fails_for_a_moment_does_not_end_the_evaluations(evaluating, caplog, error):
+    """As a restore on a mount that is away; three in a row do."""
+    evaluated, answers, check = evaluating
+    answers += [error, error, OK, error, error, error]
+    for step in range(10, 100, 10):
+        check(step)
+        check(step)
+    assert evaluated == [10, 20, 30, 40, 50, 60]
+    assert caplog.text.count("the next try is with the next checkpoint") == 4
+    assert caplog.text.count("no more evaluations") == 1
+
+
+def test_a_fault_of_the_users_code_ends_the_evaluations_at_once(evaluating, caplog):
+    """It would come again."""
+    evaluated, answers, check = evaluating
+    answers.append(UserCodeError("eval_data_empty", "no examples"))
+    check(10)
+    check(20)
+    assert evaluated == [10] and caplog.text.count("no more evaluations") == 1
+
+
+def test_a_checkpoint_that_cannot_be_read_for_a_moment_is_evaluated_later(evaluating):
+    """Meanwhile an earlier one is, once."""
+    evaluated, _, check = evaluating
+    check(10, 20, sound=10)
+    check(10, 20, sound=10)
+    check(10, 20)
+    check(10, 20)
+    assert evaluated == [10, 20]
 
 
 def test_the_record_of_removed_checkpoints_is_forgotten_by_the_chief_alone(tmp_path):
