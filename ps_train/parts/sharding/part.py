@@ -219,7 +219,7 @@ class RangeTrainer:
         self._report(Finished.PAUSES)
         try:
             while (decision := self._decide()) is None:
-                self._wait_for_change()
+                self._wait_for_change(session)
             if decision.end is None:
                 self._return(session)
         except StoppedError:
@@ -262,10 +262,12 @@ class RangeTrainer:
         is_left_to_others = not self._cluster.is_chief and num_left == sum(queue.holders().values())
         return _Decision(End.DATA) if not num_left or is_left_to_others else None
 
-    def _wait_for_change(self) -> None:
+    def _wait_for_change(self, session: tf.Session) -> None:
         previous, start_secs = self._activity(), clock.now()
 
         def has_changed() -> bool:
+            if self._cluster.is_chief:  # its saver may have closed the session, and saves only in a new one
+                sessions.run_bounded(session, self._graph.steps.status, options=_CALL)
             self._feeder.look_around()
             return self._activity() != previous or self._decide() is not None or is_quiet()
 
