@@ -134,7 +134,8 @@ class Following:
     def _publish_new(self) -> bool:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
         for _ in range(_TRIES):
-            self._publisher.take_version()
+            if not self._has_taken_version(self._publisher.take_version):
+                return False
             try:
                 state = trained.newest_state(self._config.train_dir)
             except (OSError, CheckpointError) as error:  # the folder cannot be listed now
@@ -163,6 +164,15 @@ class Following:
             sender.wake()
         return True
 
+    def _has_taken_version(self, take: Callable[[], None]) -> bool:
+        """Tells the readers of a new version of the model, if there is one; returns whether that did not fail."""
+        try:
+            take()
+        except OSError as error:
+            self._problem = f"cannot tell the readers of a new version of the model: {reason(error)}"
+            return False
+        return True
+
     def _is_new(self, state: Source) -> bool:
         """Returns whether a state was not published.
 
@@ -185,7 +195,8 @@ class Following:
             others = ", or leave --once out to wait for one" * self._config.once
             raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {self._config.train_dir!r}{why}; give "
                               f"the folder of a training{others}")
-        self._publisher.finish()
+        if not self._has_taken_version(self._publisher.finish):
+            _log.warning("%s; they stay with the one before, which has all pushes", self._problem)
         begin, limit_secs = self._publisher.published.begin, time.monotonic() + self._config.target_timeout_secs
         while not all(sender.has(begin.number) for sender in self._senders) and time.monotonic() < limit_secs:
             if self._stop.wait(_POLL_SECS):

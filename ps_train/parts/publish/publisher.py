@@ -144,15 +144,20 @@ class Publisher:
         self._version = clock.start_call(write, "new version")
 
     def take_version(self) -> None:
-        """Tells the readers of a new version, if one was begun and has been written."""
+        """Tells the readers of a new version, if one was begun and has been written.
+
+        Raises:
+          OSError: the folder cannot be written; a later call tells them.
+          FolderLostError: `check` has raised it.
+        """
         if self._version is None or self._version.is_alive():
             return
-        version, self._version = self._version, None
         try:
-            model, layout = version.result()
+            model, layout = self._version.result()
         except (OSError, tf.errors.OpError, PsTrainError) as error:
             _log.warning("cannot write a new version of the model: %s; the next try is with the next checkpoint",
                          reason(error))
+            self._version = None
             return
         # A reader may go on with the version before, or begin with this one, so both must have room for a push.
         room = {name: min(size, layout.capacity[name]) for name, size in self.published.layout.capacity.items()}
@@ -161,13 +166,15 @@ class Publisher:
             _log.warning("table %s has outgrown the new version of the model; the next try is with the next checkpoint",
                          outgrown[0])
             shutil.rmtree(os.path.join(self._dir, model.model), ignore_errors=True)
+            self._version = None
             return
         self._set(self.published._replace(
             current=self.published.current._replace(model=model.model, model_number=model.model_number),
             layout=self.published.layout._replace(capacity=room)))
+        self._version = None
 
     def finish(self) -> None:
-        """Waits for the version that is being written."""
+        """Waits for the version that is being written, and does what `take_version` does."""
         if self._version is not None:
             self._version.join()
         self.take_version()

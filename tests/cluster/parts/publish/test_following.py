@@ -11,6 +11,7 @@ import pytest
 
 from ps_train.errors import CheckpointError, StoppedError
 from ps_train.parts.control import history
+from ps_train.parts.live import pushes
 from ps_train.parts.publish import following, trained
 from ps_train.parts.publish.flags import PublishConfig
 from ps_train.parts.tables import contents
@@ -202,6 +203,45 @@ def test_publishing_once_ends_when_it_fails_again_and_again(training, tmp_path, 
     monkeypatch.setattr(following.Publisher, "publish", fail)
     with raises("publish_failed"):
         _publish(training, tmp_path / "out", once=True)
+
+
+def _fail(*_):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_folder_that_is_full_when_a_new_version_is_there_is_tried_again(training, tmp_path, monkeypatch):
+    """Issue: the publisher ended with a traceback, and the version that was written was never used."""
+    publishing = _following(training, tmp_path / "out")
+    assert publishing._publish_new()
+    for _ in range(2):
+        training.train()
+        training.save()
+        assert publishing._publish_new()
+    publisher = publishing._publisher
+    publisher._begin_version(contents.Source(training.base))
+    publisher._version.join()
+    with monkeypatch.context() as patched:
+        patched.setattr(pushes, "write_current", _fail)
+        assert not publishing._publish_new()
+        assert "No space left on device" in publishing._problem
+    assert publishing._publish_new()
+    assert publisher.published.current.model_number == publisher.published.current.last == 3
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
+def test_a_folder_that_is_full_at_the_end_leaves_the_version_before(training, tmp_path, monkeypatch, caplog):
+    """Which has all pushes: a warning, and no traceback."""
+    publishing = _following(training, tmp_path / "out")
+    for _ in range(2):
+        assert publishing._publish_new()
+        training.train()
+        training.save()
+    assert publishing._publish_new()
+    publishing._publisher._begin_version(contents.Source(training.base))
+    monkeypatch.setattr(pushes, "write_current", _fail)
+    publishing._end("")
+    assert "cannot tell the readers" in caplog.text
+    assert_read(PushReader(tmp_path / "out"), training)
 
 
 def test_a_train_dir_that_cannot_be_listed_for_a_moment_is_tried_again(training, tmp_path, monkeypatch, caplog):
