@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import BlackboardError, ConfigError, StoppedError
 from ps_train.part import Part
 from ps_train.parts.callbacks.flags import parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
@@ -116,9 +116,13 @@ class CallbacksPart(Part):
         """Raises what a callback has raised, and ends the training if one has asked for it."""
         assert self._thread is not None and self._training is not None
         self._thread.check()
-        if self._training.stop_reason and not self._has_announced:
-            self._has_announced = True
+        if not self._training.stop_reason or self._has_announced:
+            return
+        try:
             self._announce(self._training.stop_reason)
+            self._has_announced = True
+        except BlackboardError as error:  # if ps 0 is lost, the step notices
+            _log.warning("a callback ends the training, but %s; the next try is before the next step", error)
 
     def _count(self, statuses: list[StepStatus], loss: float) -> None:
         for status in statuses:
