@@ -48,6 +48,7 @@ class _Role:
         Raises:
           UserCodeError: a plug-in breaks its contract, or the share takes longer than --eval_timeout_secs.
           StoppedError: the task was stopped.
+          BlackboardError: it has taken so long because a ps does not answer.
           tf.errors.OpError: a ps is lost, or the user's code failed.
         """
         graph = ShareGraph(self._task, (share, len(plan.shares)))
@@ -59,6 +60,7 @@ class _Role:
         try:
             return waits.bounded(call, self._timeouts.eval_secs, awaited, self._task.stop)
         except ClusterLostError as error:
+            self._board.incarnations()  # raises BlackboardError if a ps is frozen: then the data are not to blame
             raise evaluation.too_long(str(error)) from None
 
 
@@ -79,14 +81,15 @@ class EvaluationByWorkers(_Role):
           path: the checkpoint of these parameters.
 
         Raises:
-          EvaluationLostError: a ps was lost.
+          EvaluationLostError: a ps was lost, or did not answer.
           DataError: the held-out set is empty.
           UserCodeError: the user's code is at fault, or the evaluation takes too long.
           StoppedError: the task was stopped.
         """
         try:
+            incarnations = self._board.incarnations()
             self._bounded(lambda: self._all_shares.restore_packed(self._target, path), "the small variables on the ps")
-            shares = self._collect(self._open())
+            shares = self._collect(self._open(), incarnations)
             metrics = self._bounded(lambda: self._all_shares.metrics(self._target, shares), "the metrics of all shares")
         except BlackboardError as error:
             raise EvaluationLostError("evaluation_lost", str(error)) from error
@@ -107,13 +110,15 @@ class EvaluationByWorkers(_Role):
         _log.info("evaluating on %d worker%s", len(plan.shares), "s" * (len(plan.shares) > 1))
         return plan
 
-    def _collect(self, plan: Plan) -> list[ShareResult]:
-        """Returns the result of each share, once all are there."""
+    def _collect(self, plan: Plan, incarnations: tuple[int, ...]) -> list[ShareResult]:
+        """Returns the result of each share, once all are there; of ps with these incarnations."""
         end_secs = time.monotonic() + self._timeouts.eval_secs
         results = {0: self._evaluate(plan, 0)}
         missing = list(range(1, len(plan.shares)))
         reminder = waits.Reminder(lambda: f"the shares of {self._names(plan, missing)}", self._timeouts.eval_secs)
         while missing:
+            if self._board.incarnations() != incarnations:  # then the others wait for another plan
+                raise EvaluationLostError("evaluation_lost", "a ps has restarted")
             snapshot = self._board.snapshot()  # before the results: a worker leaves when it has delivered
             results.update(self._exchange.results(plan, missing))
             missing = [share for share in missing if share not in results]
@@ -169,7 +174,7 @@ class Participation(_Role):
             plan, share = assignment
             last_round = plan.round
             try:
-                self._exchange.deliver(plan, share, self._evaluate(plan, share))
+                self._exchange.deliver(plan, share, self._evaluate_insistently(plan, share))
                 if self._exchange.plan() == plan:
                     return
                 # Otherwise the chief has begun another evaluation in the meantime.
@@ -178,6 +183,16 @@ class Participation(_Role):
                     raise
                 _log.warning("the evaluation of share %d was lost: %s; waiting for %s (chief)", share + 1,
                              tensorflow_errors.reason(error), self._cluster.chief)
+
+    def _evaluate_insistently(self, plan: Plan, share: int) -> ShareResult:
+        """Does what `_evaluate` does, a second time if an answer was lost: the chief waits for this share."""
+        try:
+            return self._evaluate(plan, share)
+        except tf.errors.DeadlineExceededError as error:
+            if self._exchange.plan() != plan:
+                raise
+            _log.warning("the evaluation of share %d begins again: %s", share + 1, tensorflow_errors.reason(error))
+            return self._evaluate(plan, share)
 
     def _wait_for_plan(self, last_round: int) -> tuple[Plan, int] | None:
         """Returns a new plan and this worker's share in it, or None if training has ended without one."""

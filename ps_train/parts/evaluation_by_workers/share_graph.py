@@ -13,6 +13,7 @@ The metrics of shares can be added, because the local variables behind them are 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,26 @@ class SamePlaces:
         return self._places.get(op.name) or 0
 
 
+class BoundedSession(tf.Session):
+    """A session each of whose runs ends in bounded time, also if a ps is frozen, or its answer is lost."""
+
+    def __init__(self, target: str, graph: tf.Graph, config: tf.ConfigProto, timeout_secs: float) -> None:
+        """Opens it; `timeout_secs` is the bound of a run."""
+        super().__init__(target, graph=graph, config=config)
+        self._timeout_secs = timeout_secs
+
+    def run(
+        self, fetches: Any, feed_dict: Mapping[Any, Any] | None = None, options: tf.RunOptions | None = None,
+        run_metadata: tf.RunMetadata | None = None,
+    ) -> Any:
+        """See `tf.compat.v1.Session.run`; raises tf.errors.DeadlineExceededError after the time-out, too."""
+        bounded = tf.RunOptions(timeout_in_ms=int(self._timeout_secs * 1000))
+        if options is not None:
+            bounded.MergeFrom(options)
+        run = functools.partial(super().run, fetches, feed_dict, bounded, run_metadata)
+        return sessions.call_bounded(run, bounded)
+
+
 class ShareGraph:
     """The finished graph of one share."""
 
@@ -61,6 +82,7 @@ class ShareGraph:
         """
         cluster, trained, settings = task.cluster, task.graph, task.settings.graph
         self._options = sessions.options(cluster.peers, cluster.is_elastic)
+        self._timeout_secs = task.settings.timeouts.step_secs
         with tf.Graph().as_default() as self._graph, placement.on_cluster(
                 cluster, settings.device, settings.placement, strategy=SamePlaces(trained.graph)):
             with tf.device(trained.global_step.device):
@@ -95,7 +117,7 @@ class ShareGraph:
 
         Raises:
           UserCodeError: an input queue failed.
-          tf.errors.OpError: a ps is lost, or the user's code failed.
+          tf.errors.OpError: a ps is lost or does not answer within --step_timeout_secs, or the user's code failed.
         """
         with self._session(target) as session:
             session.run(self._model.local_init_op)
@@ -113,7 +135,7 @@ class ShareGraph:
 
     @contextlib.contextmanager
     def _session(self, target: str) -> Iterator[tf.Session]:
-        session = tf.Session(target, graph=self._graph, config=self._options)
+        session = BoundedSession(target, self._graph, self._options, self._timeout_secs)
         try:
             yield session
         finally:

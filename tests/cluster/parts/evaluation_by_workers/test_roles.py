@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError, UserCodeError
 from ps_train.parts.evaluation_by_workers import roles
 from ps_train.parts.evaluation_by_workers.exchange import Plan, Share, ShareResult
-from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, Participation
+from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, EvaluationLostError, Participation
+from ps_train.parts.evaluation_by_workers.share_graph import ShareGraph
 from ps_train.runtime.waits import Timeouts
 from tests.errors import raises
+from tests.tensorflow_mode import tf
 
 HOSTS = {"ps": {0: "ps:1"}, "worker": {0: "w:1", 1: "w:2", 2: "w:3"}}
 TIMEOUTS = Timeouts(start_secs=0.5, eval_secs=0.5, heartbeat_secs=10.0)
@@ -32,6 +35,13 @@ class Board:
     finished: tuple[int, ...] = (0, 1, 2)
     is_lost: bool = False
     first_ps: str = "ps:0"
+    lives: tuple[int, ...] = (1, 1)
+
+    def incarnations(self):
+        """Returns those of the ps."""
+        if self.is_lost:
+            raise BlackboardError("ps_lost", "ps:0 is lost")
+        return self.lives
 
     def snapshot(self):
         """Returns it as the blackboard does."""
@@ -201,6 +211,81 @@ def test_the_chief_names_the_workers_whose_shares_are_late():
     """After the time-out of the evaluation."""
     with pytest.raises(UserCodeError, match="0.5 s for the shares of worker:1, worker:2"):
         evaluate(Board(), Results())
+
+
+LATE = tf.errors.DeadlineExceededError(None, None, "no answer")
+
+
+def test_a_call_that_is_not_answered_is_a_lost_evaluation(monkeypatch):
+    """Another one follows. Issue: all tasks ended with 1, and the data of the evaluation were to blame."""
+    def fail(*_):
+        raise LATE
+
+    monkeypatch.setattr(AllShares, "metrics", fail)
+    with raises("evaluation_lost", kind=EvaluationLostError):
+        evaluate(Board(alive=(0,)), Results())
+
+
+def test_an_evaluation_that_a_frozen_ps_holds_up_is_a_lost_one(monkeypatch):
+    """It is not too long because of its data; while all ps answer, it is."""
+    board, never = Board(), threading.Event()
+
+    def freeze(*_):
+        board.is_lost = True
+        never.wait()
+
+    monkeypatch.setattr(AllShares, "restore_packed", freeze)
+    with raises("evaluation_lost", kind=EvaluationLostError):
+        evaluate(board, Results())
+    monkeypatch.setattr(AllShares, "restore_packed", lambda *_: never.wait())
+    with raises("eval_timed_out"):
+        evaluate(Board(), Results())
+    never.set()
+
+
+def test_the_chief_notices_a_ps_that_restarts_while_it_waits_for_others():
+    """They have lost the evaluation and wait for another plan."""
+    board, results = Board(), Results()
+
+    def restart(plan, shares):
+        board.lives = (1, 2)
+        return {}
+
+    results.results = restart
+    with raises("evaluation_lost", kind=EvaluationLostError):
+        evaluate(board, results, timeouts=dataclasses.replace(TIMEOUTS, eval_secs=60.0))
+
+
+def test_a_worker_that_lost_an_answer_evaluates_its_share_again(monkeypatch, caplog):
+    """Once, as the chief waits for it, unless there is another plan."""
+    answers, plan = [LATE, ShareResult(7, 3, 2.0, {})], Plan(5, [Share(1, 101)])
+    evaluated = []
+
+    def evaluate_share(self, plan, share):
+        evaluated.append(plan.round)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(roles._Role, "_evaluate", evaluate_share)
+    results = Results(plan)
+    participate(Board(), results)
+    assert (evaluated, results.delivered) == ([5, 5], {0: ShareResult(7, 3, 2.0, {})})
+    assert "begins again: no answer" in caplog.text
+
+
+def test_each_call_of_a_share_is_bounded(monkeypatch):
+    """As one of a frozen ps is never answered; a time-out of a hook counts if it is given."""
+    monkeypatch.setattr(sessions, "_ANSWER_SECS", 60.0)
+    with tf.Graph().as_default() as graph:
+        never = tf.queue.FIFOQueue(1, tf.int32, []).dequeue()
+    shares = object.__new__(ShareGraph)
+    shares._graph, shares._options, shares._timeout_secs = graph, None, 0.1
+    with shares._session("") as session:
+        for options in (None, tf.RunOptions(trace_level=tf.RunOptions.NO_TRACE)):
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(never, options=options)
 
 
 def test_a_signal_ends_the_wait_for_the_shares(stop):
