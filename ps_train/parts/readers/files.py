@@ -9,6 +9,7 @@ end. A request that fails for a reason that may pass is repeated for a minute.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
 import gzip
 import importlib
@@ -32,6 +33,7 @@ _MARK_BYTES = 10
 _FLAG = "--data_dir"
 # By its name a file is read as a stream, whether or not it is compressed.
 STREAM_NAMES = {"gzip": ".gz", "zstd": ".zst"}
+_WILDCARD = re.compile(r"[*?\[]")
 _UNFINISHED = re.compile(r"(^|/)[._]|\.tmp(/|$)")
 _thread = threading.local()
 
@@ -61,7 +63,7 @@ def name_behind(pattern: str, path: str) -> str:
 
 def fixed_folder(pattern: str) -> str:
     """Returns the folders of a pattern that have no wildcard."""
-    return re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+    return _WILDCARD.split(pattern)[0].rpartition("/")[0]
 
 
 def is_stream(name: str) -> bool:
@@ -225,9 +227,42 @@ def _one_line_errors(name: str) -> Iterator[None]:
 
 
 def _sizes_in_store(pattern: str) -> dict[str, int]:
-    path, found = _asked(pattern, lambda files, path: (path, files.glob(path, detail=True)))
+    path, found = _asked(pattern, lambda files, path: (path, _listed(files, path)))
     protocol = pattern.removesuffix(path)
     return {protocol + name: int(entry["size"]) for name, entry in found.items() if entry["type"] == "file"}
+
+
+def _listed(files: Any, pattern: str) -> dict[str, Any]:
+    """Returns path -> entry of what matches a pattern of fsspec; raises what the store raises."""
+    if "://" in pattern:  # of the web, where "?" is no wildcard
+        return files.glob(pattern, detail=True)
+    if not _WILDCARD.search(pattern):
+        entry = _if_there(lambda: files.info(pattern))
+        return {pattern: entry} if entry else {}
+    # Not `glob`, nor `find`, which take a folder that cannot be listed now for an empty one.
+    root = fixed_folder(pattern)
+    found, waiting = {}, [(root, pattern[len(root):].strip("/").split("/"))]
+    while waiting:
+        folder, (part, *rest) = waiting.pop()
+        if part == "**" and rest:
+            waiting.append((folder, rest))
+        for entry in _if_there(functools.partial(files.ls, folder or files.root_marker, detail=True)) or []:
+            path = entry["name"].rstrip("/")
+            if path == folder or not fnmatch.fnmatchcase(path.rpartition("/")[2], part):
+                continue
+            if entry["type"] != "directory":
+                found.update({} if rest else {path: entry})
+            elif rest or part == "**":
+                waiting.append((path, [part, *rest] if part == "**" else rest))
+    return found
+
+
+def _if_there(ask: Callable[[], Any]) -> Any:
+    """Returns `ask()`, or None if the store has no such path."""
+    try:
+        return ask()
+    except FileNotFoundError:
+        return None
 
 
 @functools.lru_cache(maxsize=8)

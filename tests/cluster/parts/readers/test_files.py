@@ -220,6 +220,43 @@ def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
     assert "AbCdEf" not in str(caught.value)
 
 
+PATTERNS = ["*", "day1/*", "day*/part-?", "*/part-[!1]", "**", "**/part-1", "day1/**", "day1/deep/../*", "none/*",
+            "day1/part-1", "day1", "day[12]/**/*", "[x]*"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_finds_what_fsspec_finds(folder, pattern):
+    """Files only; a folder that matches is none."""
+    folder = folder if folder.startswith("memory") else f"local://{folder}"
+    for name in ("part-0", "day1/part-1", "day1/part-2", "day2/part-1", "day1/deep/part-1", "day1/deep/er/part-3"):
+        write(f"{folder}/{name}", b"1")
+    files_of, path = fsspec.url_to_fs(f"{folder}/{pattern}")
+    expected = {name for name, entry in files_of.glob(path, detail=True).items() if entry["type"] == "file"}
+    found = files.sizes_now(f"{folder}/{pattern}")
+    assert {name.partition("://")[2].lstrip("/") for name in found} == {name.lstrip("/") for name in expected}
+
+
+def test_a_folder_that_cannot_be_listed_for_a_moment_is_not_taken_for_empty(monkeypatch, caplog):
+    """Its data would be left out without a word; one that is gone is empty."""
+    root = f"memory://{uuid.uuid4().hex}"
+    for day in ("day1", "day2"):
+        write(f"{root}/{day}/part", b"1")
+    memory, faults = type(fsspec.filesystem("memory")), [OSError("503 Slow Down")] * 2
+    real = memory.ls
+
+    def fail(self, path, **options):
+        if faults and path.endswith("day2"):
+            raise faults.pop(0)
+        return real(self, path, **options)
+
+    monkeypatch.setattr(memory, "ls", fail)
+    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    assert files.find_files(f"{root}/*/part") == [f"{root}/{day}/part" for day in ("day1", "day2")]
+    assert "503 Slow Down" in caplog.text
+    faults.append(FileNotFoundError())
+    assert files.find_files(f"{root}/*/part") == [f"{root}/day1/part"]
+
+
 @pytest.mark.parametrize("content", [b"no records at all", None])
 def test_a_damaged_file_of_records_is_one_line(tmp_path, content):
     """One that never was such a file, and one that ends in the middle of a record."""
