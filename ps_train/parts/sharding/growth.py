@@ -27,7 +27,15 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import PsTrainError
 from ps_train.parts.readers.file_ranges import GROWING_BYTES, NUM_THREADS, FileRange
-from ps_train.parts.readers.files import changed_secs, is_stream, is_unfinished, name_behind, size_now, sizes_now
+from ps_train.parts.readers.files import (
+    changed_secs,
+    fixed_folder,
+    is_stream,
+    is_unfinished,
+    name_behind,
+    size_now,
+    sizes_now,
+)
 from ps_train.parts.sharding.range_plan import Extension, MisfitError
 
 _LAST_RANGES = 1000  # of which `freshness` knows how long they took
@@ -79,6 +87,7 @@ class GrowingFiles:
         """
         self.patterns, self._cut = patterns, cut
         self.has_seen_all = True
+        self._away: list[str] = []  # the folders of the patterns that found nothing in the last look
         self._warned: set[str] = set()
         self._last_plan: tuple[str, list[FileRange]] | None = None
 
@@ -112,22 +121,36 @@ class GrowingFiles:
     def compacted(self, text: str, done: np.ndarray) -> str:
         """Returns a text without the ranges that are done, or whose bytes are gone: of these, it warns.
 
+        Nor does the text have files that are gone, unless their pattern finds none at all, as while a mount is away:
+        of these it has how far they were trained on, for when they are back.
+
         Args:
           done: int32 [ranges], how often each was trained on.
         """
         content, plan = _read(text), self.plan(text)
         ends, pieces, until_secs, number = dict(content.ends), [], content.until_secs, 0
         sizes = self._sizes()
+        lost: dict[str, int] = {}  # file that is gone -> its first byte that was not trained on
         for name, seen_secs, cuts in content.pieces:
             ends[name] = max(ends.get(name, 0), cuts[-1])
             for start, stop in zip(cuts, cuts[1:]):
                 number += 1
                 if not done[number] and self._has(sizes, plan[number]):
                     pieces.append((name, seen_secs, [start, stop]))
-                else:
-                    until_secs = max(until_secs, seen_secs)
+                    continue
+                until_secs = max(until_secs, seen_secs)
+                if not done[number]:
+                    lost.setdefault(name, start)
         waiting = {name for name, _, _ in pieces}
-        ends = {name: end for name, end in ends.items() if name in waiting or self._size(sizes, name) is not None}
+        gone = [name for name in ends if name not in waiting and self._size(sizes, name) is None]
+        away = {name: lost.get(name, ends[name]) for name in gone if name.startswith(tuple(self._away))}
+        if away:
+            _log.warning("input: %d files that were trained on are not there, nor is any other of their pattern; if "
+                         "they come back, they are not trained on again", len(away))
+        if len(gone) > len(away):
+            _log.info("input: %d files that were trained on are gone; if they come back, they are trained on again",
+                      len(gone) - len(away))
+        ends = {name: end for name, end in {**ends, **away}.items() if name in away or name not in gone}
         return _Content(until_secs, ends, pieces).text()
 
     def _new_pieces(self, ends: dict[str, int]) -> list[tuple[str, float, list[int]]]:
@@ -150,14 +173,16 @@ class GrowingFiles:
     def _sizes(self) -> dict[str, int]:
         """Returns path -> bytes of the files that match, but for those that are being written."""
         sizes: dict[str, int] = {}
-        self.has_seen_all = True
+        self.has_seen_all, self._away = True, []
         for pattern in self.patterns:
+            found: dict[str, int] = {}
             try:
                 found = sizes_now(pattern)
             except (OSError, tf.errors.OpError, PsTrainError) as error:
                 self.has_seen_all = False
                 self._warn(pattern, f"{pattern} cannot be looked for now: {_reason(error)}")
-                continue
+            if not found:
+                self._away.append(fixed_folder(pattern if "://" in pattern else os.path.abspath(pattern)) + "/")
             sizes.update({path if "://" in path else os.path.abspath(path): size for path, size in found.items()
                           if not is_unfinished(name_behind(pattern, path))})
         return sizes

@@ -146,6 +146,31 @@ def test_a_file_that_shrank_or_is_gone_is_named(growing, tmp_path, caplog):
     assert "b.txt" not in compacted
 
 
+@pytest.mark.parametrize("is_empty", [True, False], ids=["mount point", "no folder"])
+@pytest.mark.parametrize("protocol", ["", "local://"], ids=["on a disk", "in a store"])
+def test_files_that_are_away_for_a_moment_are_not_trained_on_again(tmp_path, caplog, protocol, is_empty):
+    """While the chief starts, their mount is not there; what was not trained on is, once they are back."""
+    data, mount = tmp_path / "data", tmp_path / "elsewhere"
+    data.mkdir()
+    for name, secs, lines in (("a.txt", 1000, "1\n2\n"), ("b.txt", 2000, "3\n4\n5\n")):
+        (data / name).write_text(lines)
+        os.utime(data / name, (secs, secs))
+    growing = GrowingFiles([f"{protocol}{data}/*"], functools.partial(
+        cuts_of_growth, is_text=True, has_header=False, range_bytes=2))
+    text = growing.extend("").text
+    assert read(growing.plan(text)) == [b"%d\n" % number for number in range(1, 6)]
+    os.rename(data, mount)
+    if is_empty:
+        data.mkdir()
+    text = growing.compacted(text, np.array([1, 1, 1, 1, 0, 0]))
+    assert "2 files that were trained on are not there" in caplog.text
+    assert len(growing.plan(text)) == 1
+    if is_empty:
+        data.rmdir()
+    os.rename(mount, data)
+    assert read(growing.extend(text).plan) == [b"4\n", b"5\n"]
+
+
 def test_the_watermark_is_the_time_of_the_oldest_piece_that_waits(growing, tmp_path):
     """Once all is trained, that of the newest piece."""
     for name, secs in (("a", 1000), ("b", 3000), ("c", 2000)):
