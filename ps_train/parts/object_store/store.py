@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Callable
 
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.parts.object_store.calls import Calls
 from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
 from ps_train.runtime import waits
 
@@ -98,23 +99,27 @@ class ObjectStore:
       url: of the folder, without a slash at its end.
       flag: which flag has the URL.
       is_conditional: whether the store itself refuses to create a name twice.
+      calls: those that are under way, also of folders in this one.
     """
 
-    def __init__(self, files: Any, root: str, url: str, flag: str = TRAIN_DIR) -> None:
+    def __init__(
+        self, files: Any, root: str, url: str, flag: str = TRAIN_DIR, calls: Calls | None = None
+    ) -> None:
         """Sends nothing yet.
 
         Args:
           files: the file system of fsspec.
           root: the folder in it.
+          calls: of the store in which this is a folder.
         """
-        protocol = protocol_of(url)
+        protocol, self.calls = protocol_of(url), calls or Calls()
         self._fs, self._root, self.url, self.flag = files, root.rstrip("/"), url.rstrip("/"), flag
         self.is_conditional = protocol in _CONDITIONAL
         self._makes_folders = protocol in _HAS_FOLDERS
 
     def below(self, folder: str) -> ObjectStore:
         """Returns a folder in this one."""
-        return ObjectStore(self._fs, f"{self._root}/{folder}", f"{self.url}/{folder}", self.flag)
+        return ObjectStore(self._fs, f"{self._root}/{folder}", f"{self.url}/{folder}", self.flag, self.calls)
 
     def names(self, *, is_deep: bool = False) -> dict[str, int]:
         """Returns name -> bytes of the objects in the folder; with `is_deep` also of those in folders below."""
@@ -122,7 +127,7 @@ class ObjectStore:
         names, folders = {}, [self._root]
         while folders:
             folder = folders.pop()
-            with translated():
+            with self._call("list", folder):
                 entries = {entry["name"]: entry for entry in self._list(folder)}
                 names.update({path[len(self._root):].lstrip("/"): entry["size"] for path, entry in entries.items()
                               if entry["type"] == "file"})
@@ -141,7 +146,7 @@ class ObjectStore:
     def read(self, name: str) -> bytes | None:
         """Returns the content of a small object, or None if it does not exist."""
         try:
-            with translated():
+            with self._call("read", name):
                 return self._fs.cat_file(self._path(name))
         except StoreError as error:
             if error.kind == "missing":
@@ -150,13 +155,13 @@ class ObjectStore:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a small object, in place of one of that name."""
-        with translated():
+        with self._call("write", name):
             self._make_folder(name)
             self._fs.pipe_file(self._path(name), content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes a small object if none of that name exists; returns whether it did."""
-        with translated():
+        with self._call("create", name):
             self._make_folder(name)
             try:
                 if self.is_conditional:
@@ -172,7 +177,7 @@ class ObjectStore:
     def put(self, name: str, path: str) -> None:
         """Uploads a file, and compares the size of what has arrived."""
         size = os.path.getsize(path)  # before: a journal or an event file may grow meanwhile
-        with translated():
+        with self._call("put", name):
             self._make_folder(name)
             self._fs.put_file(path, self._path(name))
             arrived = self._fs.info(self._path(name))["size"]
@@ -205,7 +210,7 @@ class ObjectStore:
     def remove(self, names: Collection[str]) -> None:
         """Removes objects in this order; those that do not exist are passed over."""
         for name in names:
-            with translated(), contextlib.suppress(FileNotFoundError):
+            with self._call("remove", name), contextlib.suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(name))
 
     def abort_unfinished_uploads(self) -> None:
@@ -219,6 +224,11 @@ class ObjectStore:
                 if name != upload["Key"] and os.path.dirname(name) in ("", BEST):  # others may train in folders below
                     self._fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=upload["Key"],
                                      UploadId=upload["UploadId"])
+
+    @contextlib.contextmanager
+    def _call(self, verb: str, name: str) -> Iterator[None]:
+        with self.calls.noting(f"{verb} {name}"), translated():
+            yield
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

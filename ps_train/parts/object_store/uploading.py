@@ -223,7 +223,7 @@ class Uploader:
         if self._done >= number:
             return ""
         missing = [unit.name for mirror in self._mirrors for unit in mirror.waiting()]
-        return f"{' and '.join(missing) or 'the last files'} ({self._reason or 'the upload is slow'})"
+        return f"{' and '.join(missing) or 'the last files'} ({self._why() or 'the upload is slow'})"
 
     def progress(self) -> dict[str, Any]:
         """Returns, for JSON: the step of the newest checkpoint there, how many steps it is behind, and why.
@@ -235,7 +235,10 @@ class Uploader:
         step = max(steps, default=self._fetched_step)
         behind = newest.step - (step or 0) if newest else 0
         secs = None if self._uploaded_secs is None else time.monotonic() - self._uploaded_secs
-        return {"step": step, "behind_steps": max(0, behind), "secs": secs, "reason": self._reason}
+        return {"step": step, "behind_steps": max(0, behind), "secs": secs, "reason": self._why()}
+
+    def _why(self) -> str:
+        return self._store.calls.silence() or self._reason
 
     def finish(self, remaining_secs: Callable[[], float]) -> str:
         """Does what `flush` does, and ends the thread."""
@@ -251,6 +254,10 @@ class Uploader:
         self._known.note_newest(unit, manifest)
 
     def _work(self) -> None:
+        with self._store.calls.watched(self._store.url):
+            self._keep_uploading()
+
+    def _keep_uploading(self) -> None:
         pause_secs = 0.0
         while not self._is_over:
             self._wake.clear()

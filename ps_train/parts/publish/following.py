@@ -204,7 +204,7 @@ class Following:
         self._write_status()
         for sender in self._senders:
             if not sender.has(begin.number):
-                _log.warning("target %s does not have push %d: %s", sender.target, begin.number, sender.problem)
+                _log.warning("target %s does not have push %d: %s", sender.target, begin.number, sender.why_behind())
         why = f"; the training has ended: {ending}" if ending else ""
         logs.show(f"Published step {begin.step} as push {begin.number} in {self._config.publish_dir}{why}")
 

@@ -82,9 +82,13 @@ class Sender:
         """Returns whether the target has this push and all before."""
         return self.number is not None and self.number >= number and not self.problem
 
+    def why_behind(self) -> str:
+        """Returns `problem`, or for how long the call at hand has had no answer."""
+        return self.problem
+
     def as_json(self) -> dict[str, Any]:
         """Returns where the target is, for publish.json."""
-        return {"target": self.target, "number": self.number, "problem": self.problem, **self.freshness.as_json()}
+        return {"target": self.target, "number": self.number, "problem": self.why_behind(), **self.freshness.as_json()}
 
     def _work(self) -> None:
         while not self._is_closing.is_set():
@@ -168,6 +172,13 @@ class StoreSender(Sender):
         self._store = store
         self._sent: Current | None = None
         self._put: set[str] = set()  # by this process: a file of an earlier folder may have another content
+
+    def why_behind(self) -> str:
+        return self._store.calls.silence() or self.problem
+
+    def _work(self) -> None:
+        with self._store.calls.watched(f"target {self.target}"):
+            super()._work()
 
     def catch_up(self) -> str:
         """Uploads the files that the store lacks; `CURRENT` after what it names; then removes old ones."""

@@ -13,6 +13,7 @@ import pytest
 from ps_train.parts.live import pushes
 from ps_train.parts.live.predict_calls import TargetError
 from ps_train.parts.live.pushes import Begin, Current
+from ps_train.parts.object_store import calls
 from ps_train.parts.object_store.store import StoreError
 from ps_train.parts.publish.sending import ServerSender, StoreSender, close_all
 from tests.live_server import LiveServer
@@ -135,6 +136,16 @@ def test_a_store_has_what_the_folder_has(folder, tmp_path, fault):
 
 def _store(tmp_path):
     return new_store("file", tmp_path / "there")
+
+
+def test_a_store_that_hangs_is_told_in_publish_json(folder, tmp_path, monkeypatch):
+    """Until the call has ended."""
+    monkeypatch.setattr(calls, "_SILENT_SECS", 0.0)
+    sender = StoreSender("file:///there", folder, _store(tmp_path))
+    sender.problem = ""
+    with sender._store.calls.noting("put push-2"):
+        assert sender.as_json()["problem"].startswith("put push-2: no answer for ")
+    assert sender.as_json()["problem"] == ""
 
 
 @pytest.mark.parametrize("name", ["model.ckpt-7.index", "journal.jsonl", "best/model.ckpt-7.index"])

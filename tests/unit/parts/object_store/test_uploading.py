@@ -6,12 +6,13 @@ import errno
 import json
 import logging
 import os
+import queue
 import threading
 import unittest.mock
 
 import pytest
 
-from ps_train.parts.object_store import fetching, manifests, uploading
+from ps_train.parts.object_store import calls, fetching, manifests, uploading
 from ps_train.parts.object_store.store import ObjectStore, PatientStore, RemovedError
 from tests.errors import raises
 from tests.unit.parts.object_store import stores
@@ -308,6 +309,32 @@ def test_how_far_the_uploads_are_behind_is_known(tmp_path):
     save(here, 9)
     progress = uploader.progress()
     assert (progress["step"], progress["behind_steps"]) == (5, 4) and progress["secs"] >= 0
+
+
+def test_a_call_of_the_store_that_hangs_is_told(tmp_path, monkeypatch):
+    """By `status`, at the end, and in one warning. Issue: nothing was uploaded for days, without a reason."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    hangs, goes_on, warnings, put_file = threading.Event(), threading.Event(), queue.Queue(), store._fs.put_file
+
+    def hang(*arguments):
+        hangs.set()
+        goes_on.wait()
+        put_file(*arguments)
+
+    monkeypatch.setattr(store._fs, "put_file", hang)
+    for name, value in (("_SILENT_SECS", 0.0), ("_WARN_SECS", 0.0), ("_LOOK_SECS", 0.01)):
+        monkeypatch.setattr(calls, name, value)
+    monkeypatch.setattr(calls, "_log", unittest.mock.Mock(warning=lambda text, *values: warnings.put(text % values)))
+    uploader = uploading.Uploader(store, str(here), 5, lambda: None)
+    uploader.start()
+    hangs.wait(60)
+    assert uploader.progress()["reason"].startswith("put model.ckpt-5.data-00000-of-00001: no answer for ")
+    assert "put model.ckpt-5.data-00000-of-00001: no answer for " in uploader.flush(lambda: 0.0)
+    assert any("put model.ckpt-5" in warnings.get(timeout=60) for _ in range(100))
+    goes_on.set()
+    assert uploader.finish(lambda: 60.0) == ""
+    assert uploader.progress()["reason"] == ""
 
 
 def test_after_a_restart_the_uploads_are_behind_what_the_store_has(tmp_path):
