@@ -150,6 +150,7 @@ class RangeFeeder:
         self._silent_secs = silent_secs
         self._accounts = Accounts(has_verdicts=local.has_verdicts)
         self._lost: set[int] = set()  # ranges that this worker still holds on ps 0, to be assigned again
+        self._unanswered: set[Assignment] = set()  # ranges that a call has reported as done that had no answer
         self._generation = 0
         self._has_ended = False
         self._failure: Exception | None = None  # has ended the thread; it lacks files of a new chief, for example
@@ -173,6 +174,7 @@ class RangeFeeder:
         _run(session, self._local.reset_op)
         self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
         self._failure = None  # of an earlier session
+        self._unanswered.clear()
         self._grown_secs, self.idle_secs = clock.now(), 0.0  # a time without a session is not one without new data
         self._stop = stop = clock.event()
         self._thread = threads.start_thread(lambda: self._feed(session, stop), "ranges")
@@ -335,15 +337,22 @@ class RangeFeeder:
 
     def _exchange(self, session: tf.Session, done: Sequence[Assignment], *, wants_another: bool) -> bool:
         held = [assignment for assignment in self._accounts.held if assignment not in done]
-        answer = self._queue.exchange(self._generation, done, held, wants_another=wants_another)
+        try:
+            answer = self._queue.exchange(self._generation, done, held, wants_another=wants_another)
+        except BlackboardError:
+            self._unanswered.update(done)  # ps 0 may have counted them
+            raise
         if answer.generation != self._generation:
             self._restart(int(answer.generation))
             return True
         for assignment, is_accepted in zip(done, answer.accepted):
-            if not is_accepted:
+            if not is_accepted and assignment in self._unanswered:
+                _log.debug("range %d of epoch %d was reported before", assignment.number, assignment.epoch)
+            elif not is_accepted:
                 _log.warning("range %d of epoch %d is trained on twice: another worker got it, because this one sent "
                              "no heartbeat for %g s", assignment.number, assignment.epoch, self._silent_secs)
         self._accounts.confirm(done)
+        self._unanswered.difference_update(done)
         if answer.taken >= 0:
             self._assign(session, Assignment(int(answer.taken), int(answer.epoch)), bool(answer.is_again))
         elif wants_another:
@@ -357,6 +366,7 @@ class RangeFeeder:
             _log.warning("the queue of ranges has started again; reassigning the ranges of this worker: %s",
                          self._local.describe([assignment.number for assignment in held]))
         self._accounts, self._generation = Accounts(has_verdicts=self._local.has_verdicts), generation
+        self._unanswered.clear()
         self._local.adopt(self._queue.plan())  # before it assigns any of its ranges
         self.freshness.restart()
 

@@ -15,7 +15,7 @@ from ps_train.parts.sharding import feeder as feeder_module
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import Extension
-from ps_train.parts.sharding.range_queue import Answer
+from ps_train.parts.sharding.range_queue import Answer, Assignment
 from ps_train.runtime import clock
 from tests.tensorflow_mode import tf
 
@@ -110,6 +110,19 @@ def test_an_input_that_cannot_be_emptied_does_not_hold_up_the_task(feeder, sessi
     session.answers["reset"] = session.never
     with pytest.raises(tf.errors.DeadlineExceededError):
         feeder.start(session)
+
+
+def test_a_range_whose_report_was_repeated_is_not_said_to_be_trained_on_twice(feeder, session, caplog):
+    """The answer to the first report was lost. One that another worker got is."""
+    done = [Assignment(0, 0), Assignment(1, 0)]
+    refused = Answer(generation=0, accepted=[False, False], taken=-1, epoch=0, is_again=False)
+    feeder._queue.exchange.side_effect = [BlackboardError("ps_unreachable", "no answer"), refused, refused]
+    with pytest.raises(BlackboardError):
+        feeder._exchange(session, done[:1], wants_another=False)
+    feeder._exchange(session, done, wants_another=False)
+    assert [record.getMessage()[:7] for record in caplog.records if "trained on twice" in record.message] == ["range 1"]
+    feeder._exchange(session, done, wants_another=False)
+    assert caplog.text.count("range 0 of epoch 0 is trained on twice") == 1
 
 
 def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch):
