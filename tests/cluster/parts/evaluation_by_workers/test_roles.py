@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import types
 
@@ -17,6 +18,7 @@ from ps_train.parts.evaluation_by_workers import roles
 from ps_train.parts.evaluation_by_workers.exchange import Plan, Share, ShareResult
 from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, EvaluationLostError, Participation
 from ps_train.parts.evaluation_by_workers.share_graph import ShareGraph
+from ps_train.runtime import waits
 from ps_train.runtime.waits import Timeouts
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -253,7 +255,7 @@ def test_the_chief_notices_a_ps_that_restarts_while_it_waits_for_others():
 
     results.results = restart
     with raises("evaluation_lost", kind=EvaluationLostError):
-        evaluate(board, results, timeouts=dataclasses.replace(TIMEOUTS, eval_secs=60.0))
+        evaluate(board, results, timeouts=dataclasses.replace(TIMEOUTS, eval_secs=10.0))
 
 
 def test_a_worker_that_lost_an_answer_evaluates_its_share_again(monkeypatch, caplog):
@@ -270,7 +272,7 @@ def test_a_worker_that_lost_an_answer_evaluates_its_share_again(monkeypatch, cap
 
     monkeypatch.setattr(roles._Role, "_evaluate", evaluate_share)
     results = Results(plan)
-    participate(Board(), results)
+    participate(Board(alive=(1, 2)), results)  # so that a wait for another plan would end
     assert (evaluated, results.delivered) == ([5, 5], {0: ShareResult(7, 3, 2.0, {})})
     assert "begins again: no answer" in caplog.text
 
@@ -285,7 +287,7 @@ def test_each_call_of_a_share_is_bounded(monkeypatch):
     with shares._session("") as session:
         for options in (None, tf.RunOptions(trace_level=tf.RunOptions.NO_TRACE)):
             with pytest.raises(tf.errors.DeadlineExceededError):
-                session.run(never, options=options)
+                waits.bounded(functools.partial(session.run, never, options=options), 10.0, "the end of a call")
 
 
 def test_a_signal_ends_the_wait_for_the_shares(stop):

@@ -71,7 +71,7 @@ def session(feeder, monkeypatch):
     def run(fetched, **_):
         answer = session.answers.get(fetched)
         if answer is never:
-            never.wait()
+            never.wait(20.0)
         if isinstance(answer, Exception):
             raise answer
         return answer

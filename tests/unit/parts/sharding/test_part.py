@@ -24,6 +24,7 @@ def test_a_chief_that_waits_for_data_notices_that_its_session_is_lost(error):
     board, feeder, session = mock.Mock(), mock.Mock(idle_secs=0.0), mock.Mock()
     board.snapshot.return_value = mock.Mock(state=State.RUNNING, local_steps=np.zeros(2))
     session.run.side_effect = [[1], [1], error]
+    feeder.look_around.side_effect = [None, None, AssertionError("the session was not used")]
     connected = mock.Mock(board=board, stop=threading.Event())
     trainer = RangeTrainer(
         feeder, mock.Mock(state=lambda: ALL_DONE), mock.Mock(is_chief=True), connected, Timeouts(), 1, rejoin_op=None,
