@@ -132,6 +132,9 @@ def finish(code: int) -> int:
         _say_stopped()
     if member is not None:
         member.finish(code)
+    if code == 0 and is_stopping():  # while the chief, whose script had ended, made the updates of the others
+        code = STOPPED_CODE
+        _say_stopped()
     return code
 
 

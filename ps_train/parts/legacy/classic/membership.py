@@ -167,7 +167,7 @@ class Membership:
         if is_another:
             ended = [service for service in self.update_services if service.is_of_training]
             for service in ended:
-                service.conclude(waits_for_others=False)
+                service.conclude(waits_for_others=False, is_final=True)
                 self.update_services.remove(service)
         return False
 
@@ -265,7 +265,7 @@ class Membership:
                 return
             self._report_end(code)
             for service in self.update_services:
-                service.conclude(waits_for_others=code == 0)
+                service.conclude(waits_for_others=code == 0, is_final=code == 0)
         except BlackboardError as error:
             _log.debug("ps 0 has ended, and with it every wait for this task: %s", error)
         finally:

@@ -10,6 +10,7 @@ variables of sync, so the chief creates them (`StandaloneEngine`):
     chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
     others   ready_for_local_init_op names what is missing until then --> local_step_init_op --> steps
     the end  the chief's coordinator stops, or its process ends --> no worker waits for an update any more
+             a signal stops the chief, which may come back      --> the steps of the others wait for it
 
 Scripts of before TensorFlow 1.0 know no chief_init_op, and later ones may leave it out: then the runner does the same.
 """
@@ -26,9 +27,10 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.cluster import reachability
 from ps_train.coordination import sessions, variables
-from ps_train.errors import BlackboardError, ConfigError, StoppedError
-from ps_train.parts.legacy.classic import membership
+from ps_train.errors import ConfigError, StoppedError
+from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.step_inputs import WithStepInputs
 from ps_train.runtime import waits
@@ -50,9 +52,9 @@ def make_runner(operations: SyncOperations, settings: SyncSettings, engine: Stan
     """Returns what runs the updates on the chief, with the methods of a QueueRunner."""
     member = membership.current()
     if member is None:
-        return StandaloneRunner(operations, engine.is_under_way())
+        return StandaloneRunner(operations, engine.is_under_way(), engine.release_once_op)
     member.is_sync = True
-    return MemberRunner(member, operations, Quorum(settings))
+    return MemberRunner(member, operations, Quorum(settings), engine.release_once_op)
 
 
 def _refuse_another(operations: SyncOperations, graph: tf.Graph) -> None:
@@ -77,8 +79,11 @@ class MemberRunner:
     name = "ps_train/updates"
     is_of_training = True
 
-    def __init__(self, member: Membership, operations: SyncOperations, quorum: Quorum) -> None:
-        self._member, self._operations = member, operations
+    def __init__(
+        self, member: Membership, operations: SyncOperations, quorum: Quorum, release_once_op: tf.Operation
+    ) -> None:
+        """Takes `operations`, whose `release_op` is final, and the operation that ends the steps that wait now only."""
+        self._member, self._release_once_op = member, release_once_op
         self._graph = tf.get_default_graph()
         self._operations, self._service = operations, _ScriptUpdates(operations, quorum)
         self._session: tf.Session | None = None
@@ -115,31 +120,44 @@ class MemberRunner:
         if error is not None and not (isinstance(error, tf.errors.OpError) and sessions.is_lost(error)):
             raise error
 
-    def conclude(self, *, waits_for_others: bool) -> None:
-        """Runs updates until no other worker trains, then releases the workers that still wait."""
+    def conclude(self, *, waits_for_others: bool, is_final: bool) -> None:
+        """Ends the updates of this process, and the steps that wait for one.
+
+        Args:
+          waits_for_others: whether updates are made until no other worker trains.
+          is_final: whether no later step waits for an update either. If this chief may come back, or has failed, the
+            others must wait: they would go through their data, and no update would use their gradients.
+        """
         if self._session is None:
             return
         if waits_for_others:
-            self._wait_for_others()
+            is_final = self._wait_for_others() and is_final
+        release_op = self._operations.release_op if is_final else self._release_once_op
         with contextlib.suppress(tf.errors.OpError, RuntimeError):  # ps 0 has ended, and so has every wait there
-            sessions.run_bounded(self._session, self._operations.release_op, options=_RELEASE_OPTIONS)
+            sessions.run_bounded(self._session, release_op, options=_RELEASE_OPTIONS)
             self._service.conclude(self._session)
         self._stop()
 
-    def _wait_for_others(self) -> None:
+    def _wait_for_others(self) -> bool:
+        """Returns true when no other worker trains, false if this process must stop before."""
         member = self._member
         names: list[str] = []
 
         def is_alone() -> bool:
-            snapshot = member.snapshot()
+            snapshot = sessions.if_answered(member.snapshot)
+            if snapshot is None:  # a later call may be answered, unless ps 0 has ended
+                return not reachability.accepts(member.cluster.ps[0].address)
             own_number = member.cluster.worker_number
             names[:] = [member.cluster.worker_name(worker) for worker in snapshot.alive()
                         if worker != own_number and not snapshot.finished[worker]]
             return not names
 
-        with contextlib.suppress(BlackboardError, StoppedError):
+        try:
             waits.until(is_alone, math.inf, lambda: f"{', '.join(names)} to end; the chief still makes their updates",
                         member.stop)
+        except StoppedError:
+            return False
+        return True
 
 
 class StandaloneEngine(SyncEngine):
@@ -160,8 +178,12 @@ class StandaloneEngine(SyncEngine):
         return self._built_update
 
     def operations(self) -> SyncOperations:
-        """Returns the operations: `init.new_run` also creates the variables, and `release_op` is final."""
+        """Returns the operations: `init.new_run` also creates the variables, and `release_op` is final.
+
+        `release_once_op` ends the steps that wait for an update now; the next ones wait again.
+        """
         operations = super().operations()
+        self.release_once_op = operations.release_op
         with tf.device(self._ps):
             with tf.control_dependencies([variables.clear("updates_ended")]):
                 is_begun = self._is_begun()
@@ -218,15 +240,16 @@ class StandaloneRunner:
 
     name = "ps_train/updates"
 
-    def __init__(self, operations: SyncOperations, is_under_way: tf.Tensor) -> None:
+    def __init__(self, operations: SyncOperations, is_under_way: tf.Tensor, release_once_op: tf.Operation) -> None:
         self._operations, self._is_under_way = operations, is_under_way
+        self._release_once_op = release_once_op
 
     def create_threads(
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
     ) -> list[threading.Thread]:
         """Returns the threads that run the updates and stop them; see `tf.compat.v1.train.QueueRunner`."""
         # In the script's own session an update that waits would delay the coordinator for its whole grace period.
-        loop = _UpdateLoop(self._operations, sess, coord)
+        loop = _UpdateLoop(self._operations, self._release_once_op, sess, coord)
         if start:
             _refuse_another(self._operations, sess.graph)
             loop.begin(self._is_under_way)
@@ -244,8 +267,9 @@ class StandaloneRunner:
 class _UpdateLoop:
     """The updates of one session."""
 
-    def __init__(self, operations: SyncOperations, session: tf.Session, coord: tf.train.Coordinator | None) -> None:
-        self._operations = operations
+    def __init__(self, operations: SyncOperations, release_once_op: tf.Operation, session: tf.Session,
+                 coord: tf.train.Coordinator | None) -> None:
+        self._operations, self._release_once_op = operations, release_once_op
         # For the device filters, among others; TensorFlow has no public name for it.
         config = session._config  # noqa: SLF001
         self._session = _Session(session.sess_str, session.graph, config)
@@ -290,13 +314,17 @@ class _UpdateLoop:
             self.end()
 
     def end(self, releases: bool = True) -> None:
-        """Releases every worker that waits for an update, now or later, and ends the update that is under way."""
+        """Releases every worker that waits for an update, now or later, and ends the update that is under way.
+
+        After a signal to stop the chief may come back, so the next steps of the others wait for it.
+        """
         with self._lock:
             if self._is_over:
                 return
             self._is_over = True
         atexit.unregister(self.end)
         if releases:
+            release_op = self._release_once_op if ending.is_stopping() else self._operations.release_op
             with contextlib.suppress(tf.errors.OpError):  # ps 0 has ended, and so has every wait there
-                sessions.run_bounded(self._session, self._operations.release_op, options=_RELEASE_OPTIONS)
+                sessions.run_bounded(self._session, release_op, options=_RELEASE_OPTIONS)
         sessions.close_in_background(self._session).join(_RELEASE_SECS)

@@ -165,8 +165,8 @@ class _Channel:
         mask = np.isin(np.arange(self._size), list(self._awaited))
         sessions.run_bounded(self._session, self._await, {self._in_awaited: mask}, options=RUN_OPTIONS)
 
-    def conclude(self, *, waits_for_others: bool) -> None:
-        """Closes the session, when the script has ended."""
+    def conclude(self, *, waits_for_others: bool, is_final: bool) -> None:
+        """Closes the session, when the script has ended; the arguments are those of `MemberRunner`."""
         sessions.close_in_background(self._session)
 
 

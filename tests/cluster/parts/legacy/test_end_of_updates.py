@@ -12,8 +12,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.parts.legacy.classic import server
-from ps_train.parts.legacy.classic.membership import SERVES_ONLY
+from ps_train.parts.legacy.classic import server, updates
+from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.classic.server import PsLife
 from ps_train.parts.legacy.classic.updates import MemberRunner
 from ps_train.runtime import waits
@@ -132,16 +132,86 @@ def test_a_call_of_a_session_is_bounded_though_its_own_time_out_never_begins(sil
         sessions.run_bounded(silent, None, options=tf.RunOptions(timeout_in_ms=10))
 
 
+def runner_of(member, session):
+    """Returns the updates of a chief in such a session; the operations are their names."""
+    operations = SyncOperations(*[None] * len(SyncOperations._fields))
+    operations = operations._replace(status=SyncStatus(*[None] * len(SyncStatus._fields)), release_op="for good",
+                                     flush_op="flush")
+    runner = MemberRunner(member, operations, Quorum(SyncSettings(2, 2)), "once")
+    runner._session = session
+    return runner
+
+
 def test_the_chief_ends_though_the_ps_has_ended_before_it_concludes(silent, monkeypatch):
     """Issue: it waited without a bound, in `release_op` or for the number of dropped gradients."""
     monkeypatch.setattr("ps_train.parts.legacy.classic.updates._RELEASE_OPTIONS", tf.RunOptions(timeout_in_ms=10))
     monkeypatch.setattr("ps_train.updates.sync.runner.RUN_OPTIONS", tf.RunOptions(timeout_in_ms=10))
-    operations = SyncOperations(*[None] * len(SyncOperations._fields))
-    operations = operations._replace(status=SyncStatus(*[None] * len(SyncStatus._fields)))
-    runner = MemberRunner(None, operations, Quorum(SyncSettings(2, 2)))
-    runner._session = silent
-    end = Call(lambda: runner.conclude(waits_for_others=False), "end of updates")
+    runner = runner_of(None, silent)
+    end = Call(lambda: runner.conclude(waits_for_others=False, is_final=True), "end of updates")
     end.join(DEADLINE_SECS)
     assert not end.is_alive()
     end.result()
     assert silent.is_closed.wait(DEADLINE_SECS)
+
+
+class AnsweringSession:
+    """Stands for a session whose calls are answered; `released` has the operations that release workers."""
+
+    def __init__(self):
+        self.released = []
+
+    def run(self, fetches, feed_dict=None, options=None):
+        """Returns the number of dropped gradients."""
+        if fetches in ("once", "for good"):
+            self.released.append(fetches)
+        return 0
+
+    def close(self):
+        """There is nothing to close."""
+
+
+def chief_of(snapshot, stop=None):
+    """Returns what stands for the membership of the chief."""
+    return types.SimpleNamespace(cluster=Cluster("worker", 0, CLUSTER.addresses), snapshot=lambda: snapshot,
+                                 stop=stop or threading.Event())
+
+
+@pytest.mark.parametrize(("code", "released"), [(0, "for good"), (1, "once"), (138, "once"), (143, "once")])
+def test_the_others_wait_for_a_chief_that_was_stopped_or_has_failed(code, released):
+    """Issue: after SIGTERM to the chief alone they went through their data without an update, and ended with 0."""
+    session = AnsweringSession()
+    member = Membership(Cluster("worker", 0, CLUSTER.addresses), "", Timeouts(), None)
+    member.board = types.SimpleNamespace(
+        snapshot=lambda: snapshot_of(here=[0], finished=[]), announce=lambda state: None, close=lambda: None,
+        report_finished=lambda worker: None)
+    member._has_joined = True
+    member.update_services.append(runner_of(member, session))
+    member.finish(code)
+    assert session.released == [released]
+
+
+def test_the_others_wait_for_a_chief_that_is_stopped_while_it_makes_their_updates():
+    """Its own script had ended."""
+    stop, session = threading.Event(), AnsweringSession()
+    stop.set()
+    runner_of(chief_of(snapshot_of(here=[0, 1], finished=[0]), stop), session).conclude(
+        waits_for_others=True, is_final=True)
+    assert session.released == ["once"]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_one_call_without_an_answer_does_not_end_the_updates_of_the_others(monkeypatch, has_ended):
+    """Issue: the chief took it for the end of ps 0, and released them for good."""
+    monkeypatch.setattr(updates.reachability, "accepts", lambda address: not has_ended)
+    session, answers = AnsweringSession(), []
+
+    def snapshot():
+        answers.append(BlackboardError("ps_unreachable", "too busy"))
+        if len(answers) == 1:
+            raise answers[0]
+        return snapshot_of(here=[0, 1], finished=[0, 1])
+
+    member = chief_of(snapshot_of(here=[], finished=[]))
+    member.snapshot = snapshot
+    runner_of(member, session).conclude(waits_for_others=True, is_final=True)
+    assert session.released == ["for good"] and len(answers) == (1 if has_ended else 2)

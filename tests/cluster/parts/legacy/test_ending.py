@@ -8,6 +8,7 @@ import io
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
@@ -83,6 +84,16 @@ def test_the_chief_saves_before_its_script_is_asked_to_end(monkeypatch):
     watch._stop_timeout_secs = 0.2
     watch._end(ending.signal.SIGTERM)
     assert order == ["save", "stop"] and left == [143]
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 143), (1, 1)])
+def test_a_signal_while_the_chief_waits_for_the_others_counts(monkeypatch, code, expected):
+    """Issue: its script had ended, and it ended with 0, though the others still needed its updates."""
+    monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
+    monkeypatch.setattr(ending, "_noted_signal", threading.Event())
+    member = types.SimpleNamespace(finish=lambda code: ending._noted_signal.set())
+    monkeypatch.setattr(ending.membership, "current", lambda: member)
+    assert ending.finish(code) == expected
 
 
 class Tee:

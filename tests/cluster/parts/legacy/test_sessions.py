@@ -207,8 +207,8 @@ class Updates:
     def check(self):
         pass
 
-    def conclude(self, *, waits_for_others):
-        self.ends.append(waits_for_others)
+    def conclude(self, *, waits_for_others, is_final):
+        self.ends.append((waits_for_others, is_final))
 
 
 def test_the_updates_of_the_first_training_end_with_it(worker):
@@ -217,7 +217,7 @@ def test_the_updates_of_the_first_training_end_with_it(worker):
     updates = Updates()
     worker.update_services.append(updates)
     assert train_one_step(worker, None) == 1.0
-    assert updates.ends == [False]
+    assert updates.ends == [(False, True)]
 
 
 def test_a_new_graph_with_the_same_checkpoints_goes_on_with_the_parameters_in_use(worker, tmp_path):

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.parts.legacy.classic import ending
+from ps_train.runtime import waits
+from ps_train.runtime.threads import Call
 from tests import clusters
 from tests.cluster.parts.tensorflow_sync.test_part import by_numpy
 from tests.errors import raises
@@ -217,6 +220,31 @@ def test_who_comes_when_the_chief_has_left_is_not_left_waiting(cluster):
         for _ in range(2):
             session.run(scripts[1].train_op, {scripts[1].rows: [0]}, options)
         assert session.run(scripts[1].step) == NUM_STEPS
+
+
+@pytest.mark.parametrize("is_stopping", [True, False])
+def test_a_chief_that_is_stopped_leaves_the_others_waiting_for_it(cluster, monkeypatch, is_stopping):
+    """The step that waits ends, and the next ones wait; without a signal training is over, and none waits any more."""
+    monkeypatch.setattr(ending, "_noted_signal", threading.Event())
+    scripts = [Script(cluster, index) for index in range(2)]
+    runner, status = scripts[0].optimizer.get_chief_queue_runner(), scripts[0].optimizer.operations.status
+    with scripts[0].graph.as_default():
+        init_op = tf.global_variables_initializer()
+    with tf.Session(cluster.target("worker", 0), graph=scripts[0].graph) as chief, \
+            tf.Session(cluster.target("worker", 1), graph=scripts[1].graph) as worker:
+        chief.run(init_op)
+        coordinator = tf.train.Coordinator()
+        threads = runner.create_threads(chief, coordinator, daemon=True, start=True)
+        worker.run(scripts[1].optimizer.local_step_init_op)
+        step = Call(lambda: worker.run(scripts[1].train_op, {scripts[1].rows: [0]}), "step")
+        waits.until(lambda: chief.run(status.gathered), DEADLINE_SECS, "the step", threading.Event())
+        if is_stopping:
+            ending._noted_signal.set()
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)
+        step.join(DEADLINE_SECS)
+        assert not step.is_alive() and chief.run(scripts[0].step) == 0
+        assert chief.run(runner._is_under_way) == is_stopping
 
 
 def test_a_worker_is_not_ready_before_the_chief_has_begun(cluster):
