@@ -260,7 +260,7 @@ class PsLife:
         if not reachability.accepts(first.first_ps.address):
             # Training continues if ps 0 was killed and comes back: the workers wait for it for the start time-out.
             is_recent = time.monotonic() - self._needed_secs <= self._timeouts.heartbeat_secs
-            if self._last is None or is_recent or self._do_workers_run(self._last):
+            if self._last is None or is_recent or self._running(self._last):
                 self._awaited = str(first.first_ps)
                 raise BlackboardError("ps_unreachable", f"{first.first_ps} does not answer")
             _log.info("ps:0 has ended, so this ps ends too")
@@ -268,11 +268,12 @@ class PsLife:
         self._last = first.snapshot()
         return self._last
 
-    def _do_workers_run(self, last: Snapshot) -> bool:
-        """Returns whether a worker still answers whose script had not ended by the last snapshot of ps 0."""
+    def _running(self, last: Snapshot) -> Task | None:
+        """Returns a worker that still answers, and whose script had not ended by the last snapshot of ps 0, if any."""
         numbers = {self._cluster.number_of(task): task for task in self._cluster.workers}
-        return any(reachability.accepts(task.address) for number, task in numbers.items()
-                   if not last.finished[number] and last.local_steps[number] != SERVES_ONLY)
+        return next((task for number, task in numbers.items()
+                     if not last.finished[number] and last.local_steps[number] != SERVES_ONLY
+                     and reachability.accepts(task.address)), None)
 
     def _check_needed(self, *, has_workers: bool, reason: str = "") -> None:
         now_secs = time.monotonic()
@@ -299,6 +300,10 @@ class PsLife:
         is_there = expected & set(snapshot.alive()) - (finished - {chief})
         self._awaited = ", ".join(map(self._cluster.worker_name, sorted(expected - came))) or "a worker"
         if not finished or is_there or not (came == expected or is_late):
+            return False
+        # One that was started again has its server before its first session, and may read its data for long in between.
+        if (running := self._running(snapshot)) is not None:
+            self._awaited = str(running)
             return False
         _log.info("every worker has ended%s; this ps ends",
                   "" if finished >= expected else ", or was lost: " + ", ".join(

@@ -52,6 +52,22 @@ def test_a_ps_serves_until_the_chief_has_left(here, finished, is_over):
     assert life._have_all_ended(snapshot_of(here=here, finished=finished)) is is_over
 
 
+@pytest.mark.parametrize(("finished", "answering", "is_over"), [
+    ([1], "localhost:2", False), ([1], "", True), ([0, 1], "localhost:2", True), ([0], "localhost:2", True),
+], ids=["the chief is back", "the chief is lost", "the process of the chief ends", "another worker is lost"])
+def test_a_ps_waits_for_a_chief_that_is_back_and_still_reads_its_data(monkeypatch, finished, answering, is_over):
+    """Issue: its last heartbeat was too old, and the ps ended with 0, so that nothing of the last steps was saved."""
+    monkeypatch.setattr(server.reachability, "accepts", lambda address: address == answering)
+    life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
+    snapshot = snapshot_of(here=[0, 1], finished=finished)._replace(now_secs=1000.0)
+    assert life._have_all_ended(snapshot) is is_over
+    if not is_over:
+        assert life._awaited == "worker:0 localhost:2"
+        life._needed_secs -= 2 * Timeouts.idle_secs
+        with raises("no_workers"):
+            life._check_needed(has_workers=bool(snapshot.alive()))
+
+
 @pytest.mark.parametrize(("finished", "is_over"), [([0, 1], True), ([], False), ([0], True)])
 def test_workers_that_join_after_training_and_their_ps_do_not_wait_for_each_other(finished, is_over):
     """Issue: all tasks of a script whose last line is `server.join()` stood for ever. Servers of a client stay."""
