@@ -161,7 +161,7 @@ class Server(tf.train.Server):
         Under `ps_train run` the process ends there, as TensorFlow's `join` never returns.
 
         Raises:
-          PsTrainError: no worker was there for the idle time-out, for example.
+          PsTrainError: no worker was there for the idle time-out, or a worker has lost its ps, for example.
         """
         if self._life is not None:
             while not self._over.wait(_POLL_SECS):  # a bound, as Python handles signals between two waits
@@ -184,7 +184,7 @@ class Server(tf.train.Server):
             return  # the only task, whose script was the client
         stop = threading.Event()
         ending.on_stop(stop.set)
-        clients.wait_for_clients(own, others, stop)
+        clients.wait_for_clients(own, others, stop, self._timeouts.heartbeat_secs)
 
     def _wait_for_the_end(self) -> None:
         """Waits, on a worker that only serves (in-graph replication), until the ps or the first worker have ended."""
@@ -194,7 +194,8 @@ class Server(tf.train.Server):
         awaited = self.cluster.ps or [task for task in self.cluster.workers if task != self.cluster.task][:1]
         reachability.wait_for_tasks(awaited, self._timeouts.start_secs, threading.Event())
         stop = member.stop if member is not None else threading.Event()
-        while any(reachability.accepts(task.address) for task in awaited) and not stop.wait(_POLL_SECS):
+        watch = clients.ServedWatch(awaited, member, self._timeouts)
+        while not watch.have_ended() and not stop.wait(_POLL_SECS):
             pass
 
 

@@ -29,7 +29,7 @@ def test_two_servers_end_with_their_client_and_do_not_wait_for_each_other(monkey
     servers = [tf.train.Server({"local": addresses}, "local", index) for index in (1, 2)]
     tasks = [Task("local", index, address) for index, address in enumerate(addresses)]
     waits = [threading.Thread(target=clients.wait_for_clients, args=(
-        own, [task for task in tasks if task != own], threading.Event()), daemon=True) for own in tasks[1:]]
+        own, [task for task in tasks if task != own], threading.Event(), 1.0), daemon=True) for own in tasks[1:]]
     for wait in waits:
         wait.start()
     waits[0].join(8.0)

@@ -169,7 +169,8 @@ def test_a_server_of_other_jobs_serves_until_its_client_has_ended(start_process,
     for job, port in zip((client_job, server_job), processes.free_ports(2)):
         cluster.setdefault(job, []).append(f"localhost: {port}")
     index = str(len(cluster[server_job]) - 1)
-    start_process.start("server", ["run", str(tmp_path / "server.py"), json.dumps(cluster), server_job, index])
+    start_process.start("server", [
+        "run", "--beat_timeout_secs=2", str(tmp_path / "server.py"), json.dumps(cluster), server_job, index])
     start_process.start("client", ["run", str(tmp_path / "client.py"), json.dumps(cluster), client_job, "0",
                                    f"/job:{server_job}/task:{index}"])
     assert start_process.wait() == {"server": 0, "client": 0}
@@ -182,7 +183,8 @@ def test_servers_that_have_joined_do_not_wait_for_each_other(start_process, tmp_
     (tmp_path / "client.py").write_text(SERVER + CLIENT)
     cluster = json.dumps({"local": [f"localhost:{port}" for port in processes.free_ports(3)]})
     for index in ("1", "2"):
-        start_process.start(f"server {index}", ["run", str(tmp_path / "server.py"), cluster, "local", index])
+        start_process.start(f"server {index}", [
+            "run", "--beat_timeout_secs=2", str(tmp_path / "server.py"), cluster, "local", index])
     start_process.start("client", ["run", str(tmp_path / "client.py"), cluster, "local", "0", "/job:local/task:2"])
     assert start_process.wait() == {"server 1": 0, "server 2": 0, "client": 0}
     assert "twice is 6.0" in start_process.log("client")
