@@ -26,7 +26,7 @@ from ps_train.cluster import reachability
 from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
 from ps_train.graph.devices import task_of
-from ps_train.parts.legacy.classic import ending, membership, placement
+from ps_train.parts.legacy.classic import ending, membership, named_tasks, placement
 from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
 from ps_train.parts.legacy.classic.script_cluster import real_target
 from ps_train.runtime import waits
@@ -102,6 +102,7 @@ class _ClusterSession(BaseSession):
     """Stands between TensorFlow's classes of sessions and their base: joins the cluster, and closes in bounded time."""
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
+        self._session = None  # TensorFlow's `__del__` looks at it, also after an error here
         route = _route(target, graph or tf.get_default_graph())
         config = _joined_options(route, graph or tf.get_default_graph(), config)
         is_redirected = route.target != target
@@ -117,7 +118,8 @@ class _ClusterSession(BaseSession):
         """Runs operations and computes tensors; see TensorFlow's class."""
         if _redirections:
             _redirections[-1].before_run(self, fetches)
-        return repeated_if_dropped(functools.partial(super().run, fetches, *args, **kwargs))
+        with named_tasks.step():
+            return repeated_if_dropped(functools.partial(super().run, fetches, *args, **kwargs))
 
     def list_devices(self) -> list[Any]:
         """Returns the devices of the session; of one that a script opened without a target, those of this process."""
@@ -191,13 +193,13 @@ def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None
 
 def _with_filters(member: Membership | membership.Serving, graph: tf.Graph,
                   config: tf.ConfigProto | None) -> tf.ConfigProto:
-    if config is not None and config.device_filters:
-        return config
-    device_filters = membership.filters_of(graph, member.cluster)
-    if not device_filters:  # what the graph will name is unknown, so every task has to be there
-        cluster = member.cluster
+    cluster, is_given = member.cluster, config is not None and bool(config.device_filters)
+    device_filters = list(config.device_filters) if is_given else membership.filters_of(graph, cluster)
+    if device_filters:
+        named_tasks.await_others(member, named_tasks.others_in(device_filters, cluster))
+    else:  # what the graph will name is unknown, so every task has to be there
         reachability.wait_for_tasks([*cluster.ps, *cluster.workers], member.timeouts.start_secs, member.stop)
-    return membership.with_filters(config, device_filters)
+    return config if is_given else membership.with_filters(config, device_filters)
 
 
 class SessionManager(_TensorFlowManager):

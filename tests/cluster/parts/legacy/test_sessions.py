@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 
 import pytest
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client.session import BaseSession
 
+from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
 from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
@@ -53,6 +55,49 @@ def test_a_session_of_a_worker_that_its_graph_names_by_its_job_only_needs_no_oth
         session.run(tf.global_variables_initializer())
         assert session.run(total) == 2.0
         assert list(session._config.device_filters) == ["/job:ps/task:0", "/job:worker/task:0"]
+
+
+@pytest.fixture
+def first_of_two(start_servers, replaced):
+    """The membership of worker 0 of two."""
+    cluster = start_servers(1, 2)
+    member = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
+                                   Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
+    membership.set_current(member)
+    yield member
+    member.finish(0)
+    membership.set_current(None)
+
+
+def refuse_to_end(error):
+    """Stands for the end of the process."""
+    raise AssertionError from error
+
+
+@pytest.mark.parametrize("way", ["plain", "managed", "waiting", "filters"])
+def test_a_session_whose_graph_names_another_worker_waits_for_it_in_bounded_time(
+        first_of_two, graph, monkeypatch, way):
+    """Issue: a plain session waited for ever; a Supervisor's said that it waited for the ps."""
+    member, missing = first_of_two, first_of_two.cluster.workers[1]
+    with tf.device("/job:ps/task:0" if way == "filters" else missing.device):
+        three = tf.constant(3.0)
+    filters = ["/job:ps", "/job:worker"] if way == "filters" else []
+    config = tf.ConfigProto(device_filters=filters)
+    with tf.Session(member.target, config=config) as session:
+        assert session.run(three) == 3.0
+    member.join()
+    member.timeouts = dataclasses.replace(member.timeouts, start_secs=1.0)
+    connection_error = reachability.connection_error
+    monkeypatch.setattr(reachability, "connection_error", lambda address: (
+        ConnectionRefusedError() if address == missing.address else connection_error(address)))
+    with raises("timed_out") as caught:
+        if way in ("plain", "filters"):
+            tf.Session(member.target, config=config)
+        elif way == "managed":
+            tf.train.SessionManager().prepare_session(member.target, tf.no_op())
+        else:
+            tf.train.SessionManager().wait_for_session(member.target)
+    assert str(missing) in str(caught.value) and "ps:0" not in str(caught.value)
 
 
 @pytest.mark.parametrize("names_ps", [True, False])
