@@ -164,6 +164,8 @@ class Membership:
             return True
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self.join().note_activity("runs the initialisation of its script")
+        if self._training is not None and not is_another:
+            _warn_of_loss(training.checkpoint_dir)
         if is_another:
             ended = [service for service in self.update_services if service.is_of_training]
             for service in ended:
@@ -304,6 +306,15 @@ class Membership:
             return False
         self.others |= {number, *other.others}
         return True
+
+
+def _warn_of_loss(checkpoint_dir: str | None) -> None:
+    path = tf.train.latest_checkpoint(checkpoint_dir) if checkpoint_dir else None
+    if path:
+        _log.warning("a ps has lost its parameters: restoring all ps from %s", path)
+    else:
+        _log.warning("a ps has lost its parameters, and NO CHECKPOINT was saved before: STARTING AGAIN from new "
+                     "parameters; save more often to lose less")
 
 
 class Serving(NamedTuple):

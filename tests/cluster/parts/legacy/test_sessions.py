@@ -241,6 +241,25 @@ def test_a_second_training_of_a_script_does_not_go_on_with_the_parameters_of_the
     assert train_one_step(worker, third, name="another") == 1.0
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_training_that_goes_back_after_the_loss_of_a_ps_says_to_where(worker, tmp_path, caplog, saves):
+    """Issue: TensorFlow says it at INFO, which is not shown; a training that began again looked like any other."""
+    folder = str(tmp_path) if saves else None
+    with tf.Graph().as_default():
+        count = [counter(), tf.assign_add(tf.train.get_or_create_global_step(), 1)]
+        for _ in range(2):
+            with tf.train.MonitoredTrainingSession(worker.target, is_chief=True, checkpoint_dir=folder) as session:
+                session.run(count)
+            assert "lost its parameters" not in caplog.text
+        ps = Cluster("ps", 0, worker.cluster.addresses)
+        with contextlib.closing(blackboard.for_ps(f"grpc://{ps.task.address}", ps)) as board:
+            board.create()
+        with tf.train.MonitoredTrainingSession(worker.target, is_chief=True, checkpoint_dir=folder) as session:
+            assert session.run(count) == ([3.0, 3] if saves else [1.0, 1])
+    [line] = [line for line in caplog.messages if "a ps has lost its parameters" in line]
+    assert (f"from {tmp_path}/model.ckpt-2" if saves else "STARTING AGAIN") in line
+
+
 class Updates:
     """Stands for the updates of a SyncReplicasOptimizer."""
 
