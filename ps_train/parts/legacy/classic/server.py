@@ -6,7 +6,7 @@ Nobody announces the end to a ps whose workers run scripts, so `PsLife` reads it
     those that came have finished or died                  |
     the chief, whose updates the others need, has left   --+--> the ps ends with 0
     the chief's script has failed                            --> 138
-    no worker was there for the idle time-out                --> 138
+    no worker was there for the idle time-out                --> 138; one that answers may still read its data
 
 `replica_device_setter` balances the bytes on the ps, where TensorFlow's assigns variables in turn.
 """
@@ -46,6 +46,7 @@ from ps_train.tasks.setup import session_threads
 _POLL_SECS = 0.5
 _LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server ends
 _FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
+_LOOK_SECS = 5.0  # between two looks at the workers that have not joined
 _SHARE_OF_GRACE = 0.9
 _JOIN_GRACE_SECS = 3.0  # for a ps whose script does not call `join` to end by itself
 _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
@@ -205,7 +206,7 @@ class PsLife:
     def __init__(self, cluster: Cluster, target: str, timeouts: Timeouts, stop: threading.Event) -> None:
         """Prepares it; `stop` makes it end as soon as no worker needs it."""
         self._cluster, self._target, self._timeouts, self._stop = cluster, target, timeouts, stop
-        self._begun_secs = self._needed_secs = time.monotonic()
+        self._begun_secs = self._needed_secs = self._look_secs = time.monotonic()
         self._last: Snapshot | None = None  # of ps 0
         self._awaited = "a worker"
         self._reminder = self._new_reminder()
@@ -252,8 +253,21 @@ class PsLife:
         if snapshot.state == State.FAILED:
             self._stop.wait(_FAILURE_SECS)
             raise ChiefFailedError
-        self._check_needed(has_workers=bool(snapshot.alive()))
+        has_workers = bool(snapshot.alive())
+        if not has_workers and self._is_one_coming(snapshot):
+            self._needed_secs = time.monotonic()
+        self._check_needed(has_workers=has_workers)
         return self._have_all_ended(snapshot)
+
+    def _is_one_coming(self, snapshot: Snapshot) -> bool:
+        """Returns whether a worker answers that has not joined: its script may read data before its first session."""
+        now_secs = time.monotonic()
+        if now_secs < self._look_secs:  # each worker that is not there may cost seconds
+            return False
+        self._look_secs = now_secs + min(_LOOK_SECS, self._timeouts.idle_secs / 4)
+        return any(reachability.accepts(task.address) for task in self._cluster.workers
+                   if not self._stop.is_set() and not snapshot.claims[number := self._cluster.number_of(task)]
+                   and not snapshot.finished[number])
 
     def _snapshot(self, find_first) -> Snapshot | None:
         """Returns the snapshot of ps 0, or None if ps 0 has ended, which it does only after the workers."""
@@ -282,8 +296,8 @@ class PsLife:
             self._needed_secs = now_secs
             self._reminder = self._new_reminder()
         elif now_secs - self._needed_secs > self._timeouts.idle_secs:
-            raise ClusterLostError("no_workers", f"no worker was there for {self._timeouts.idle_secs:g} s{reason}; "
-                                   "were they ended, or never started?")
+            raise ClusterLostError("no_workers", f"no worker was there for {self._timeouts.idle_secs:g} s "
+                                   f"(--idle_timeout_secs){reason}; were they ended, or never started?")
         else:
             self._reminder.remind()
 

@@ -117,6 +117,25 @@ def test_a_ps_that_waits_for_workers_says_so(monkeypatch, here, finished, text):
     assert names == [text]
 
 
+@pytest.mark.parametrize(("claimed", "finished", "answering", "is_needed"), [
+    ([], [], "localhost:3", True), ([], [], "", False), ([1], [], "localhost:3", False),
+    ([], [1], "localhost:3", False),
+], ids=["a worker without a session", "no worker", "a worker that has lost its session", "a worker that has finished"])
+def test_a_ps_serves_as_long_as_a_worker_reads_its_data(monkeypatch, claimed, finished, answering, is_needed):
+    """Issue: it ended with 138 after --idle_timeout_secs, as a worker joins with its first session."""
+    monkeypatch.setattr(server.reachability, "accepts", lambda address: address in ("localhost:1", answering))
+    life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
+    snapshot = snapshot_of(here=claimed, finished=finished)._replace(now_secs=1000.0)
+    first = types.SimpleNamespace(first_ps=CLUSTER.ps[0], snapshot=lambda: snapshot)
+    life._needed_secs -= 2 * Timeouts.idle_secs
+    if is_needed:
+        assert not life._is_over(types.SimpleNamespace(mismatch=lambda: ""), lambda: first)
+        return
+    with raises("no_workers") as caught:
+        life._is_over(types.SimpleNamespace(mismatch=lambda: ""), lambda: first)
+    assert "--idle_timeout_secs" in str(caught.value)
+
+
 class SilentSession:
     """Stands for a session with a ps that has ended: no call is answered, and no time-out ends one."""
 
