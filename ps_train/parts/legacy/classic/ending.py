@@ -5,7 +5,8 @@
     SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
                                      after half of the grace period the chief saves again; the process ends with 143
     SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
-    the same signal again            the process ends at once
+    SIGHUP, the terminal has closed  as SIGTERM, but never as a second signal; `nohup` lets the task ignore it
+    another signal                   the process ends at once
 
 `ps_train run` does this for a whole script. A script that imports the classes gets it from `Server`, by
 `sys.excepthook`, `atexit` and a signal handler.
@@ -229,7 +230,7 @@ def _flush() -> None:
 
 
 class SignalWatch:
-    """Ends the script on SIGTERM and SIGINT, also while its main thread is inside TensorFlow."""
+    """Ends the script on SIGTERM, SIGINT and SIGHUP, also while its main thread is inside TensorFlow."""
 
     # Python calls signal handlers in the main thread only, and not before TensorFlow returns. The C part of the
     # handler writes to the wake-up descriptor at once, and a thread reads it.
@@ -240,7 +241,8 @@ class SignalWatch:
         self._reader, self._writer = socket.socketpair()
         self._writer.setblocking(False)
         for number in _STOP_SIGNALS:
-            signal.signal(number, _note_signal)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, _note_signal)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signals.restores_in_child.append(_forget_parent)
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
@@ -252,6 +254,8 @@ class SignalWatch:
                 if number not in _STOP_SIGNALS or signal.getsignal(number) is not _note_signal:
                     continue
                 if number == signal.SIGTERM and time.monotonic() < echo_end_secs:
+                    continue
+                if number == signal.SIGHUP and _stopping.is_set():  # the shell and the kernel may both send it
                     continue
                 if _stopping.is_set():
                     os._exit(128 + number)
@@ -282,7 +286,7 @@ class SignalWatch:
         leave(STOPPED_CODE)
 
 
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _forget_parent() -> None:

@@ -240,3 +240,31 @@ def test_the_echo_of_a_signal_does_not_end_the_last_save(echo_secs, output):
     ended = subprocess.run([sys.executable, "-c", _SAVING, str(echo_secs)], capture_output=True, text=True, timeout=150,
                            check=False)
     assert (ended.returncode, ended.stdout) == (143, output), ended.stderr
+
+
+_HANGING_UP = """
+import os, signal, sys, time
+from ps_train.parts.legacy.classic import ending
+def save():
+    os.kill(os.getpid(), signal.SIGHUP)
+    time.sleep(1.0)
+    print("saved", flush=True)
+if sys.argv[1] == "nohup":
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+ending.on_stop(lambda: None, save)
+ending.SignalWatch(6.0)
+os.kill(os.getpid(), signal.SIGHUP)
+time.sleep(1.0)
+print("goes on", flush=True)
+if sys.argv[1] != "nohup":
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("way", "code", "output"), [
+    ("closed", 143, {"saved", "goes on"}), ("nohup", 0, {"goes on"})])
+def test_a_terminal_that_closes_stops_a_script_as_sigterm_does(way, code, output):
+    """Issue: it was killed at once, and nothing saved. A second SIGHUP, and one under `nohup`, change nothing."""
+    ended = subprocess.run([sys.executable, "-c", _HANGING_UP, way], capture_output=True, text=True, timeout=150,
+                           check=False)
+    assert (ended.returncode, set(ended.stdout.splitlines())) == (code, output), ended.stderr
