@@ -27,7 +27,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import CHIEF_JOBS, Cluster, Task
-from ps_train.coordination import blackboard
+from ps_train.coordination import blackboard, sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
@@ -37,7 +37,7 @@ from ps_train.parts.legacy.classic import clients, ending, membership
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.classic.placement import placed_types
 from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_cluster, note_moved, sparse_jobs
-from ps_train.runtime import reports
+from ps_train.runtime import reports, waits
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Reminder, Timeouts
 from ps_train.tasks import ps
@@ -232,7 +232,9 @@ class PsLife:
                 return stack.enter_context(contextlib.closing(
                     blackboard.for_first_ps(board, self._cluster, heartbeat_secs)))
 
-            board.create()
+            # Its own server may be slow once, as everything is at the start of many tasks on one machine.
+            waits.until(lambda: sessions.if_answered(lambda: [board.create()]), self._timeouts.idle_secs,
+                        f"an answer of {self._cluster.task}", self._stop)
             while not self._is_over(board, find_first):
                 if self._stop.wait(_POLL_SECS):
                     self._serve_the_last_save(find_first)

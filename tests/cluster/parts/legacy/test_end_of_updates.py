@@ -136,6 +136,24 @@ def test_a_ps_serves_as_long_as_a_worker_reads_its_data(monkeypatch, claimed, fi
     assert "--idle_timeout_secs" in str(caught.value)
 
 
+def test_a_ps_whose_own_server_is_slow_once_at_the_start_serves(monkeypatch):
+    """Issue: it ended with 138 after one call without an answer."""
+    calls = []
+
+    def create():
+        calls.append(len(calls))
+        if len(calls) < 3:
+            raise BlackboardError("ps_unreachable", "too busy")
+
+    board = types.SimpleNamespace(create=create, tick=lambda: None, close=lambda: None)
+    monkeypatch.setattr(server.blackboard, "for_ps", lambda *args: board)
+    monkeypatch.setattr(server, "_LINGER_SECS", 0.0)
+    life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
+    monkeypatch.setattr(life, "_is_over", lambda board, find_first: True)
+    life.run()
+    assert len(calls) == 3
+
+
 class SilentSession:
     """Stands for a session with a ps that has ended: no call is answered, and no time-out ends one."""
 
