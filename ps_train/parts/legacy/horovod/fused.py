@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.legacy.classic import membership
+from ps_train.errors import PsTrainError
+from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.horovod.exchange import Exchange
 from ps_train.runtime.waits import Reminder
@@ -58,7 +59,11 @@ class FusedExchange:
             self._leave(name, value)
 
         def take() -> np.ndarray:
-            return np.asarray(combine(self._take(name)), tf.as_dtype(dtype).as_numpy_dtype)
+            try:
+                return np.asarray(combine(self._take(name)), tf.as_dtype(dtype).as_numpy_dtype)
+            except PsTrainError as error:
+                _end_for(error)
+                raise
 
         with tf.control_dependencies([tf.py_func(leave, [tensor], [])]), tf.device(self._member.cluster.task.device), \
                 tf.container(""):  # not that of a Keras script's graph: `_wake` uses the queue, too
@@ -104,6 +109,7 @@ class FusedExchange:
         try:
             everyone = self._exchange.values(_CHANNEL, own)
         except Exception as error:  # noqa: BLE001 (raised again by the operations that wait)
+            _end_for(error)
             return dict.fromkeys(own, error)
         return {key: [others[key] for others in everyone] for key in own
                 if all(key in others for others in everyone)}
@@ -126,6 +132,16 @@ class FusedExchange:
                 self._member.target, graph=self._graph, config=membership.with_filters(
                     None, membership.filters_of(self._graph, self._member.cluster)))
         self._session.run([self._wakes[name] for name in names])
+
+
+def _end_for(error: Exception) -> None:
+    """Ends the process for an error of ps_train, or the loss of a session, unless a signal ends it already.
+
+    An operation makes an UnknownError of it, which looks like a fault of the script, and is not to be run again.
+    """
+    is_of_cluster = isinstance(error, PsTrainError) or ending.is_lost_session(error)
+    if is_of_cluster and not ending.is_stopping():
+        ending.end_process(error)
 
 
 def _queue_of(name: str) -> tf.FIFOQueue:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
+from ps_train.errors import ClusterLostError
+from ps_train.parts.legacy.classic import ending
 from ps_train.parts.legacy.horovod.exchange import Exchange
 from ps_train.parts.legacy.horovod.fused import FusedExchange
 from ps_train.runtime.threads import Call
@@ -64,3 +68,32 @@ def test_an_error_reaches_the_operation(members):
 
     with pytest.raises(tf.errors.OpError, match="2 values are of no use"):
         run_both(members, build, [[[0]], [[0]]])
+
+
+LOST = ClusterLostError("chief_failed", "rank 0 is no more")
+
+
+@pytest.mark.parametrize("is_stopping", [False, True])
+@pytest.mark.parametrize(("place", "error"), [
+    ("exchange", LOST), ("exchange", tf.errors.UnavailableError(None, None, "ps:0 is lost")), ("operation", LOST),
+], ids=["exchange", "session", "operation"])
+def test_the_loss_of_a_task_ends_the_process_with_its_code(members, monkeypatch, place, error, is_stopping):
+    """Issue: TensorFlow made an UnknownError of it, which is the script's: 1, and no supervisor tries again."""
+    ends = []
+    monkeypatch.setattr(ending, "end_process", ends.append)
+    monkeypatch.setattr(ending.membership, "can_lose", lambda: True)
+    monkeypatch.setattr(ending, "_noted_signal", threading.Event())
+    if is_stopping:
+        ending._noted_signal.set()
+
+    def fail(*args):
+        raise error
+
+    if place == "exchange":
+        monkeypatch.setattr(Exchange, "values", fail)
+    combine = fail if place == "operation" else sum
+    with pytest.raises(tf.errors.OpError):
+        run_both(members, lambda fused, rank: [fused.operation(tf.constant(rank), "await/x", combine, tf.int32)],
+                 [[[0]], [[0]]])
+    assert set(ends) == (set() if is_stopping else {error})
+    assert ending.exit_code_of(error) == 138
