@@ -12,6 +12,7 @@ Start with `membership.py`. The decision: docs/decisions/scripts.md.
     clients        when a server ends in a cluster without workers
     sessions       Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
     named_tasks    the other workers that a session needs, because its graph names them
+    stop_hook      how a signal ends a monitored session, and its last checkpoint
     session_repairs what is changed in TensorFlow's own sessions
     sync_replicas  SyncReplicasOptimizer
     placement      variables where a script's own device functions want them

@@ -3,7 +3,8 @@
     it ends, or calls sys.exit       ps_train waits for its threads, then leaves the cluster: no task waits for this one
     it raises                        one line for an error of ps_train, else its traceback; then the same
     SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
-                                     after half of the grace period the chief saves again; the process ends with 143
+                                     if it has not after half of the grace period, the chief saves, of whatever kind
+                                     its session is; the process ends with 143
     SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
     SIGHUP, the terminal has closed  as SIGTERM, but never as a second signal; `nohup` lets the task ignore it
     another signal                   the process ends at once
@@ -47,7 +48,8 @@ _ECHO_SECS = 2.0  # who signals all processes at once, as systemd and pkill do, 
 _log = logging.getLogger(__name__)
 
 _stop_requests: list[Callable[[], None]] = []  # SIGTERM calls them, for example a coordinator's `request_stop`
-_savers: list[Callable[[], None]] = []  # they save a checkpoint if the script has not ended by itself
+_savers: list[Callable[[], None]] = []  # they save a checkpoint, and again if the script has not ended by itself
+_last_savers: list[Callable[[], None]] = []  # only if it has not
 _python2_advice: list[str] = []
 _stopping = threading.Event()  # the thread that ends the process has been started
 _noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
@@ -55,10 +57,24 @@ _said_stopped = threading.Lock()  # the thread that takes it prints the message;
 script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
 
 
-def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = None) -> None:
-    """Registers how the script's loop is asked to end and, on the chief, what then saves a checkpoint."""
+def on_stop(
+    request_stop: Callable[[], None], save: Callable[[], None] | None = None, *, loop_saves: bool = False
+) -> None:
+    """Registers how the script's loop is asked to end and, on the chief, what then saves a checkpoint.
+
+    Args:
+      loop_saves: whether the end of the loop saves by itself; then `save` is called only if the loop does not end well.
+    """
     _stop_requests[:] = [request_stop]
-    _savers[:] = [save] if save else []
+    _savers[:] = [save] if save and not loop_saves else []
+    _last_savers[:] = [save] if save and loop_saves else []
+
+
+def save_after_error() -> None:
+    """Saves in place of a loop that fails after a signal, which may have ended the processes of its data, too."""
+    if is_stopping():
+        for save in _last_savers:
+            _save(save, _CLEAN_UP_SECS)
 
 
 def is_stopping() -> bool:
@@ -277,11 +293,12 @@ class SignalWatch:
             script_ended.wait(max(0.0, end_secs - time.monotonic()))
         if script_ended.is_set():
             time.sleep(share_secs)
-        elif member is not None:
-            for save in _savers:
+        else:
+            for save in [*_savers, *_last_savers]:
                 _save(save, share_secs)
-            with contextlib.suppress(Exception):
-                member.finish(STOPPED_CODE)
+            if member is not None:
+                with contextlib.suppress(Exception):
+                    member.finish(STOPPED_CODE)
         _say_stopped()
         leave(STOPPED_CODE)
 
@@ -301,6 +318,7 @@ def _forget_parent() -> None:
     membership.set_current(None)
     _stop_requests.clear()
     _savers.clear()
+    _last_savers.clear()
 
 
 def _note_signal(number: int, frame: object) -> None:

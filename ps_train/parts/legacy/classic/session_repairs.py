@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.client.session import BaseSession  # as below
 from tensorflow.python.training import monitored_session  # no public place to set these
 
-from ps_train.parts.legacy.classic.sessions import StopHook
+from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic.stop_hook import StopHook
 
 _QUEUE_RUNNERS_SECS = 5.0
 _log = logging.getLogger(__name__)
@@ -36,8 +37,12 @@ def end_blocks_at_a_late_run() -> None:
 
 
 def stop_sessions_that_save() -> None:
-    """Ends the loop of a `MonitoredSession` with a CheckpointSaverHook, too, after a signal to stop; its end saves."""
+    """Ends the loop of a `MonitoredSession` with a CheckpointSaverHook, too, after a signal to stop; its end saves.
+
+    So does its end by an error then: the signal may have ended the processes of its data.
+    """
     original = monitored_session._MonitoredSession.__init__  # noqa: SLF001 (no public place)
+    close = monitored_session._MonitoredSession._close_internal  # noqa: SLF001 (as above)
 
     @functools.wraps(original)
     def init(session: Any, session_creator: Any, hooks: Any, *args: Any, **kwargs: Any) -> None:
@@ -46,7 +51,22 @@ def stop_sessions_that_save() -> None:
                 isinstance(hook, StopHook) for hook in all_hooks):
             all_hooks.append(StopHook())
         original(session, session_creator, all_hooks, *args, **kwargs)
+        for hook in all_hooks:
+            if isinstance(hook, StopHook):
+                hook.save_by(all_hooks)
+
+    @functools.wraps(close)
+    def close_internal(session: Any, exception_type: Any = None) -> None:
+        if exception_type is not None:
+            ending.save_after_error()
+        try:
+            close(session, exception_type)
+        finally:
+            for hook in session._hooks:  # noqa: SLF001 (as above)
+                if isinstance(hook, StopHook):
+                    hook.forget_session()
     monitored_session._MonitoredSession.__init__ = init  # noqa: SLF001
+    monitored_session._MonitoredSession._close_internal = close_internal  # noqa: SLF001
 
 
 def leave_waiting_queue_runners() -> None:

@@ -29,6 +29,7 @@ from ps_train.graph.devices import task_of
 from ps_train.parts.legacy.classic import ending, membership, named_tasks, placement
 from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
 from ps_train.parts.legacy.classic.script_cluster import real_target
+from ps_train.parts.legacy.classic.stop_hook import StopHook
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 
@@ -342,21 +343,13 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (T
     install_session_manager()
     note_global_step()
     arguments = _MONITORED_SIGNATURE.bind(*args, **kwargs).arguments
-    arguments["hooks"] = [*(arguments.get("hooks") or []), StopHook()]
+    stop_hook = StopHook()
+    arguments["hooks"] = [*(arguments.get("hooks") or []), stop_hook]
     if _redirections and not arguments.get("master") and _redirections[-1].shares(tf.get_default_graph()):
         arguments["is_chief"] = arguments.get("is_chief", True) and _redirections[-1].is_chief
-    return _monitored_training_session(**arguments)
-
-
-class StopHook(tf.train.SessionRunHook):
-    """Ends the loop of a monitored session after a signal to stop; its end saves."""
-
-    def begin(self) -> None:
-        ending.on_stop(lambda: None)  # the loop can be ended
-
-    def after_run(self, run_context: Any, run_values: Any) -> None:
-        if ending.is_stopping():
-            run_context.request_stop()
+    session = _monitored_training_session(**arguments)
+    stop_hook.save_by(session._hooks)  # noqa: SLF001 (TensorFlow adds the one that saves)
+    return session
 
 
 def note_global_step(graph: tf.Graph | None = None) -> None:

@@ -31,6 +31,7 @@ def replaced(monkeypatch):
     places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
               (run.ScriptServer, "default_timeouts"), (BaseSession, "__init__"),
               (monitored_session._HookedSession, "run"), (monitored_session._MonitoredSession, "__init__"),
+              (monitored_session._MonitoredSession, "_close_internal"),
               (tf.train.Coordinator, "join"),
               (monitored_session, "MonitoredTrainingSession"), (supervisor, "Supervisor"),
               (sync_replicas_optimizer, "SyncReplicasOptimizer")]

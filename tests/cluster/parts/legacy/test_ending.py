@@ -86,6 +86,23 @@ def test_the_chief_saves_before_its_script_is_asked_to_end(monkeypatch):
     assert order == ["save", "stop"] and left == [143]
 
 
+@pytest.mark.parametrize(("ends", "expected"), [(True, ["stop"]), (False, ["stop", "save"])])
+def test_what_the_end_of_a_loop_saves_is_saved_if_it_does_not_end(monkeypatch, ends, expected):
+    """Issue: a chief that waited for its data, or for an update, saved nothing. Without a cluster, too."""
+    order, ended = [], threading.Event()
+    monkeypatch.setattr(ending, "script_ended", ended)
+    monkeypatch.setattr(ending, "leave", lambda code: None)
+    monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
+    for name in ("_stop_requests", "_savers", "_last_savers"):
+        monkeypatch.setattr(ending, name, [])
+    ending.on_stop(lambda: order.append("stop") or (ended.set() if ends else None), lambda: order.append("save"),
+                   loop_saves=True)
+    watch = object.__new__(ending.SignalWatch)  # without the handlers
+    watch._stop_timeout_secs = 0.2
+    watch._end(ending.signal.SIGTERM)
+    assert order == expected
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 143), (1, 1)])
 def test_a_signal_while_the_chief_waits_for_the_others_counts(monkeypatch, code, expected):
     """Issue: its script had ended, and it ended with 0, though the others still needed its updates."""

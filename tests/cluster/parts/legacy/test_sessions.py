@@ -384,6 +384,61 @@ def test_a_session_of_the_scripts_own_making_that_saves_ends_after_a_signal(work
     assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-3")
 
 
+@pytest.fixture
+def stoppable(monkeypatch):
+    """A function that does what a signal to stop does at once."""
+    for name in ("_stop_requests", "_savers", "_last_savers"):
+        monkeypatch.setattr(ending, name, [])
+    monkeypatch.setattr(ending, "_noted_signal", threading.Event())
+    return lambda: ending._noted_signal.set()
+
+
+def saving_session(worker, folder, kind):
+    """Returns a monitored session that saves when it is opened and at its end, made by TensorFlow or by the script."""
+    if kind == "MonitoredTrainingSession":
+        return tf.train.MonitoredTrainingSession(worker.target, is_chief=True, checkpoint_dir=folder)
+    saver = tf.train.CheckpointSaverHook(folder, save_steps=1000)
+    creator = tf.train.ChiefSessionCreator(master=worker.target, checkpoint_dir=folder)
+    return tf.train.MonitoredSession(creator, hooks=[saver])
+
+
+@pytest.mark.parametrize("kind", ["MonitoredTrainingSession", "MonitoredSession"])
+def test_a_monitored_session_whose_loop_waits_can_be_saved_by_another_thread(worker, graph, tmp_path, stoppable, kind):
+    """Issue: after SIGTERM a chief that waited for its data, whose processes the signal had ended, saved nothing."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    with saving_session(worker, str(tmp_path), kind) as session:
+        for _ in range(3):
+            session.run(count)
+        saved = Call(ending._last_savers[0], "save")
+        saved.join(60)
+        saved.result()
+        assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-3")
+        session.run(count)
+    assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-4")
+    ending._last_savers[0]()  # of a session that is closed
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_loop_that_fails_after_a_signal_is_saved(worker, graph, tmp_path, stoppable, is_stopped):
+    """The signal may have ended the processes of its data; an error without a signal saves nothing, as ever."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    with contextlib.suppress(EOFError), saving_session(worker, str(tmp_path), "MonitoredTrainingSession") as session:
+        for _ in range(3):
+            session.run(count)
+        if is_stopped:
+            stoppable()
+        raise EOFError
+    assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-3" if is_stopped else "model.ckpt-0")
+    ending._last_savers[0]()
+
+
+def test_a_worker_that_does_not_save_has_nothing_to_save_after_a_signal(worker, graph, tmp_path, stoppable):
+    """Only the chief has a folder."""
+    tf.train.get_or_create_global_step()
+    with tf.train.MonitoredTrainingSession(worker.target, is_chief=True):
+        assert ending._stop_requests and not ending._last_savers
+
+
 def close_monitored(runner, has_begun):
     """Opens and closes a monitored session; returns the threads of its coordinator."""
     tf.train.add_queue_runner(runner)

@@ -140,6 +140,19 @@ def test_the_chief_saves_on_sigterm_though_its_script_does_not_listen(start_proc
     assert start_process.exit_code("ps-0") == 143
 
 
+def test_the_chief_of_a_monitored_session_saves_on_sigterm_though_its_loop_waits(start_process, tmp_path):
+    """Issue: nothing was saved if the loop waited for data, or for an update, when the signal came."""
+    ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", f"--gate={tmp_path}/gate"],
+                  num_workers=1)
+    start_process.wait_for_line("worker-0", "is at gate 20")
+    start_process.signal("worker-0", signal.SIGTERM)
+    assert start_process.exit_code("worker-0") == 143
+    assert _checkpoint(tmp_path / "train")["global_step"] == 20
+    assert "no checkpoint was saved" not in start_process.log("worker-0")
+    start_process.signal("ps-0", signal.SIGTERM)
+    assert start_process.exit_code("ps-0") == 143
+
+
 def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_process, tmp_path):
     """It ends as in plain Python, `finally` included, and says why; SIGTERM, as there, ends it at once."""
     script = tmp_path / "waiting.py"

@@ -1,0 +1,77 @@
+"""The hook that ends a monitored session after a signal to stop, and its last checkpoint.
+
+    the loop ends                             its end saves
+    an error ends it                          ending.save_after_error, before the session is closed
+    it waits: for data, for an update         ending.py saves after half of the grace period, in another thread
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.legacy.classic import ending
+
+
+class StopHook(tf.train.SessionRunHook):
+    """Ends the loop of a monitored session after a signal to stop."""
+
+    def __init__(self) -> None:
+        """Knows of no hook that saves; see `save_by`."""
+        self._saving: list[tf.train.CheckpointSaverHook] = []
+        self._session: tf.Session | None = None
+
+    def begin(self) -> None:
+        """Says that the loop can be ended."""
+        ending.on_stop(lambda: None)
+
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
+        """Takes the session for a save; after the loss of a ps there is another one."""
+        self._session = session
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ends the loop."""
+        if ending.is_stopping():
+            run_context.request_stop()
+
+    def end(self, session: tf.Session) -> None:
+        """The hooks before this one have saved."""
+        self.forget_session()
+
+    def forget_session(self) -> None:
+        """Saves nothing any more: the session is closed, or is about to be."""
+        self._session = None
+
+    def save_by(self, hooks: Iterable[Any]) -> None:
+        """Takes all hooks of the session; those that save do so, too, if the loop does not end."""
+        self._saving = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
+        for hook in self._saving:
+            if not hasattr(hook._save, "__wrapped__"):  # noqa: SLF001 (no public place)
+                hook._save = _one_at_a_time(hook._save)  # noqa: SLF001
+        if self._saving:
+            ending.on_stop(lambda: None, self.save, loop_saves=True)
+
+    def save(self) -> None:
+        """Saves a checkpoint, unless the end of the session has; callable from any thread."""
+        session = self._session
+        if session is None:
+            return
+        with session.graph.as_default():
+            for hook in self._saving:
+                hook._save(session, session.run(hook._global_step_tensor))  # noqa: SLF001 (no public place)
+
+
+def _one_at_a_time(save: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that saves when no other thread does: both would write the same files."""
+    lock = threading.Lock()
+
+    @functools.wraps(save)
+    def wait_and_save(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return save(*args, **kwargs)
+
+    return wait_and_save
