@@ -22,6 +22,7 @@ import contextlib
 import logging
 import math
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -29,14 +30,14 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.coordination import sessions, variables
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.step_inputs import WithStepInputs
-from ps_train.runtime import waits
+from ps_train.runtime import tensorflow_errors, waits
 from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations, Verdict
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
-from ps_train.updates.update import ChiefContext, SyncSettings
+from ps_train.updates.update import RUN_OPTIONS, ChiefContext, SyncSettings
 
 _RELEASE_SECS = 5.0
 _RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
@@ -87,6 +88,8 @@ class MemberRunner:
         self._graph = tf.get_default_graph()
         self._operations, self._service = operations, _ScriptUpdates(operations, quorum)
         self._session: tf.Session | None = None
+        self._lost_secs: float | None = None  # since when this session is known to be lost
+        self._lock = threading.Lock()  # of the session
 
     def create_threads(
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
@@ -96,16 +99,25 @@ class MemberRunner:
             return []
         _refuse_another(self._operations, self._graph)
         member = self._member
-        self._stop()
-        config = membership.with_filters(None, membership.filters_of(self._graph, member.cluster))
-        self._session = tf.Session(member.target, graph=self._graph, config=config)
-        names = {member.cluster.number_of(worker): str(worker) for worker in member.cluster.workers}
-        self._service.start(self._session, ChiefContext(
-            board=member.join(), worker_names=names, chief_number=member.cluster.worker_number,
-            start_timeout_secs=member.timeouts.start_secs, is_resumed=member.was_live))
+        with self._lock:
+            self._stop()
+            self._begin(self._open_session(), is_resumed=member.was_live)
         if self not in member.update_services:
             member.update_services.append(self)
         return []
+
+    def _open_session(self) -> tf.Session:
+        member = self._member
+        config = membership.with_filters(None, membership.filters_of(self._graph, member.cluster))
+        return tf.Session(member.target, graph=self._graph, config=config)
+
+    def _begin(self, session: tf.Session, *, is_resumed: bool) -> None:
+        member = self._member
+        names = {member.cluster.number_of(worker): str(worker) for worker in member.cluster.workers}
+        self._session, self._lost_secs = session, None
+        self._service.start(session, ChiefContext(
+            board=member.join(), worker_names=names, chief_number=member.cluster.worker_number,
+            start_timeout_secs=member.timeouts.start_secs, is_resumed=is_resumed))
 
     def _stop(self) -> None:
         if self._session is not None:
@@ -114,11 +126,48 @@ class MemberRunner:
             self._session = None
 
     def check(self) -> None:
-        """Raises the error that has ended the updates, unless it is the loss of a session."""
-        error = self._service.error
-        # After a lost session the script creates a new one, and starts the updates again.
-        if error is not None and not (isinstance(error, tf.errors.OpError) and sessions.is_lost(error)):
-            raise error
+        """Raises the error that has ended the updates; if their session was lost, begins them in a new one.
+
+        A script whose own session was lost as well makes a new one, and begins the updates. But it may have lost none,
+        or have ended: then all workers would wait for an update for ever.
+
+        Raises:
+          ClusterLostError: no new session was found for the start time-out.
+        """
+        with self._lock:
+            error = self._service.error
+            if error is None:
+                return
+            if not (isinstance(error, tf.errors.OpError) and sessions.is_lost(error)):
+                raise error
+            if self._session is None:
+                return
+            now_secs, timeouts = time.monotonic(), self._member.timeouts
+            self._lost_secs = now_secs if self._lost_secs is None else self._lost_secs
+            lost_secs = now_secs - self._lost_secs
+            # The script is faster if it notices the loss; an update that is under way on the ps ends meanwhile. Without
+            # parameters only the script can go on.
+            if lost_secs < timeouts.heartbeat_secs or not sessions.if_answered(self._member.join().is_prepared):
+                return
+            if lost_secs > timeouts.heartbeat_secs + timeouts.start_secs:
+                raise ClusterLostError("timed_out", f"waited {timeouts.start_secs:g} s for a session that makes the "
+                                       f"updates: {tensorflow_errors.reason(error)}") from error
+            self._begin_again(error)
+
+    def _begin_again(self, error: tf.errors.OpError) -> None:
+        """Begins the updates in a new session, unless that is lost at once."""
+        session = self._open_session()
+        try:
+            sessions.run_bounded(session, self._operations.flush_op, options=RUN_OPTIONS)
+        except tf.errors.OpError as failure:
+            sessions.close_in_background(session)
+            if not sessions.is_lost(failure):
+                raise
+            _log.debug("the updates are not begun again yet: %s", failure)
+            return
+        _log.warning("lost the session that makes the updates (%s); they go on in a new one, without the gradients "
+                     "that were on their way", tensorflow_errors.reason(error))
+        self._begin(session, is_resumed=True)
 
     def conclude(self, *, waits_for_others: bool, is_final: bool) -> None:
         """Ends the updates of this process, and the steps that wait for one.
@@ -133,10 +182,11 @@ class MemberRunner:
         if waits_for_others:
             is_final = self._wait_for_others() and is_final
         release_op = self._operations.release_op if is_final else self._release_once_op
-        with contextlib.suppress(tf.errors.OpError, RuntimeError):  # ps 0 has ended, and so has every wait there
-            sessions.run_bounded(self._session, release_op, options=_RELEASE_OPTIONS)
-            self._service.conclude(self._session)
-        self._stop()
+        with self._lock:
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):  # ps 0 has ended, and so has every wait there
+                sessions.run_bounded(self._session, release_op, options=_RELEASE_OPTIONS)
+                self._service.conclude(self._session)
+            self._stop()
 
     def _wait_for_others(self) -> bool:
         """Returns true when no other worker trains, false if this process must stop before."""

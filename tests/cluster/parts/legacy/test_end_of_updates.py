@@ -268,3 +268,56 @@ def test_one_call_without_an_answer_does_not_end_the_updates_of_the_others(monke
     member.snapshot = snapshot
     runner_of(member, session).conclude(waits_for_others=True, is_final=True)
     assert session.released == ["for good"] and len(answers) == (1 if has_ended else 2)
+
+
+@pytest.fixture
+def lost(monkeypatch):
+    """The updates of a chief whose session was lost, what says whether the parameters are there, and how often they
+    were begun again."""
+    board, begun = types.SimpleNamespace(is_prepared=lambda: True), []
+    member = chief_of(None)
+    member.join, member.timeouts = lambda: board, Timeouts(start_secs=300.0, heartbeat_secs=10.0)
+    runner = runner_of(member, AnsweringSession())
+    runner._service.error = tf.errors.UnavailableError(None, None, "the connection was closed")
+    monkeypatch.setattr(runner, "_begin_again", begun.append)
+    now = [100.0]
+    monkeypatch.setattr(updates.time, "monotonic", lambda: now[0])
+
+    def check_after(secs):
+        now[0] += secs
+        runner.check()
+        return len(begun)
+
+    return runner, board, check_after
+
+
+def test_updates_whose_session_was_lost_are_begun_again_if_the_script_does_not(lost):
+    """Issue: the script's own session was not lost, and all workers waited for an update for ever."""
+    runner, board, check_after = lost
+    assert check_after(0) == 0 and check_after(9) == 0
+    board.is_prepared = lambda: False  # a ps has lost them
+    assert check_after(5) == 0
+    board.is_prepared = fail_to_answer
+    assert check_after(5) == 0
+    board.is_prepared = lambda: True
+    assert check_after(1) == 1 and check_after(280) == 2
+    with raises("timed_out") as caught:
+        check_after(300)
+    assert "the connection was closed" in str(caught.value)
+    runner._service.error = None
+    assert check_after(1) == 2
+
+
+def test_updates_that_were_stopped_are_not_begun_again(lost):
+    """Their session is lost with the process."""
+    runner, _, check_after = lost
+    runner._stop()
+    assert check_after(0) == check_after(100) == 0
+    runner._service.error = tf.errors.InvalidArgumentError(None, None, "of the optimizer")
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        check_after(0)
+
+
+def fail_to_answer():
+    """Stands for a call to a ps that is too busy."""
+    raise BlackboardError("ps_unreachable", "too busy")

@@ -14,6 +14,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
 from ps_train.parts.legacy.classic import ending, membership, session_repairs, sessions
+from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from tests import processes
@@ -437,6 +438,34 @@ def test_a_worker_that_does_not_save_has_nothing_to_save_after_a_signal(worker, 
     tf.train.get_or_create_global_step()
     with tf.train.MonitoredTrainingSession(worker.target, is_chief=True):
         assert ending._stop_requests and not ending._last_savers
+
+
+def lose_session(*args, **kwargs):
+    """Stands for a call whose answer is lost."""
+    raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+
+
+def test_updates_go_on_after_the_loss_of_their_own_session(worker, graph, monkeypatch):
+    """Issue: the script, whose session was not lost, waited for an update for ever; its chief did nothing."""
+    with tf.device("/job:ps/task:0"):
+        step, weight = tf.train.get_or_create_global_step(), tf.get_variable("weight", initializer=1.0)
+    optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.25), 1)
+    train_op = optimizer.minimize(tf.square(weight), step)
+    with tf.train.MonitoredTrainingSession(
+            worker.target, is_chief=True, hooks=[optimizer.make_session_run_hook(True)]) as session:
+        session.run(train_op)
+        runner = optimizer.get_chief_queue_runner()
+        first = runner._session
+        monkeypatch.setattr(first, "run", lose_session)
+        waits.until(lambda: runner._service.error, 60, "the loss", threading.Event())
+        worker.timeouts = dataclasses.replace(worker.timeouts, heartbeat_secs=0.0)
+        done = Call(lambda: [session.run(train_op) for _ in range(3)], "steps")
+        done.join(60)
+        assert not done.is_alive() and runner._session is not first
+        done.result()
+        # The new session gives up the gradients that were on their way, with a step of their own.
+        steps, weight_now = session.run([step, weight])
+        assert steps >= 4 and weight_now <= 0.5**3
 
 
 def close_monitored(runner, has_begun):
