@@ -20,6 +20,7 @@ import multiprocessing
 import re
 import threading
 import time
+from collections.abc import Collection
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -208,6 +209,7 @@ class PsLife:
         self._cluster, self._target, self._timeouts, self._stop = cluster, target, timeouts, stop
         self._begun_secs = self._needed_secs = self._look_secs = time.monotonic()
         self._last: Snapshot | None = None  # of ps 0
+        self._came: set[int] = set()  # the numbers of the workers that were there at any time
         self._awaited = "a worker"
         self._reminder = self._new_reminder()
 
@@ -262,14 +264,13 @@ class PsLife:
         return self._have_all_ended(snapshot)
 
     def _is_one_coming(self, snapshot: Snapshot) -> bool:
-        """Returns whether a worker answers that has not joined: its script may read data before its first session."""
+        """Returns whether no worker has joined, and one answers: its script may read data before its first session."""
         now_secs = time.monotonic()
-        if now_secs < self._look_secs:  # each worker that is not there may cost seconds
+        if now_secs < self._look_secs or snapshot.claims.any():  # each worker that is not there may cost seconds
             return False
         self._look_secs = now_secs + min(_LOOK_SECS, self._timeouts.idle_secs / 4)
         return any(reachability.accepts(task.address) for task in self._cluster.workers
-                   if not self._stop.is_set() and not snapshot.claims[number := self._cluster.number_of(task)]
-                   and not snapshot.finished[number])
+                   if not self._stop.is_set() and not snapshot.finished[self._cluster.number_of(task)])
 
     def _snapshot(self, find_first) -> Snapshot | None:
         """Returns the snapshot of ps 0, or None if ps 0 has ended, which it does only after the workers."""
@@ -285,10 +286,14 @@ class PsLife:
         self._last = first.snapshot()
         return self._last
 
-    def _running(self, last: Snapshot) -> Task | None:
-        """Returns a worker that still answers, and whose script had not ended by the last snapshot of ps 0, if any."""
+    def _running(self, last: Snapshot, among: Collection[int] | None = None) -> Task | None:
+        """Returns a worker that still answers, and whose script had not ended by the last snapshot of ps 0, if any.
+
+        Args:
+          among: the numbers of the workers in question; None for all.
+        """
         numbers = {self._cluster.number_of(task): task for task in self._cluster.workers}
-        return next((task for number, task in numbers.items()
+        return next((task for number, task in numbers.items() if among is None or number in among
                      if not last.finished[number] and last.local_steps[number] != SERVES_ONLY
                      and reachability.accepts(task.address)), None)
 
@@ -311,6 +316,7 @@ class PsLife:
         expected = {worker for worker in workers if snapshot.local_steps[worker] != SERVES_ONLY}
         finished = {worker for worker in workers if snapshot.finished[worker]}  # also those that joined after training
         came = {worker for worker in expected if snapshot.finished[worker] or snapshot.claims[worker]}
+        self._came |= came  # one that was stopped has given up its claim
         is_late = time.monotonic() - self._begun_secs > self._timeouts.start_secs
         # The chief reports its end before that of the updates which it makes for the others, and leaves after it.
         chief = self._cluster.number_of(self._cluster.chief)
@@ -319,7 +325,8 @@ class PsLife:
         if not finished or is_there or not (came == expected or is_late):
             return False
         # One that was started again has its server before its first session, and may read its data for long in between.
-        if (running := self._running(snapshot)) is not None:
+        # One that never came has had its start time-out: its script may only sleep, as a server.
+        if (running := self._running(snapshot, self._came)) is not None:
             self._awaited = str(running)
             return False
         _log.info("every worker has ended%s; this ps ends",

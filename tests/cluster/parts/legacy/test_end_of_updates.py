@@ -55,17 +55,31 @@ def test_a_ps_serves_until_the_chief_has_left(here, finished, is_over):
 @pytest.mark.parametrize(("finished", "answering", "is_over"), [
     ([1], "localhost:2", False), ([1], "", True), ([0, 1], "localhost:2", True), ([0], "localhost:2", True),
 ], ids=["the chief is back", "the chief is lost", "the process of the chief ends", "another worker is lost"])
-def test_a_ps_waits_for_a_chief_that_is_back_and_still_reads_its_data(monkeypatch, finished, answering, is_over):
+@pytest.mark.parametrize("claimed", [[0, 1], [1]], ids=["killed", "stopped"])
+def test_a_ps_waits_for_a_chief_that_is_back_and_still_reads_its_data(
+        monkeypatch, claimed, finished, answering, is_over):
     """Issue: its last heartbeat was too old, and the ps ended with 0, so that nothing of the last steps was saved."""
     monkeypatch.setattr(server.reachability, "accepts", lambda address: address == answering)
     life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
-    snapshot = snapshot_of(here=[0, 1], finished=finished)._replace(now_secs=1000.0)
+    assert not life._have_all_ended(snapshot_of(here=[0, 1], finished=[]))
+    life._begun_secs -= 2 * Timeouts.start_secs
+    snapshot = snapshot_of(here=claimed, finished=finished)._replace(now_secs=1000.0)
     assert life._have_all_ended(snapshot) is is_over
     if not is_over:
         assert life._awaited == "worker:0 localhost:2"
         life._needed_secs -= 2 * Timeouts.idle_secs
         with raises("no_workers"):
             life._check_needed(has_workers=bool(snapshot.alive()))
+
+
+def test_a_ps_does_not_wait_for_a_worker_that_has_only_a_server_for_longer_than_the_start_time_out(monkeypatch):
+    """Its script may sleep for ever, as a server of the chief's."""
+    monkeypatch.setattr(server.reachability, "accepts", lambda address: True)
+    life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
+    snapshot = snapshot_of(here=[0], finished=[0])._replace(now_secs=1000.0)
+    assert not life._have_all_ended(snapshot)
+    life._begun_secs -= 2 * Timeouts.start_secs
+    assert life._have_all_ended(snapshot)
 
 
 @pytest.mark.parametrize(("finished", "is_over"), [([0, 1], True), ([], False), ([0], True)])
@@ -119,8 +133,9 @@ def test_a_ps_that_waits_for_workers_says_so(monkeypatch, here, finished, text):
 
 @pytest.mark.parametrize(("claimed", "finished", "answering", "is_needed"), [
     ([], [], "localhost:3", True), ([], [], "", False), ([1], [], "localhost:3", False),
-    ([], [1], "localhost:3", False),
-], ids=["a worker without a session", "no worker", "a worker that has lost its session", "a worker that has finished"])
+    ([0], [], "localhost:3", False), ([], [1], "localhost:3", False),
+], ids=["a worker without a session", "no worker", "a worker that has lost its session",
+        "a worker without a session, whose chief is lost", "a worker that has finished"])
 def test_a_ps_serves_as_long_as_a_worker_reads_its_data(monkeypatch, claimed, finished, answering, is_needed):
     """Issue: it ended with 138 after --idle_timeout_secs, as a worker joins with its first session."""
     monkeypatch.setattr(server.reachability, "accepts", lambda address: address in ("localhost:1", answering))
