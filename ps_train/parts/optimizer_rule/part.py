@@ -237,7 +237,8 @@ class ClippingOptimizer(tf.train.GradientDescentOptimizer):
 def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
     """Returns gradients, on their devices, scaled down to a global norm of at most `clip_norm`.
 
-    A row that occurs several times in a sparse gradient counts once, with the sum of its gradients.
+    A row that occurs several times in a sparse gradient counts once, with the sum of its gradients. A norm that is not
+    finite fails the step, as a gradient that is not finite does: the scale would be 0.
     """
     summed = [_each_row_once(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
               for gradient in gradients]
@@ -246,10 +247,11 @@ def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
         if gradient is not None:
             values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
             with tf.colocate_with(values):
-                squares.append(tf.cast(tf.nn.l2_loss(values), tf.float32))
+                squares.append(tf.cast(tf.nn.l2_loss(_wide(values)), tf.float32))
     if not squares:
         return list(gradients)
-    norm = tf.sqrt(2.0 * tf.add_n(squares))
+    # The step loop knows the error by the words that graph/nan_guard.py begins its own with.
+    norm = tf.debugging.check_numerics(tf.sqrt(2.0 * tf.add_n(squares)), "ps_train checked the norm of the gradients")
     scale = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)  # as tf.clip_by_global_norm; for 0 it is 1
     return [None if gradient is None else _scaled(gradient, scale) for gradient in summed]
 
@@ -257,10 +259,17 @@ def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
 def _scaled(gradient: Any, scale: tf.Tensor) -> Any:
     values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
     with tf.colocate_with(values):
-        scaled = values * tf.cast(scale, values.dtype)
+        wide = _wide(values)
+        scaled = tf.cast(wide * tf.cast(scale, wide.dtype), values.dtype)
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
     return scaled
+
+
+def _wide(values: tf.Tensor) -> tf.Tensor:
+    """Returns values of a 16-bit type as float32, others as they are."""
+    # In float16 the square of 300 is infinite, and a scale of 1e-8 is 0.
+    return tf.cast(values, tf.float32) if values.dtype.size < tf.float32.size else values
 
 
 def _each_row_once(gradient: tf.IndexedSlices) -> tf.IndexedSlices:

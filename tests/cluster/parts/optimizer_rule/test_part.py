@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.errors import UserCodeError
 from ps_train.parts.inference import predictor, serving
-from ps_train.parts.optimizer_rule.part import ChosenRule, Schedule, rate_at
+from ps_train.parts.optimizer_rule.part import ChosenRule, Schedule, clip_by_norm, rate_at
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
@@ -161,6 +162,34 @@ def test_two_workers_in_sync_clip_and_decay_the_mean(engine, start_servers, tmp_
     found = train_in_lock_step(start_servers(2, 2), tmp_path, STEPS, model=MODEL, dataset=ordered(), learning_rate=RATE,
                                optimizer_name="momentum", rule=ALL, sync_engine=engine)
     assert_same(found, expected, but=["norm/moving_mean", "norm/moving_variance"])
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32, tf.float64])
+@pytest.mark.parametrize(("value", "norm"), [(300.0, 1.0), (60000.0, 0.001)], ids=["squares", "scale"])
+def test_gradients_of_each_type_are_clipped_as_wide_ones(dtype, value, norm):
+    """Issue: in float16 the square of 300 is infinite and a scale of 1e-8 is 0, so the update was 0, silently."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        dense = tf.constant([value, -value], dtype)
+        sparse = tf.IndexedSlices(tf.constant([[value]], dtype), tf.constant([2]), tf.constant([3, 1]))
+        clipped, rows = clip_by_norm([dense, sparse], norm)
+        assert clipped.dtype == rows.values.dtype == dtype
+        found = session.run([tf.cast(one, tf.float32) for one in (clipped, rows.values)])
+    share = norm / np.sqrt(3)
+    np.testing.assert_allclose(found[0], [share, -share], rtol=0.01)
+    np.testing.assert_allclose(found[1], [[share]], rtol=0.01)
+
+
+@pytest.mark.parametrize("mode", ["async", "sync", "rounds"])
+def test_a_norm_that_is_infinite_stops_the_step(mode, start_servers):
+    """Issue: each gradient is finite, but not the sum of their squares, and the update was 0, silently."""
+    features, labels = clusters.linear_data()
+    features[20, 2] = 1e15
+    training = bare_training.BareTraining(
+        start_servers(2, 1), dataset=clusters.array_dataset(features, labels, shuffle=False), rule=ChosenRule(
+            clip_norm=NORM), **MODES[mode])
+    with raises("not_finite", kind=UserCodeError) as caught:
+        training.train(STEPS)
+    assert "after global step 2: the norm of the gradients has Inf" in str(caught.value)
 
 
 def test_schedules_are_those_of_tensorflow():
