@@ -36,7 +36,8 @@ class LossRow(NamedTuple):
     def is_close(self, config: CompareConfig) -> bool:
         """Returns whether the difference is within the tolerances."""
         allowed = config.absolute_tolerance + config.relative_tolerance * abs(self.before)
-        return not self.difference or abs(self.difference) <= allowed
+        # Where the loss before is infinite, so is what is allowed.
+        return not self.difference or math.isfinite(self.difference) and abs(self.difference) <= allowed
 
 
 def print_comparison(before: str, after: str, config: CompareConfig) -> None:

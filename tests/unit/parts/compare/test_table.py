@@ -23,7 +23,7 @@ def test_steps_that_both_have_are_compared():
 @pytest.mark.parametrize(("before", "after", "is_close"), [
     (2.0, 2.1, True), (2.0, 1.9, True), (2.0, 2.11, False), (-2.0, -2.1, True), (0.0, 0.0, True), (0.0, 0.001, False),
     (math.nan, math.nan, True), (math.nan, 1.0, False), (1.0, math.nan, False), (math.inf, math.inf, True),
-    (1.0, math.inf, False),
+    (1.0, math.inf, False), (math.inf, 1.0, False), (math.inf, math.nan, False), (-math.inf, math.inf, False),
 ])
 def test_a_loss_is_close_within_the_tolerance(before, after, is_close):
     """Five percent of the loss before; a loss that is no number is close to none."""
