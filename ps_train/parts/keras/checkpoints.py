@@ -72,9 +72,11 @@ def newest_readable(train_dir: str) -> tuple[int, str] | None:
     return None
 
 
-def remove_older(train_dir: str, keep: int) -> None:
-    """Removes all checkpoints but the newest ones."""
-    for path in list(checkpoint_paths(train_dir).values())[:-keep]:
+def remove_older(train_dir: str, step: int, keep: int) -> None:
+    """Removes all checkpoints up to a global step but the newest of them; those of later steps stay."""
+    # They may be damaged, as training has begun at an earlier one.
+    up_to_step = [path for other, path in checkpoint_paths(train_dir).items() if other <= step]
+    for path in up_to_step[:-keep]:
         os.remove(path)
 
 
@@ -130,7 +132,7 @@ class ModelSaver:
             raise
         self._lock.check()
         os.replace(unfinished, checkpoint_path(train_dir, step))
-        remove_older(train_dir, self._config.keep_checkpoint_max)
+        remove_older(train_dir, step, self._config.keep_checkpoint_max)
 
 
 def write_model(model: tf_keras.Model, path: str) -> None:

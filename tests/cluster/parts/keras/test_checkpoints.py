@@ -50,9 +50,24 @@ def test_only_the_newest_are_kept(tmp_path):
     for step in (1, 2, 30):
         _write(tmp_path, step)
     (tmp_path / "notes.txt").touch()
-    checkpoints.remove_older(tmp_path, 2)
+    checkpoints.remove_older(tmp_path, 30, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000002.keras", "ckpt-00000030.keras",
                                                                 "notes.txt"]
+
+
+def _saver(folder, *more_flags, is_chief=True):
+    config = flags.parse_keras_task([f"--train_dir={folder}", *more_flags], {})
+    return checkpoints.ModelSaver(config, None, is_chief, FolderLock(str(folder), 1.0, threading.Event()))
+
+
+def test_a_new_checkpoint_stays_beside_a_damaged_one_of_a_later_step(tmp_path, monkeypatch):
+    """Issue: the damaged one counted as the newest, so each new one was removed as soon as it was written."""
+    monkeypatch.setattr(checkpoints, "write_model", lambda model, path: pathlib.Path(path).write_text("model"))
+    (tmp_path / "ckpt-00002000.keras").write_bytes(b"PK")
+    saver = _saver(tmp_path, "--keep_checkpoint_max=1")
+    for step in (1600, 1700):
+        saver.save(None, step)
+        assert sorted(checkpoints.checkpoint_paths(tmp_path)) == [step, 2000]
 
 
 @pytest.mark.parametrize("error", [
@@ -66,10 +81,8 @@ def test_a_full_disk_is_one_line_with_the_last_good_checkpoint(tmp_path, monkeyp
 
     monkeypatch.setattr(checkpoints, "write_model", write)
     _write(tmp_path, 10)
-    config = flags.parse_keras_task([f"--train_dir={tmp_path}"], {})
-    saver = checkpoints.ModelSaver(config, None, True, FolderLock(str(tmp_path), 1.0, threading.Event()))
     with raises("checkpoint_not_written") as caught:
-        saver.save(None, 20)
+        _saver(tmp_path).save(None, 20)
     assert "No space left on device" in str(caught.value) and f"{tmp_path}/ckpt-00000010.keras" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["ckpt-00000010.keras"]
 
