@@ -102,6 +102,8 @@ def train_by_loop(training: ModelTraining) -> None:
         try:
             _repeat_train_step(run, _execution(strategy, model, plugin.train_step), config.steps_per_execution)
         except (tf.errors.OutOfRangeError, StopIteration) as error:
+            if context.cluster is None and run.step > first_step:
+                run.save()
             raise inputs.data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
     if run.step == first_step:
         raise DataError("no_step_reported",

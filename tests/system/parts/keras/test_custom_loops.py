@@ -77,8 +77,8 @@ def test_a_whole_loop_of_the_plugin_trains(start_process, tmp_path, words):
     assert float(re.search(r"mean_absolute_error = (\S+)", output)[1]) < 0.1
 
 
-def test_data_that_end_are_an_error(start_process, tmp_path):
-    """One line, exit code 1."""
+def test_data_that_end_are_an_error_and_the_steps_before_are_saved(start_process, tmp_path):
+    """One line, exit code 1. Issue: the steps since the last checkpoint were lost."""
     flags = ["--model=ends", *loop_plugins(tmp_path)[1:], "--params=repeat=false", "--train_steps=100"]
     (tmp_path / "ends.py").write_text((REPO / "models/keras_step.py").read_text()
                                       .replace("from .keras_mlp", "from keras_tiny")
@@ -87,3 +87,4 @@ def test_data_that_end_are_an_error(start_process, tmp_path):
     output = run(start_process, "ends", "keras", *flags, exit_code=1, cwd=tmp_path)
     assert output.splitlines()[-1].endswith("[training_data_ended]")
     assert "after step 40 of 100" in output.splitlines()[-1]
+    assert (tmp_path / "train/ckpt-00000040.keras").exists()
