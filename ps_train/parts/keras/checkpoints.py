@@ -18,10 +18,11 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 import numpy as np
@@ -73,11 +74,28 @@ def newest_readable(train_dir: str) -> tuple[int, str] | None:
 
 
 def remove_older(train_dir: str, step: int, keep: int) -> None:
-    """Removes all checkpoints up to a global step but the newest of them; those of later steps stay."""
-    # They may be damaged, as training has begun at an earlier one.
-    up_to_step = [path for other, path in checkpoint_paths(train_dir).items() if other <= step]
-    for path in up_to_step[:-keep]:
-        os.remove(path)
+    """Removes all checkpoints up to a global step but the newest of them; those of later steps stay.
+
+    Warns of one that cannot be removed.
+    """
+    older: list[str] = []
+    with _warning(f"cannot look for old checkpoints in {train_dir}"):
+        # Later ones may be damaged, as training has begun at an earlier step.
+        older = [path for other, path in checkpoint_paths(train_dir).items() if other <= step][:-keep]
+    for path in older:
+        with _warning(f"cannot remove the old checkpoint {path}"):
+            os.remove(path)
+
+
+@contextlib.contextmanager
+def _warning(failure: str) -> Iterator[None]:
+    """Warns if the body cannot list or remove files; not if a file was removed by somebody else."""
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _log.warning("%s: %s; training goes on", failure, tensorflow_errors.reason(error))
 
 
 class ModelSaver:
@@ -85,34 +103,69 @@ class ModelSaver:
 
     def __init__(self, config: KerasConfig, plugins: KerasPlugins, is_chief: bool, lock: FolderLock) -> None:
         self._config, self._plugins, self._is_chief, self._lock = config, plugins, is_chief, lock
-        self._saved_step = -1
+        self._step, self._is_saved = -1, True
+        # Reading the variables may be a collective operation of all workers, so all of them read at once. They write to
+        # a local folder: if only the chief's folder failed while they read, the others would wait for it for ever.
+        self._reads_together = config.strategy == "multi_worker_mirrored"
+        self._local: tempfile.TemporaryDirectory | None = None
 
-    def save(self, model: tf_keras.Model, step: int, *, again: bool = False) -> None:
+    def save(self, model: tf_keras.Model, step: int, *, again: bool = False, is_last: bool = False) -> None:
         """Saves the model under its global step, and removes older checkpoints.
+
+        If that fails, it warns, and the next call tries again. Each of several workers makes the same calls.
 
         Args:
           again: whether to replace the checkpoint of this step if there is one.
+          is_last: whether no save follows, so that a failure is an error.
 
         Raises:
-          SaveError: the disk is full, or the folder cannot be used; the message names the newest sound checkpoint.
+          SaveError: the disk is full, or the folder cannot be used. For --train_dir only the last save raises it; the
+            message names the newest sound checkpoint.
           FolderLostError: another training has taken the folder.
         """
-        if step == self._saved_step and not again:
+        if step != self._step or again:
+            self._step, self._is_saved = step, not self._is_chief
+            if self._reads_together:
+                self._write_locally(model)
+        if self._is_saved:
             return
-        self._saved_step, train_dir = step, self._config.train_dir
+        train_dir = self._config.train_dir
         try:
-            if self._is_chief:
-                self._save_as_chief(model, step)
-                return
-            # Every worker saves, because reading the variables may be a collective operation.
-            with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
-                write_model(model, os.path.join(folder, _UNFINISHED))
+            self._save_as_chief(model, step)
         except _FAILURES as error:
+            reason = tensorflow_errors.reason(error)
+            if not is_last:
+                _log.warning("cannot write the checkpoint of step %d in %s: %s; training goes on, and the next save "
+                             "tries again", step, train_dir, reason)
+                return
             newest = newest_readable(train_dir)
             good = f"the last good checkpoint is {newest[1]}" if newest else "no good checkpoint exists"
             raise SaveError("checkpoint_not_written", f"cannot write the checkpoint of step {step} in {train_dir}: "
-                            f"{tensorflow_errors.reason(error)}; {good}; fix that, then run the same command again"
-                            ) from error
+                            f"{reason}; {good}; fix that, then run the same command again") from error
+        self._is_saved = True
+        self._remove_local()
+        remove_older(train_dir, step, self._config.keep_checkpoint_max)
+
+    def _write_locally(self, model: tf_keras.Model) -> None:
+        """Writes the model to a temporary folder of this machine; the chief keeps it until it is saved."""
+        folder = "the folder for temporary files"
+        try:
+            self._remove_local()
+            self._local = tempfile.TemporaryDirectory(prefix="ps_train-")
+            folder = self._local.name
+            write_model(model, os.path.join(folder, _UNFINISHED))
+            if not self._is_chief:
+                self._remove_local()
+        except _FAILURES as error:
+            raise SaveError("checkpoint_not_written", f"cannot write the checkpoint of step {self._step} in {folder}, "
+                            f"where each worker writes it first: {tensorflow_errors.reason(error)}; make room there or "
+                            "set TMPDIR to another folder, then run the same command again") from error
+
+    def _remove_local(self) -> None:
+        if self._local is not None:
+            with _warning(f"cannot remove {self._local.name}"):
+                self._local.cleanup()
+            self._local = None
 
     def _save_as_chief(self, model: tf_keras.Model, step: int) -> None:
         train_dir = self._config.train_dir
@@ -125,14 +178,16 @@ class ModelSaver:
             copy_variables(whole, model, "the model in training")
             model = whole
         try:
-            write_model(model, unfinished)
+            if self._local is not None:
+                shutil.copyfile(os.path.join(self._local.name, _UNFINISHED), unfinished)
+            else:
+                write_model(model, unfinished)
         except _FAILURES:
             with contextlib.suppress(OSError):
                 os.remove(unfinished)  # frees the room for the next try
             raise
         self._lock.check()
         os.replace(unfinished, checkpoint_path(train_dir, step))
-        remove_older(train_dir, step, self._config.keep_checkpoint_max)
 
 
 def write_model(model: tf_keras.Model, path: str) -> None:

@@ -103,12 +103,12 @@ def train_by_loop(training: ModelTraining) -> None:
             _repeat_train_step(run, _execution(strategy, model, plugin.train_step), config.steps_per_execution)
         except (tf.errors.OutOfRangeError, StopIteration) as error:
             if context.cluster is None and run.step > first_step:
-                run.save()
+                run.save(is_last=True)
             raise inputs.data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
     if run.step == first_step:
         raise DataError("no_step_reported",
                         f"{plugin.name}.train reported no step: call run.advance(loss) after each one")
-    run.save()
+    run.save(is_last=True)
 
 
 def _repeat_train_step(run: CustomRun, execute: Callable[..., tf.Tensor], max_steps: int) -> None:

@@ -183,9 +183,10 @@ class StepCounter:
                                 "its number of updates; apply the gradients by self.optimizer, or write the whole loop "
                                 "as the module's function train")
 
-    def save(self) -> None:
-        """Saves a checkpoint of this step; each of several workers calls it."""
-        self._context.saver.save(self._model, self.step if self._is_custom_loop else global_step(self._model))
+    def save(self, *, is_last: bool = False) -> None:
+        """Saves a checkpoint of this step; each of several workers calls it. See `ModelSaver.save`."""
+        self._context.saver.save(
+            self._model, self.step if self._is_custom_loop else global_step(self._model), is_last=is_last)
         self.beat()
 
     def check_stop(self) -> None:
@@ -196,7 +197,7 @@ class StepCounter:
         if self._context.cluster is not None:
             raise StoppedError("stopped",
                                f"stopped at step {self.step}; {again} from the last checkpoint")
-        self.save()
+        self.save(is_last=True)
         raise StoppedError("stopped", f"stopped at step {self.step}, and saved; {again} from there")
 
 
@@ -231,11 +232,11 @@ def fit(training: ModelTraining) -> None:
         if not inputs.is_end(error):
             raise
         if context.cluster is None and progress.step > first_step:
-            context.saver.save(model, progress.step)
+            context.saver.save(model, progress.step, is_last=True)
         raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
-    if plugin_callbacks or _averages_weights(model):
-        # The end of fit may have set other weights: EarlyStopping the best ones, an optimizer with use_ema the means.
-        context.saver.save(model, global_step(model), again=True)
+    # The end of fit may have set other weights: EarlyStopping the best ones, an optimizer with use_ema the means.
+    has_other_weights = bool(plugin_callbacks) or _averages_weights(model)
+    context.saver.save(model, global_step(model), again=has_other_weights, is_last=True)
 
 
 def _fit_stretches(

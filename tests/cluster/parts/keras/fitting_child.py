@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.keras import checkpoints, fitting, inputs
+from ps_train.parts.keras import checkpoints, custom_loops, fitting, inputs
 from tests.errors import raises
 
 
@@ -41,22 +42,32 @@ def averaging_model(*, scales_loss=False):
     return model
 
 
-def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_callbacks=()):
-    """Trains a model to a step in epochs of two steps, after it has taken some already; returns its kernel."""
+def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_callbacks=(), loop=None,
+            is_stopped=False):
+    """Trains a model to a step in epochs of two steps, after it has taken some already; returns its kernel.
+
+    Args:
+      loop: the plug-in's function `train`, in place of Model.fit.
+      is_stopped: whether the process is asked to stop before the first step.
+    """
     monkeypatch.setattr(fitting, "_plugin_callbacks", lambda plugins: list(plugin_callbacks))
     config = SimpleNamespace(
         train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5, strategy="default", batch_size=4,
-        log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=0)
-    plugins = SimpleNamespace(model=SimpleNamespace(name="mine", has_own_loop=False), dataset=None)
+        log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=0, train_steps=train_steps)
+    plugins = SimpleNamespace(model=SimpleNamespace(name="mine", has_own_loop=loop is not None, train=loop),
+                              model_params={}, dataset=None)
     saver = checkpoints.ModelSaver(config, plugins, True, SimpleNamespace(check=lambda: None))
     context = fitting.TrainingContext(config, None, plugins, saver, threading.Event())
+    if is_stopped:
+        context.stop.set()
     batch = np.ones([4, 1], np.float32), np.zeros([4, 1], np.float32)
     model.optimizer.build(model.trainable_variables)
     for _ in range(from_step):
         model.train_on_batch(*batch)
     feed = inputs.Feed(tf.data.Dataset.from_tensors(batch).repeat(), None, 1)
     plan = fitting.plan_epochs(train_steps, 2, from_step)
-    fitting.fit(fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, feed))
+    train = fitting.fit if loop is None else custom_loops.train_by_loop
+    train(fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, feed))
     return model.layers[0].kernel.numpy()
 
 
@@ -102,3 +113,52 @@ def test_a_train_step_that_does_not_use_the_models_optimizer_is_an_error(tmp_pat
     with raises("model_optimizer_unused", kind=UserCodeError):
         trained(model, tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
+
+
+def plain_model():
+    """Returns a model whose weights the end of a fit leaves as they are, so that it is saved once for each step."""
+    model = tf_keras.Sequential([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1)])
+    model.compile(tf_keras.optimizers.SGD(0.01), "mse")
+    return model
+
+
+def take_steps(strategy, model, run):
+    """A loop of a plug-in's own."""
+    batches = iter(run.dataset)
+    while not run.is_done:
+        run.advance(model.train_on_batch(*next(batches)))
+
+
+def break_folder(monkeypatch, *failing):
+    """Lets the saves of these numbers fail, from 0 on, or all saves. Returns the steps at which one is tried."""
+    steps, write = [], checkpoints.write_model
+
+    def write_or_fail(model, path):
+        steps.append(int(model.optimizer.iterations.numpy()))
+        if len(steps) - 1 in failing or not failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(model, path)
+
+    monkeypatch.setattr(checkpoints, "write_model", write_or_fail)
+    return steps
+
+
+@pytest.mark.parametrize("loop", [None, take_steps], ids=["fit", "loop"])
+@pytest.mark.parametrize(("failing", "saved", "steps"), [([0], [4], [2, 4]), ([1], [2, 4], [2, 4, 4])],
+                         ids=["the first", "that of the last epoch"])
+def test_a_save_that_fails_costs_no_training(tmp_path, monkeypatch, loop, failing, saved, steps):
+    """Issue: a disk that was full for a moment ended it. The end of training tries again."""
+    tried = break_folder(monkeypatch, *failing)
+    trained(plain_model(), tmp_path, monkeypatch, loop=loop)
+    assert list(checkpoints.checkpoint_paths(str(tmp_path))) == saved
+    assert tried == steps
+
+
+@pytest.mark.parametrize("loop", [None, take_steps], ids=["fit", "loop"])
+@pytest.mark.parametrize(("is_stopped", "steps"), [(False, [2, 4, 4]), (True, [1])], ids=["the end", "a stop"])
+def test_the_last_save_must_not_fail(tmp_path, monkeypatch, loop, is_stopped, steps):
+    """That at the end, and that of a process which is asked to stop, and which else would say that it has saved."""
+    tried = break_folder(monkeypatch)
+    with raises("checkpoint_not_written"):
+        trained(plain_model(), tmp_path, monkeypatch, loop=loop, is_stopped=is_stopped)
+    assert tried == steps

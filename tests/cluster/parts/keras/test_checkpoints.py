@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pathlib
+import shutil
 import threading
 import zipfile
 from types import SimpleNamespace
@@ -55,6 +56,24 @@ def test_only_the_newest_are_kept(tmp_path):
                                                                 "notes.txt"]
 
 
+def test_old_checkpoints_that_cannot_be_removed_end_no_training(tmp_path, monkeypatch, caplog):
+    """Issue: one that somebody had removed ended it, although the new one was written. The others are removed."""
+    def remove(path):
+        if path.endswith("1.keras"):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        pathlib.Path(path).unlink()
+        if path.endswith("2.keras"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(checkpoints.os, "remove", remove)
+    for step in (1, 2, 3, 4):
+        _write(tmp_path, step)
+    checkpoints.remove_older(tmp_path, 4, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000001.keras", "ckpt-00000004.keras"]
+    [warning] = caplog.messages
+    assert "ckpt-00000001.keras" in warning and "Operation not permitted" in warning
+
+
 def _saver(folder, *more_flags, is_chief=True):
     config = flags.parse_keras_task([f"--train_dir={folder}", *more_flags], {})
     return checkpoints.ModelSaver(config, None, is_chief, FolderLock(str(folder), 1.0, threading.Event()))
@@ -74,7 +93,7 @@ def test_a_new_checkpoint_stays_beside_a_damaged_one_of_a_later_step(tmp_path, m
     OSError(errno.ENOSPC, "No space left on device"),
     tf.errors.ResourceExhaustedError(None, None, "/train/saving.keras; No space left on device")])
 def test_a_full_disk_is_one_line_with_the_last_good_checkpoint(tmp_path, monkeypatch, error):
-    """The unfinished file of the next one is removed."""
+    """If it is the last one. The unfinished file of the next one is removed."""
     def write(model, path):
         pathlib.Path(path).write_text("half")
         raise error
@@ -82,9 +101,70 @@ def test_a_full_disk_is_one_line_with_the_last_good_checkpoint(tmp_path, monkeyp
     monkeypatch.setattr(checkpoints, "write_model", write)
     _write(tmp_path, 10)
     with raises("checkpoint_not_written") as caught:
-        _saver(tmp_path).save(None, 20)
+        _saver(tmp_path).save(None, 20, is_last=True)
     assert "No space left on device" in str(caught.value) and f"{tmp_path}/ckpt-00000010.keras" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["ckpt-00000010.keras"]
+
+
+class Disk:
+    """Writes a model that is a text, unless the path begins with `broken`."""
+
+    def __init__(self, monkeypatch):
+        self.broken, self.models, self.copyfile = "nowhere", [], shutil.copyfile
+        monkeypatch.setattr(checkpoints, "write_model", self.write)
+        monkeypatch.setattr(checkpoints.shutil, "copyfile", self.copy)
+
+    def write(self, model, path):
+        self.models.append(model)
+        self.check(path)
+        pathlib.Path(path).write_text(model)
+
+    def copy(self, source, target):
+        self.check(target)
+        self.copyfile(source, target)
+
+    def check(self, path):
+        if str(path).startswith(str(self.broken)):
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+
+@pytest.mark.parametrize("strategy", ["default", "multi_worker_mirrored"])
+def test_training_goes_on_after_a_save_that_failed(tmp_path, monkeypatch, caplog, strategy):
+    """Issue: a folder that failed for a moment ended it. The last step is saved by the next call, also of that step.
+
+    Workers that read together do so once for each step: the others would not read again with the chief.
+    """
+    disk, folder = Disk(monkeypatch), tmp_path / "train"
+    folder.mkdir()
+    saver = _saver(folder, f"--strategy={strategy}")
+    saver.save("ten", 10)
+    disk.broken = folder
+    saver.save("twenty", 20)
+    saver.save("thirty", 30)
+    assert [message.count("Stale file handle; training goes on") for message in caplog.messages] == [1, 1]
+    with raises("checkpoint_not_written"):
+        saver.save("thirty", 30, is_last=True)
+    disk.broken = "nowhere"
+    saver.save("thirty", 30, is_last=True)
+    assert list(checkpoints.checkpoint_paths(folder)) == [10, 30]
+    assert (folder / "ckpt-00000030.keras").read_text() == "thirty"
+    assert disk.models == ["ten", "twenty", *["thirty"] * (3 if strategy == "default" else 1)]
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_workers_that_read_together_name_the_folder_that_is_full(tmp_path, monkeypatch, is_chief):
+    """Issue: a worker other than the chief named --train_dir. Each writes to its temporary folder, and empties it."""
+    disk, folder = Disk(monkeypatch), tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(checkpoints.tempfile, "tempdir", str(folder))
+    saver = _saver(tmp_path, "--strategy=multi_worker_mirrored", is_chief=is_chief)
+    saver.save("ten", 10)
+    assert list(checkpoints.checkpoint_paths(tmp_path)) == [10] * is_chief
+    assert not list(folder.iterdir())
+    disk.broken = folder
+    with raises("checkpoint_not_written") as caught:
+        saver.save("twenty", 20)
+    assert f"in {folder}/ps_train-" in str(caught.value) and "TMPDIR" in str(caught.value)
 
 
 @pytest.mark.parametrize(("train_steps", "steps_per_epoch", "step", "plan", "stretches"), [

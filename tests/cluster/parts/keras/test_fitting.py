@@ -92,7 +92,8 @@ def test_a_checkpoint_of_the_same_step_is_replaced_if_asked(tmp_path, monkeypatc
     """EarlyStopping and averages of weights change the model after the last epoch was saved."""
     path = tmp_path / "ckpt-00000007.keras"
     monkeypatch.setattr(checkpoints, "write_model", lambda model, path: pathlib.Path(path).write_text(model))
-    config = SimpleNamespace(train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5)
+    config = SimpleNamespace(train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5,
+                             strategy="default")
     saver = checkpoints.ModelSaver(config, None, True, SimpleNamespace(check=lambda: None))
     saver.save("last", 7)
     saver.save("same", 7)
