@@ -294,7 +294,7 @@ class SignalWatch:
         if script_ended.is_set():
             time.sleep(share_secs)
         else:
-            for save in [*_savers, *_last_savers]:
+            for save in [*(_savers if member is not None else ()), *_last_savers]:
                 _save(save, share_secs)
             if member is not None:
                 with contextlib.suppress(Exception):
