@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -71,7 +70,8 @@ def _means(losses: Mapping[int, float], window_steps: int) -> dict[int, float]:
     by_window: dict[int, list[float]] = {}
     for step, loss in losses.items():
         by_window.setdefault(step // window_steps, []).append(loss)
-    return {window: statistics.fmean(found) for window, found in by_window.items()}
+    # Not `fmean`, which refuses infinity beside minus infinity.
+    return {window: sum(found) / len(found) for window, found in by_window.items()}
 
 
 def lines_of(rows: Sequence[LossRow], config: CompareConfig) -> list[str]:

@@ -18,6 +18,8 @@ def test_steps_that_both_have_are_compared():
     before, after = {0: 1.0, 1: 3.0, 7: 5.0, 20: 0.0}, {1: 2.0, 4: 4.0, 8: 6.0}
     assert common_rows(before, after, 1) == [LossRow(1, 3.0, 2.0)]
     assert common_rows(before, after, 5) == [LossRow(0, 2.0, 3.0), LossRow(5, 5.0, 6.0)]
+    ((_, mean, _),) = common_rows({1: math.inf, 2: -math.inf}, {1: 1.0}, 5)
+    assert math.isnan(mean)
 
 
 @pytest.mark.parametrize(("before", "after", "is_close"), [
