@@ -263,12 +263,17 @@ def share_variables(
         return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, words, tf.zeros_like(words)))
 
     for variable in [*model.weights, *model.optimizer.variables]:
-        value = variable.numpy()
+        # Those of this worker's devices, as the value of a variable that is synchronised on read, such as a moving
+        # average, is a mean or sum over all workers.
+        replicas = strategy.experimental_local_results(variable)
+        value = replicas[0].numpy()
         content = value.tobytes()
         words = np.frombuffer(content + bytes(-len(content) % 8), np.int64)
         total = strategy.experimental_local_results(strategy.run(add, args=(tf.constant(words),)))[0].numpy()
         if not is_chief:
-            variable.assign(np.frombuffer(total.tobytes()[:len(content)], value.dtype).reshape(value.shape))
+            shared = np.frombuffer(total.tobytes()[:len(content)], value.dtype).reshape(value.shape)
+            for replica in replicas:
+                replica.assign(shared)
         beat()
 
 
@@ -336,7 +341,9 @@ def _join_parts(variables: Iterable[Any]) -> list[tuple[str, list[Any]]]:
     """
     joined: list[tuple[str, list[Any]]] = []
     for variable in variables:
-        parts = list(getattr(variable, "variables", [variable]))
+        # Asked for an attribute that it lacks, a variable with a replica on each worker may read all of them.
+        is_replicated = isinstance(variable, tf.distribute.DistributedValues)
+        parts = [variable] if is_replicated else list(getattr(variable, "variables", [variable]))
         match = _PART.fullmatch(parts[0].name)
         if match and int(match[2]) and joined:
             joined[-1][1].extend(parts)
@@ -351,9 +358,10 @@ def _shape(parts: list[Any]) -> list[int]:
 
 
 def _assign(parts: list[Any], values: list[np.ndarray]) -> None:
+    # The chief restores alone, but would read the new value of a variable that is synchronised on read with the others.
     if len(parts) == len(values) == 1:  # it may be a scalar
-        parts[0].assign(values[0])
+        parts[0].assign(values[0], read_value=False)
         return
     ends = np.cumsum([part.shape[0] for part in parts])
     for part, rows in zip(parts, np.split(np.concatenate(values), ends[:-1])):
-        part.assign(rows)
+        part.assign(rows, read_value=False)

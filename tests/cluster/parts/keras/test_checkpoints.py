@@ -202,7 +202,7 @@ class Variable:
     def numpy(self):
         return self.value
 
-    def assign(self, value):
+    def assign(self, value, read_value=True):
         assert value.shape == self.value.shape
         self.value = value
 

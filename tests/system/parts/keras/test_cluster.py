@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import collections
+import io
 import pathlib
 import re
 import shutil
 import signal
 import threading
 import time
+import zipfile
 
+import h5py
 import pytest
 import tensorflow as tf
 
@@ -57,6 +62,70 @@ def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_pa
     assert int(restored) in (10, 20, 30, 40)
     assert "After 100 training steps, on 640 held-out examples:" in output
     assert "After" not in start_process.log("second-1")
+
+
+def values_at_start(output):
+    """Returns layer/variable -> the values on a worker's device with which training began; see keras_norm.py."""
+    found = re.findall(r"^at the start: (\S+):0 (\[.*\])$", output, re.MULTILINE)
+    return {name: ast.literal_eval(values) for name, values in found}
+
+
+def values_in(path, names):
+    """Returns the same of a checkpoint, in which a layer's variables are numbered."""
+    values, numbers = {}, collections.Counter()
+    with zipfile.ZipFile(path) as file, h5py.File(io.BytesIO(file.read("model.weights.h5"))) as store:
+        for name in names:
+            layer = name.partition("/")[0]
+            values[name] = store[f"layers/{layer}/vars/{numbers[layer]}"][()].ravel().tolist()
+            numbers[layer] += 1
+    return values
+
+
+def assert_restored(*outputs):
+    """Each worker begins with the values in the checkpoint, and with its share of a sum over the workers."""
+    [(path, step)] = re.findall(r"restored (\S+/ckpt-0*(\d+)\.keras)", outputs[0])
+    for output in outputs:
+        values = values_at_start(output)
+        restored = values_in(path, values)
+        assert restored["counter/seen"] == [16 * int(step)] and restored["counter/own"] == [8 * int(step)]
+        restored["counter/seen"] = [8 * int(step)]
+        assert values == restored
+
+
+def test_moving_averages_are_restored_on_each_worker(start_process, tmp_path, hosts):
+    """Issue: no model with BatchNormalization could begin, as one worker read alone what all of them must read.
+
+    It begins, resumes after a `kill -9` and after SIGTERM, and ends.
+    """
+    for plugin in ("tiny.py", "keras_norm.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    flags = [*MIRRORED, f"--worker_hosts={hosts}", "--model=keras_norm", "--dataset=keras_norm", "--batch_size=8",
+             "--log_steps=10", "--train_steps=100", "--steps_per_epoch=50", "--save_model_steps=10",
+             "--keep_checkpoint_max=20", f"--params=gate={tmp_path}/gate,gate_batch=40",
+             f"--train_dir={tmp_path}/train"]
+
+    def start(life):
+        for index in range(2):
+            start_process.start(f"{life}-{index}", [*flags, f"--task_index={index}"], cwd=tmp_path,
+                                env={"TINY_GATE": life})
+
+    start("killed")
+    start_process.wait_for_line("killed-0", "step 20 of 100")
+    start_process.kill("killed-1")
+    (tmp_path / "gate.killed").touch()
+    assert start_process.exit_code("killed-0") == 138
+    start("stopped")
+    start_process.wait_for_line("stopped-0", " of 100  loss")
+    for index in range(2):
+        start_process.signal(f"stopped-{index}", signal.SIGTERM)
+    (tmp_path / "gate.stopped").touch()
+    assert [start_process.exit_code(f"stopped-{index}") for index in range(2)] == [143, 143]
+    (tmp_path / "gate.whole").touch()
+    start("whole")
+    assert [start_process.exit_code(f"whole-{index}") for index in range(2)] == [0, 0]
+    assert "After 100 training steps, on 640 held-out examples:" in start_process.log("whole-0")
+    for life in ("stopped", "whole"):
+        assert_restored(*(start_process.log(f"{life}-{index}") for index in range(2)))
 
 
 def test_a_worker_that_is_still_dying_is_named(monkeypatch):
