@@ -214,8 +214,21 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
                             f"{plugin.name}.build_model: the optimizer is {kind.__module__}.{kind.__name__}, whose "
                             "state a .keras checkpoint does not hold; give one of tf_keras.optimizers, not of "
                             "tf_keras.optimizers.legacy or TensorFlow 1")
+    _check_aggregation(model, plugin.name)
     model.optimizer.build(model.trainable_variables)
     return model
+
+
+def _check_aggregation(model: tf_keras.Model, plugin_name: str) -> None:
+    """Raises UserCodeError if a variable has several values, and it is not said which one a checkpoint has."""
+    names = [variable.name for variable in model.weights if isinstance(variable, tf.distribute.DistributedValues)
+             and variable.synchronization == tf.VariableSynchronization.ON_READ
+             and variable.aggregation == tf.VariableAggregation.NONE]
+    if names:
+        raise UserCodeError("variable_without_aggregation",
+                            f"{plugin_name}.build_model: {names[0]} has its own value on each device "
+                            "(synchronization=ON_READ), and no aggregation makes one of them for a checkpoint; give it "
+                            "aggregation=tf.VariableAggregation.MEAN, SUM or ONLY_FIRST_REPLICA")
 
 
 def load_newest(plugin: KerasModel, train_dir: str) -> tuple[int, str, tf_keras.Model] | None:

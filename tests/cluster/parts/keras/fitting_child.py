@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import tf_keras
 
 from ps_train.errors import UserCodeError
 from ps_train.parts.keras import checkpoints, custom_loops, fitting, inputs
+from ps_train.parts.keras.plugins import KerasModel
 from tests.errors import raises
 
 
@@ -162,3 +164,17 @@ def test_the_last_save_must_not_fail(tmp_path, monkeypatch, loop, is_stopped, st
     with raises("checkpoint_not_written"):
         trained(plain_model(), tmp_path, monkeypatch, loop=loop, is_stopped=is_stopped)
     assert tried == steps
+
+
+@pytest.mark.parametrize(("aggregation", "is_refused"), [("NONE", True), ("SUM", False)])
+def test_a_variable_that_no_checkpoint_could_have_is_refused(aggregation, is_refused):
+    """Issue: Keras' default for a variable that is synchronised on read was an error at the first save only."""
+    def build(params):
+        model = plain_model()
+        model.layers[0].add_weight("own", (), trainable=False, synchronization=tf.VariableSynchronization.ON_READ,
+                                   aggregation=tf.VariableAggregation[aggregation])
+        return model
+
+    refused = raises("variable_without_aggregation") if is_refused else contextlib.nullcontext()
+    with tf.distribute.MirroredStrategy(["cpu:0"]).scope(), refused:
+        checkpoints.build_model(KerasModel("mine", build, {}), {})
