@@ -97,8 +97,8 @@ def test_moving_averages_are_restored_on_each_worker(start_process, tmp_path, ho
 
     It begins, resumes after a `kill -9` and after SIGTERM, and ends.
     """
-    for plugin in ("tiny.py", "keras_norm.py"):
-        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    for plugin in ("tests/plugins/tiny.py", "tests/system/parts/keras/keras_norm.py"):
+        shutil.copy(REPO / plugin, tmp_path)
     flags = [*MIRRORED, f"--worker_hosts={hosts}", "--model=keras_norm", "--dataset=keras_norm", "--batch_size=8",
              "--log_steps=10", "--train_steps=100", "--steps_per_epoch=50", "--save_model_steps=10",
              "--keep_checkpoint_max=20", f"--params=gate={tmp_path}/gate,gate_batch=40",
