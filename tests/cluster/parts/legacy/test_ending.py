@@ -266,8 +266,7 @@ def save():
     os.kill(os.getpid(), signal.SIGHUP)
     time.sleep(1.0)
     print("saved", flush=True)
-if sys.argv[1] == "nohup":
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN if sys.argv[1] == "nohup" else signal.SIG_DFL)  # pytest's may be ignored
 ending.on_stop(lambda: None, save)
 ending.SignalWatch(6.0)
 os.kill(os.getpid(), signal.SIGHUP)
