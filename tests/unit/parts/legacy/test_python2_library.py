@@ -27,9 +27,15 @@ def test_each_module_of_python_2_is_one_of_python_3(today):
 @pytest.fixture
 def imported(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, python2_library.LibraryFinder()])
-    for name in [name for name in sys.modules if name.startswith(python2_library.PREFIX)]:
+    for name in _found():
         monkeypatch.delitem(sys.modules, name)
-    return lambda name: importlib.import_module(python2_library.PREFIX + name)
+    yield lambda name: importlib.import_module(python2_library.PREFIX + name)
+    for name in _found():
+        del sys.modules[name]  # else another test would find the module that this one has made
+
+
+def _found():
+    return [name for name in sys.modules if name.startswith(python2_library.PREFIX)]
 
 
 def test_a_module_of_that_name_beside_the_script_comes_first(tmp_path, monkeypatch, imported):
