@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from tests import fork_server
 
+_monotonic = time.monotonic  # a test may have replaced it when a file is measured
 _LAST_LINE = re.compile(r"^=+ \d+ (?:passed|skipped)\b.* in [\d.]+s.* =+$", re.MULTILINE)
 
 
@@ -58,7 +59,7 @@ class Measuring:
 
 def _usage() -> tuple[float, float, float]:
     """Returns the seconds of now, and what this process keeps and has used: 10^6 bytes and seconds of CPU time."""
-    return time.monotonic(), _resident_mbytes(), sum(os.times()[:4]) + fork_server.cpu_secs()
+    return _monotonic(), _resident_mbytes(), sum(os.times()[:4]) + fork_server.cpu_secs()
 
 
 def _resident_mbytes() -> float:

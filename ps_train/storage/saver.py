@@ -179,7 +179,7 @@ class CheckpointSaver:
                     return
                 if isinstance(error, ClusterLostError) or self._is_over(error):
                     stop.set()  # the save may go on: then it records and removes nothing
-                    self._bound_secs *= 2  # it may have been slow only
+                    self._bound_secs *= 2 if isinstance(error, ClusterLostError) else 1  # it may have been slow only
                     self.error = tf.errors.UnavailableError(None, None, reason(error))
                     clock.start_call(session.close, threads.CLOSING)  # who trains may not have noticed
                     return

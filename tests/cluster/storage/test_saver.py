@@ -297,6 +297,7 @@ def test_the_thread_ends_quietly_with_its_session(training, quick, caplog, error
     assert not run.saving._thread.is_alive()
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
     assert isinstance(run.saving.error, tf.errors.UnavailableError)
+    assert run.saving._bound_secs == run.schedule.timeout_secs  # which a save that was too slow raises, and no loss
     wait_until(lambda: run.session._closed, "the end of the session")
     run.open_session()
     run.saving.start(run.session)

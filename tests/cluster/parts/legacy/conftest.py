@@ -48,7 +48,17 @@ def replaced(monkeypatch):
 @pytest.fixture
 def worker(start_servers, replaced):
     """The membership of a worker whose script has just created its server."""
-    cluster = start_servers(1, 1)
+    yield from first_worker(start_servers(1, 1))
+
+
+@pytest.fixture
+def first_of_two(start_servers, replaced):
+    """The same of worker 0 of two."""
+    yield from first_worker(start_servers(1, 2))
+
+
+def first_worker(cluster):
+    """Yields the membership of worker 0, which is that of this process meanwhile."""
     member = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
                                    Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
     membership.set_current(member)

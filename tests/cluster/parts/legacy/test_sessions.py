@@ -58,23 +58,6 @@ def test_a_session_of_a_worker_that_its_graph_names_by_its_job_only_needs_no_oth
         assert list(session._config.device_filters) == ["/job:ps/task:0", "/job:worker/task:0"]
 
 
-@pytest.fixture
-def first_of_two(start_servers, replaced):
-    """The membership of worker 0 of two."""
-    cluster = start_servers(1, 2)
-    member = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
-                                   Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
-    membership.set_current(member)
-    yield member
-    member.finish(0)
-    membership.set_current(None)
-
-
-def refuse_to_end(error):
-    """Stands for the end of the process."""
-    raise AssertionError from error
-
-
 @pytest.mark.parametrize("way", ["plain", "managed", "waiting", "filters"])
 def test_a_session_whose_graph_names_another_worker_waits_for_it_in_bounded_time(
         first_of_two, graph, monkeypatch, way):
