@@ -117,7 +117,8 @@ class Savers(NamedTuple):
         """Writes a checkpoint; see `storage.saver.Write`."""
         if self.merging:
             path = self.merging.save(session, path, cut)
-            self.saver.export_meta_graph(path + ".meta")
+            with session.graph.as_default():  # which a new thread does not have
+                self.saver.export_meta_graph(path + ".meta")
         else:
             # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
             self.saver.save(session, cut(), write_state=False)
@@ -244,18 +245,11 @@ def _build(
     with tf.device(settings.device):
         summary_op = tf.summary.merge_all()
     return TrainGraph(
-        graph=graph,
-        update=update,
-        steps=steps,
-        global_step=global_step,
-        summary_op=summary_op,
+        graph=graph, update=update, steps=steps, global_step=global_step, summary_op=summary_op,
         input=Input(batches.initializer, input_feed(graph), Queues(sessions.is_lost)),
-        savers=savers,
-        rows=extensions.row_parameters(),
+        savers=savers, rows=extensions.row_parameters(),
         hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1),
-        parts=parts,
-        init_fn=getattr(trained.spec.scaffold, "init_fn", None),
-    )
+        parts=parts, init_fn=getattr(trained.spec.scaffold, "init_fn", None))
 
 
 def _add_loss_summary(loss: tf.Tensor) -> None:

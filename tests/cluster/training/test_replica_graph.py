@@ -11,6 +11,8 @@ import ps_train
 from ps_train.cluster.spec import Cluster
 from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.plugins import contracts
+from ps_train.runtime import waits
+from ps_train.storage.merging_saver import MergingSaver, PartWriter
 from ps_train.training import replica_graph
 from ps_train.updates import update
 from tests import clusters
@@ -69,6 +71,22 @@ def test_only_global_variables_are_saved():
     names = {variable.op.name for variable in build(gradients=2).savers.saver._var_list}
     assert names == {"global_step", "weights", "bias", "beta1_power", "beta2_power",
                      "weights/Adam", "weights/Adam_1", "bias/Adam", "bias/Adam_1"}
+
+
+@pytest.mark.parametrize("parts", [[], [lambda session, folder, is_delta: PartWriter()]], ids=["whole", "in parts"])
+def test_a_checkpoint_has_the_graph(tmp_path, parts):
+    """Issue: that of one written in parts was empty, as a new thread has a default graph of its own."""
+    with tf.Graph().as_default() as graph:
+        weights = tf.get_variable("weights", initializer=[1.0, 2.0])
+        saver, init = tf.train.Saver(), tf.global_variables_initializer()
+        savers = replica_graph.Savers([weights], saver, MergingSaver(saver, parts) if parts else None)
+    path = str(tmp_path / "model.ckpt-5")
+    with tf.Session(graph=graph) as session:
+        session.run(init)
+        waits.bounded(lambda: savers.save(session, path, lambda: path), 60, "a save")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.import_meta_graph(f"{path}.meta").restore(session, path)
+        assert session.run("weights/Read/ReadVariableOp:0").tolist() == [1, 2]
 
 
 def test_every_worker_places_and_names_the_variables_alike():
