@@ -252,8 +252,8 @@ def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
     for name, (shape, dtype) in sorted(_as_saved(variables).items()):
         if name not in shapes:
             differing.append(f"{name} is missing")
-        elif not tf.TensorShape(shapes[name]).is_compatible_with(tf.TensorShape(shape)):  # None fits all
-            differing.append(f"{name} has shape {shapes[name]} instead of {shape}")
+        elif not tf.TensorShape(shapes[name]).is_compatible_with(shape):  # None fits all
+            differing.append(f"{name} has shape {shapes[name]} instead of {shape.as_list()}")
         elif dtypes[name] != dtype:
             differing.append(f"{name} is {dtypes[name].name} instead of {dtype.name}")
     if differing:
@@ -263,11 +263,11 @@ def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
                               "--params and --optimizer that it was trained with")
 
 
-def _as_saved(variables: Sequence[tf.Variable]) -> dict[str, tuple[list[int], tf.DType]]:
+def _as_saved(variables: Sequence[tf.Variable]) -> dict[str, tuple[tf.TensorShape, tf.DType]]:
     """Returns name -> (shape, dtype) as in a checkpoint, where all parts of a partitioned variable are one tensor."""
     saved = {}
     for variable in variables:
         part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
-        name, shape = (part.full_name, part.full_shape) if part else (variable.op.name, variable.shape.as_list())
-        saved[name] = (list(shape), variable.dtype.base_dtype)
+        name, shape = (part.full_name, part.full_shape) if part else (variable.op.name, variable.shape)
+        saved[name] = (tf.TensorShape(shape), variable.dtype.base_dtype)
     return saved

@@ -163,7 +163,7 @@ def _check_variables(evaluated: Sequence[tf.Variable], trained: Sequence[tf.Vari
         problem = None
         if other is None:
             problem = "which training does not have"
-        elif (variable.shape.as_list(), variable.dtype) != (other.shape.as_list(), other.dtype):
+        elif (str(variable.shape), variable.dtype) != (str(other.shape), other.dtype):  # also of unknown rank
             problem = f"{variable.dtype.name} {variable.shape}, which is {other.dtype.name} {other.shape} in training"
         elif devices.task_of(variable.device) != devices.task_of(other.device):
             problem = f"on {variable.device}, which training has on {other.device}"

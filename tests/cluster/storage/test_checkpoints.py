@@ -43,6 +43,14 @@ def test_the_same_variables_fit(tmp_path):
     check(path, {"a": SAVED["a"]})
 
 
+def test_a_variable_of_unknown_rank_has_any_shape(tmp_path):
+    """Issue: a training that had saved one ended in a traceback when it was continued."""
+    path = save(tmp_path, SAVED)
+    with tf.Graph().as_default():
+        tf.get_variable("a", initializer=tf.placeholder(tf.float32), validate_shape=False)
+        checkpoints.check_fits(path, tf.global_variables())
+
+
 @pytest.mark.parametrize(("name", "variable", "difference"), [
     ("c", ([1], tf.float32), "c is missing"),
     ("a", ([2, 4], tf.float32), "a has shape [2, 3] instead of [2, 4]"),

@@ -90,3 +90,12 @@ def test_a_metric_that_is_certainly_no_sum_is_refused(metric, why):
         value, _ = metric()
         MetricSums({"mine": value})
     assert "'mine'" in str(caught.value) and why in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_variable_of_unknown_rank_is_the_same_in_both_modes():
+    """Only another shape or dtype is refused."""
+    made = []
+    for _ in range(2):
+        with tf.Graph().as_default():
+            made.append(tf.get_variable("a", initializer=tf.placeholder(tf.float32), validate_shape=False))
+    share_graph._check_variables(made[:1], made[1:])
