@@ -120,7 +120,7 @@ class CheckpointSaver:
         self._requests: collections.deque[Callable[[str, str], None]] = collections.deque()
         self._last_path = ""  # of the last step, once it is saved
         self._good_path = ""  # the newest one
-        self._bound_secs = schedule.timeout_secs  # of a save
+        self._bound_secs = schedule.timeout_secs  # of a save; grows with one that takes longer
 
     def request(self, answer: Callable[[str, str], None]) -> None:
         """Asks for a checkpoint now, or in the next session.
@@ -212,10 +212,12 @@ class CheckpointSaver:
           tf.errors.OpError: the session is lost.
         """
         self.stop()
-        timeout_secs = self._schedule.timeout_secs
-        deadline_secs = clock.now() + timeout_secs
+        if self._thread is not None:
+            self._thread.join(self._bound_secs)  # it may be in the middle of a save, whose time is not that of this one
+        deadline_secs = clock.now() + self._bound_secs
         try:
-            waits.bounded(lambda: self._save_before(session, deadline_secs), timeout_secs, "the last checkpoint")
+            waits.bounded(lambda: self._save_before(session, deadline_secs), self._bound_secs,
+                          "the last checkpoint (--save_timeout_secs)")
         except FolderLostError:
             raise
         except ClusterLostError as error:
@@ -223,9 +225,7 @@ class CheckpointSaver:
         return self._last_path
 
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
-        if self._thread is not None:
-            self._thread.join(self._schedule.timeout_secs / 2)  # it may be in the middle of a save
-        pause_secs = min(_FIRST_PAUSE_SECS, self._schedule.timeout_secs / 4)
+        pause_secs = min(_FIRST_PAUSE_SECS, self._bound_secs / 4)
         while True:
             try:
                 self._last_path = self._save(session, self._step(session), clock.event())
@@ -237,8 +237,8 @@ class CheckpointSaver:
                 if clock.now() + pause_secs >= deadline_secs:
                     raise SaveError(
                         "last_save_failed", f"cannot save the last step to {self._train_dir} within "
-                        f"{self._schedule.timeout_secs:g} s: {reason(error)}; {self._last_good()}; fix that, then run "
-                        "the same command again") from error
+                        f"{self._bound_secs:g} s (--save_timeout_secs): {reason(error)}; {self._last_good()}; fix "
+                        "that, then run the same command again") from error
                 _log.warning("cannot save the last step to %s: %s; the next try is in %.3g s", self._train_dir,
                              reason(error), pause_secs)
             clock.sleep(pause_secs)

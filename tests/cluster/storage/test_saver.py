@@ -373,6 +373,35 @@ def test_a_last_save_that_never_succeeds_is_an_error_that_names_the_last_good_on
     assert run.steps() == [4]
 
 
+def test_the_last_save_has_its_whole_time_after_one_that_is_under_way(training, no_pauses):
+    """Issue: it began when half its time was over, beside the other one in the same folder."""
+    run = training(timeout_secs=60.0)
+    run.saving._thread = types.SimpleNamespace(join=saver.clock.sleep)  # a save that takes longer
+    fail_times(run, [OSError(28, "No space left on device")] * 100)
+    start_secs = saver.clock.now()
+    with raises("last_save_failed", kind=SaveError):
+        run.save_last(8)
+    assert 60 + 50 <= saver.clock.now() - start_secs < 120
+
+
+def test_the_last_save_has_the_time_that_a_save_before_it_needed(training, quick, monkeypatch):
+    """Issue: where only saves of twice --save_timeout_secs succeed, the training ended without its last steps."""
+    run, bounds = training(every_steps=1, timeout_secs=60.0), []
+
+    def bounded(call, timeout_secs, awaited):
+        bounds.append(timeout_secs)
+        if len(bounds) == 1:
+            raise ClusterLostError("timed_out", f"waited for {awaited}")
+        return call()
+
+    monkeypatch.setattr(saver, "waits", types.SimpleNamespace(bounded=bounded))
+    run.saving.start(run.session)
+    run.saving._thread.join(10)
+    run.open_session()
+    run.save_last(8)
+    assert bounds == [60, 120] and run.newest() == 8
+
+
 def test_a_last_save_that_does_not_come_back_is_given_up(training):
     """As with a frozen ps; the error names the last good checkpoint."""
     run = training(timeout_secs=0.5)
