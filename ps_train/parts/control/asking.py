@@ -17,6 +17,7 @@ from typing import Any
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
+from ps_train.config.folders import local_folder
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
 from ps_train.parts.control import history
@@ -208,11 +209,27 @@ def print_resume(config: Any) -> None:
     # The chief may not have begun yet, or be on another machine that does not share the folder (--hosts).
     is_launched = folder is not None or (has_launch and not has_run) or run_record.read_run(train_dir)["is_launched"]
     record = run_record.read_launch(train_dir) if is_launched else run_record.read_run(train_dir)
-    logs.show(f"cd {shlex.quote(record['folder'])}\n{shlex.join(['ps_train', *record['command']])}")
+    command, earlier_dir = _command_for(train_dir, record)
+    logs.show(f"cd {shlex.quote(record['folder'])}\n{shlex.join(['ps_train', *command])}")
+    if earlier_dir:
+        logs.show(f"# The training was in {earlier_dir}; --train_dir is where its folder is now.")
     if ending := folder.ending if folder else history.read_ending(train_dir):
         logs.show(f"# {ending}")
     if not is_launched:
         logs.show("# This is the chief's command; start the other tasks, too.")
+
+
+def _command_for(train_dir: str, record: Mapping[str, Any]) -> tuple[list[str], str]:
+    """Returns the recorded command with this folder, and the recorded one, "" if the folder was not moved or copied."""
+    command, default = record["command"], f"--train_dir={record.get('train_dir', '')}"
+    flag = next((word for word in command if word.startswith("--train_dir=")), default)
+    recorded, here = flag.partition("=")[2], os.path.abspath(train_dir)
+    # That of a URL is the folder that was fetched, or the one in which the training worked on this machine.
+    is_fetched = logs.with_names(here).rstrip("/") == recorded.rstrip("/")
+    worked_in = os.path.join(record["folder"], local_folder(recorded))
+    if not recorded or is_fetched or os.path.realpath(worked_in) == os.path.realpath(here):
+        return command, ""
+    return [*(word for word in command if word != flag), f"--train_dir={here}"], recorded
 
 
 def as_json(look: Look) -> dict[str, Any]:
@@ -242,10 +259,16 @@ def as_json(look: Look) -> dict[str, Any]:
         "dropped_gradients": look.num_unused_gradients if about.get("is_sync") else None,
         "model": about.get("model"),
         "dataset": about.get("dataset"),
-        "train_dir": about.get("train_dir") or look.place.train_dir,
+        "train_dir": _train_dir(look),
         "checkpoint": look.checkpoint,
         "published": dict(look.published) or None,
     }
+
+
+def _train_dir(look: Look) -> str:
+    """Returns the folder of a training: of one that has ended where it is now, as it may have been moved or copied."""
+    own = os.path.abspath(look.place.train_dir) if look.place.train_dir else ""
+    return (own if look.snapshot is None else "") or look.about.get("train_dir") or own
 
 
 def _workers(snapshot: Snapshot, about: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -8,16 +8,19 @@ import math
 import os
 import shlex
 import sys
+import tempfile
 import threading
 
 import pytest
 
 from ps_train.cluster.spec import Cluster
+from ps_train.config.folders import local_folder
 from ps_train.coordination import blackboard
 from ps_train.errors import ConfigError, TrainingEndedError
 from ps_train.parts.control import asking, looking
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.control.requests import ClientService, ControlBoard
+from ps_train.runtime import logs
 from ps_train.runtime.threads import Call
 from ps_train.storage import folder_lock, run_record
 from ps_train.tasks import setup
@@ -141,6 +144,48 @@ def test_a_launch_whose_chief_has_written_nothing_here_can_be_resumed(tmp_path, 
     run_record.write_launch(str(tmp_path), ["launch", "--hosts=node1,node2"])
     asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
     assert capsys.readouterr().out == f"cd {shlex.quote(os.getcwd())}\nps_train launch --hosts=node1,node2\n"
+
+
+@pytest.mark.parametrize("flags", [["--train_dir=run", "--seed=1"], ["--train_dir={there}/run"], []],
+                         ids=["relative", "absolute", "no flag"])
+def test_a_training_whose_folder_was_moved_is_continued_where_it_is_now(tmp_path, capsys, flags):
+    """Issue: the command had the earlier folder, so it began again there, and `status` named it."""
+    there, here = tmp_path / "work", tmp_path / "moved"
+    (there / "run").mkdir(parents=True)
+    command = ["--job_name=worker", *(flag.format(there=there) for flag in flags)]
+    (there / "run" / "cluster.json").write_text(json.dumps({
+        "ps": {"0": "127.0.0.1:1"}, "is_elastic": False, "train_dir": str(there / "run"), "is_launched": False,
+        "folder": str(there), "command": command, "model": "m", "dataset": "d"}))
+    (there / "run" / "journal.jsonl").write_text("".join(json.dumps({"time": 1.0, **event}) + "\n" for event in (
+        {"event": "start", "run": {"train_steps": 9}}, {"event": "end", "why": "x", "step": 9})))
+
+    def resume(folder):
+        asking.print_resume(control_flags.parse_control([f"--train_dir={folder}"], "resume"))
+        return capsys.readouterr().out.splitlines()
+
+    (tmp_path / "link").symlink_to(there)
+    for same in (there / "run", tmp_path / "link" / "run"):
+        assert resume(same)[:2] == [f"cd {there}", f"ps_train {shlex.join(command)}"]
+    (there / "run").rename(here)
+    _, line, comment, *_ = resume(here)
+    others = [word for word in command if not word.startswith("--train_dir=")]
+    assert shlex.split(line) == ["ps_train", *others, f"--train_dir={here}"]
+    assert comment.startswith("# ") and "run; --train_dir is where" in comment
+    asking.print_status(control_flags.parse_control([f"--train_dir={here}", "--json"], "status",
+                                                    control_flags.StatusConfig), threading.Event())
+    assert json.loads(capsys.readouterr().out)["train_dir"] == str(here)
+
+
+@pytest.mark.parametrize("is_fetched", [True, False])
+def test_a_training_in_a_store_is_continued_there(tmp_path, capsys, monkeypatch, is_fetched):
+    """Also if the folder is given in which it worked on this machine."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    url = "s3://bucket/run"
+    folder = str(tmp_path / "fetched") if is_fetched else local_folder(url)
+    run_record.write_launch(folder, ["launch", f"--train_dir={url}"])
+    with logs.naming(folder, f"{url}/") if is_fetched else contextlib.nullcontext():
+        asking.print_resume(control_flags.parse_control([f"--train_dir={folder}"], "resume"))
+    assert capsys.readouterr().out.splitlines()[1:] == [f"ps_train launch --train_dir={url}"]
 
 
 def test_the_addresses_of_an_elastic_training_are_enough(capsys):
