@@ -75,14 +75,16 @@ def open_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def show(text: str, **fields: Any) -> None:
-    """Prints a result, as JSON with these fields; ignores a full disk or a closed pipe, which lose only the text."""
+def show(text: str, **fields: Any) -> bool:
+    """Prints a result, as JSON with these fields; returns false if a full disk or a closed pipe has lost the text."""
     with contextlib.suppress(OSError):
         line = f"{with_names(json_line(text, **fields) if _json else text)}\n"
         encoding = sys.stdout.encoding or "utf-8"  # it may lack a character, and the name of a file may be no text
         # In one call, and so in one piece: print writes the end of the line in a second one.
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
+        return True
+    return False
 
 
 def complain(text: str) -> None:

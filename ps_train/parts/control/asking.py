@@ -53,9 +53,8 @@ def print_status(config: Any, stop: threading.Event) -> None:
             current = look(find_place(config.train_dir, config.ps_hosts))
         status = as_json(current)
         output = _json_line(status) if config.json else as_text(status)
-        try:
-            print(_CLEAR * (config.watch and sys.stdout.isatty()) + logs.with_names(output), flush=True)
-        except BrokenPipeError:  # for example of `| head`, which has ended
+        is_shown = logs.show(_CLEAR * (config.watch and sys.stdout.isatty()) + output)
+        if config.watch and not is_shown:  # for example because `| head` has ended
             return
         if not config.watch or stop.wait(config.watch_secs):
             break

@@ -28,6 +28,7 @@ from ps_train.parts.keras import plugins
 from ps_train.parts.keras.flags import ConvertConfig
 from ps_train.plugins import contracts, loader
 from ps_train.plugins.params import resolve_params
+from ps_train.runtime import logs
 from ps_train.storage import checkpoints
 
 _BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}  # the defaults of Adam in TensorFlow 1 and in Keras
@@ -56,7 +57,7 @@ def convert_checkpoint(config: ConvertConfig) -> None:
         raise ConfigError("folder_has_checkpoints", f"--output_dir: {config.output_dir!r} has checkpoints, which might "
                           "be taken for the new one; give another folder")
     path = _to_keras(config, twins) if config.to == "keras" else _to_graph(config, twins)
-    print(f"Made {path}", flush=True)
+    logs.show(f"Made {path}")
 
 
 def _load_twins(config: ConvertConfig) -> _Twins:

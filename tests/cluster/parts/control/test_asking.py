@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -240,6 +241,27 @@ def test_a_watch_ends_when_its_reader_has_ended(start_servers, monkeypatch):
     asking.print_status(config, threading.Event())
     with pytest.raises(BrokenPipeError):  # what is left in its buffer
         cut_off.close()
+
+
+@pytest.mark.parametrize("kind", ["ascii", "utf-8", "full"])
+def test_a_status_that_stdout_cannot_show_has_its_exit_code(tmp_path, monkeypatch, kind):
+    """Issue: it ended in a traceback if the name of the folder has a character that stdout lacks, or no text at all."""
+    folder = tmp_path / "l\u00e4te\udce9"
+    folder.mkdir()
+    (folder / "training.json").write_text(json.dumps({"model": "net", "dataset": "digits"}))
+    (folder / "training.lock").write_text(json.dumps(
+        {**json.loads(folder_lock.lock_text("noon", "token", 0)), "start": "1"}))
+    stdout = open("/dev/full", "w") if kind == "full" else io.TextIOWrapper(io.BytesIO(), encoding=kind)  # noqa: SIM115
+    monkeypatch.setattr(sys, "stdout", stdout)
+    config = control_flags.parse_control([f"--train_dir={folder}"], "status", control_flags.StatusConfig)
+    with raises("training_ended", kind=TrainingEndedError):
+        asking.print_status(config, threading.Event())
+    if kind == "full":
+        with pytest.raises(OSError, match="No space"):  # what is left in its buffer
+            stdout.close()
+    else:
+        name = "l\\xe4te\\udce9" if kind == "ascii" else "l\u00e4te\\udce9"
+        assert f"net on digits, in {tmp_path}/{name}\n" in stdout.buffer.getvalue().decode(kind)
 
 
 def test_the_status_has_the_rows_of_each_ps(start_servers, capsys):
