@@ -16,11 +16,18 @@ _NODE = "\nNode: "  # the last line of the part that says where in the graph it 
 # The lines around the reason, where that part is missing or incomplete.
 _AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File \x22|<|"
                      r"Node:|\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
+_PATTERN = re.compile(r"\[.+\]|\\\S?")  # of fnmatch(3), without * and ?, which fit themselves, too
 
 
 def reason(error: BaseException) -> str:
     """Returns the line of an error that says what happened, or the error's type if it has no text."""
     return next(iter(telling_lines(error)), type(error).__name__)
+
+
+def problem_of_path(path: str) -> str:
+    """Returns why TensorFlow finds no checkpoint under a path that exists, or ""."""
+    pattern = _PATTERN.search(path)
+    return f"TensorFlow takes {pattern[0]} in that path for a pattern; give the folder another name" if pattern else ""
 
 
 def telling_lines(error: BaseException) -> list[str]:

@@ -81,10 +81,7 @@ class Reminder:
 
 
 def until(
-    condition: Callable[[], Any],
-    timeout_secs: float,
-    awaited: str | Callable[[], str],
-    stop: threading.Event,
+    condition: Callable[[], Any], timeout_secs: float, awaited: str | Callable[[], str], stop: threading.Event,
     advice: str = "",
 ) -> Any:
     """Returns the first true value of `condition()`, which is called five times a second.

@@ -62,8 +62,8 @@ def reading(path: str) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise CheckpointError("checkpoint_unreadable",
-                              f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
+        reason = tensorflow_errors.problem_of_path(path) or tensorflow_errors.reason(error)
+        raise CheckpointError("checkpoint_unreadable", f"checkpoint {path} cannot be read: {reason}") from None
 
 
 def step_of(path: str) -> int:

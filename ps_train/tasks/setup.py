@@ -200,12 +200,9 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
     """
     return WorkerSettings(
         graph=GraphSettings(
-            device=_device(config, cluster),
-            updates=update_settings(config, cluster),
+            device=_device(config, cluster), updates=update_settings(config, cluster),
             placement=PlacementPlan(strategy=config.placement, partition_bytes=config.partition_bytes),
-            bound=staleness_bound(config, cluster),
-            seed=config.seed,
-            steps_per_execution=config.steps_per_execution),
+            bound=staleness_bound(config, cluster), seed=config.seed, steps_per_execution=config.steps_per_execution),
         num_gpus=config.num_gpus, has_server=config.existing_servers,
         loop=LoopSettings(
             worker_name=cluster.task.name, train_steps=config.train_steps, batch_size=config.batch_size,
@@ -230,8 +227,7 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
     """
     return UpdateSettings(
         plan=OptimizerPlan(config.optimizer, config.learning_rate, config.adam_decays_all_rows),
-        worker=cluster.worker_number,
-        sync=_sync_settings(config, cluster),
+        worker=cluster.worker_number, sync=_sync_settings(config, cluster),
         wire=transfer.Wire(dtype=_WIRE_DTYPES[config.wire_dtype], is_fused=config.fused_transfers),
         period=Period(steps=config.communication_period, warmup_steps=config.communication_warmup_steps,
                       train_steps=config.train_steps),

@@ -31,6 +31,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.launch.command_lines import TaskList
 from ps_train.parts import table
+from ps_train.runtime import tensorflow_errors
 
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",
               "tpu")
@@ -169,6 +170,8 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
         problems += [Problem("flag_missing", f"--{name}: not given; {advice}") for name, advice in (
             ("to", "allowed: keras, graph"), ("train_dir", "it is the folder of the checkpoint to convert"),
             ("output_dir", "it is the folder for the new checkpoint")) if not getattr(self, name)]
+        if self.to == "graph" and (problem := tensorflow_errors.problem_of_path(self.output_dir)):
+            problems.append(Problem("path_is_pattern", f"--output_dir: got {self.output_dir!r}; {problem}"))
         refuse(problems)
 
 

@@ -1,4 +1,4 @@
-"""Lets --train_dir be a URL, and checks its form."""
+"""Lets --train_dir be a URL, and checks its form, also that of a path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import re
 from typing import Any
 
 from ps_train.config import fields
-from ps_train.config.groups import ModelFlags
+from ps_train.config.folders import local_folder
+from ps_train.config.groups import ModelFlags, default_train_dir
 from ps_train.errors import ConfigError, Problem, refuse
+from ps_train.runtime import tensorflow_errors
 
 # Protocol -> the packages that fsspec needs for it. Other protocols of fsspec work, too, if their packages are there.
 _PACKAGES = {"s3": ("s3fs",), "s3a": ("s3fs",), "gs": ("gcsfs",), "gcs": ("gcsfs",), "hdfs": ("pyarrow",),
@@ -79,5 +81,7 @@ class StoreFlags:
     evaluations: Any = None
 
     def part_problems(self, config: Any) -> list[Problem]:
-        """Returns no problem: the URL fits all other flags."""
-        return []
+        """Returns the problem of a folder in which a graph training could not read its checkpoints."""
+        folder = local_folder(self.train_dir or default_train_dir(config.model))
+        problem = tensorflow_errors.problem_of_path(folder)
+        return [Problem("path_is_pattern", f"--train_dir: got {folder!r}; {problem}")] if problem else []

@@ -43,6 +43,21 @@ def test_the_same_variables_fit(tmp_path):
     check(path, {"a": SAVED["a"]})
 
 
+@pytest.mark.parametrize("name", ["run[1]", "a\\b", "a*b", "a?b", "a["])
+def test_tensorflow_finds_no_checkpoint_under_a_path_that_it_takes_for_a_pattern(tmp_path, caplog, name):
+    """Issue: sound checkpoints of a folder that was renamed were to be removed. Others are read as ever."""
+    (tmp_path / "sound").mkdir()
+    path = save(tmp_path / "sound", SAVED)
+    (tmp_path / "sound").rename(tmp_path / name)
+    path = path.replace("sound", name)
+    if not re.search(r"\[1\]|\\", name):
+        assert checkpoints.newest_sound(os.path.dirname(path)) == path
+        return
+    with raises("checkpoint_unreadable", kind=CheckpointError):
+        checkpoints.newest_sound(os.path.dirname(path), must_be_one=True)
+    assert f"{path} cannot be read: TensorFlow takes {name[1 + name.startswith('run') * 2:]} in " in caplog.text
+
+
 def test_a_variable_of_unknown_rank_has_any_shape(tmp_path):
     """Issue: a training that had saved one ended in a traceback when it was continued."""
     path = save(tmp_path, SAVED)

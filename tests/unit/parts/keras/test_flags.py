@@ -122,5 +122,7 @@ def test_convert_says_what_is_missing():
     assert codes_of(caught.value)[1:] == ["flag_missing"] * 3
     assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
         "--train_steps", "--to", "--train_dir", "--output_dir"]
+    with raises("path_is_pattern"):
+        flags.parse_convert(["--to=graph", "--train_dir=a", "--output_dir=b[1]"])
     config = flags.parse_convert(["--to=keras", "--train_dir=a", "--output_dir=b"])
     assert (config.to, config.train_dir, config.output_dir, config.model) == ("keras", "a", "b", "models.mlp")

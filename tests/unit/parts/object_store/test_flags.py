@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
-from ps_train.config import task
+from ps_train.config import launch, task
 from ps_train.parts.object_store import store
 from tests.errors import raises
 
@@ -27,6 +29,26 @@ def test_a_url_of_another_form_is_refused_without_its_password(url, code):
     with raises(code) as caught:
         task.parse_task([*_TASK, f"--train_dir={url}"])
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["run[1]", "[a]", "a\\b", "1[/]/run"])
+def test_a_folder_whose_checkpoints_tensorflow_would_miss_is_refused(name, monkeypatch):
+    """Issue: each save failed, so the training was lost. Of a launch as of a task, and also of a default folder."""
+    for parse, flags in ((task.parse_task, _TASK), (launch.parse_launch, ())):
+        with raises("path_is_pattern") as caught:
+            parse([*flags, f"--train_dir=/tmp/{name}"])
+        assert f"{'/tmp/' + name!r}" in str(caught.value)
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", f"/tmp/{name}")
+            for folder in ([], ["--train_dir=s3://b/run[1]"]):
+                with raises("path_is_pattern"):
+                    parse([*flags, *folder])
+
+
+@pytest.mark.parametrize("train_dir", ["/tmp/a*b", "/tmp/a?b", "/tmp/a[", "/tmp/a]b[", "/tmp/{a}", "s3://b/run[1]"])
+def test_a_folder_whose_checkpoints_tensorflow_finds_is_not_refused(train_dir):
+    """A URL becomes a folder with another name."""
+    assert task.parse_task([*_TASK, f"--train_dir={train_dir}"]).train_dir == train_dir
 
 
 @pytest.mark.parametrize(("text", "shown"), [
