@@ -35,12 +35,16 @@ class Config(
         self._fill_in()
 
     def _fill_in(self) -> None:
-        """Sets the defaults that follow from other flags."""
+        """Sets the values that follow from other flags."""
         if not self.train_dir:
             object.__setattr__(self, "train_dir", groups.default_train_dir(self.model))
         for flags in _PART_FLAGS:
             for name, value in getattr(flags, "part_defaults", lambda _: {})(self).items():
                 object.__setattr__(self, name, value)
+        for name, (rule, _, _) in fields.rules(Config).items() if self.existing_servers else ():
+            path = getattr(self, name)
+            if path and rule.unit.startswith("path") and "://" not in path:  # a server may run in another folder
+                object.__setattr__(self, name, os.path.abspath(path))
 
     @property
     def timeouts(self) -> Timeouts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import re
 from typing import Any
 
@@ -83,5 +84,6 @@ class StoreFlags:
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns the problem of a folder in which a graph training could not read its checkpoints."""
         folder = local_folder(self.train_dir or default_train_dir(config.model))
+        folder = os.path.abspath(folder) if config.existing_servers else folder
         problem = tensorflow_errors.problem_of_path(folder)
         return [Problem("path_is_pattern", f"--train_dir: got {folder!r}; {problem}")] if problem else []

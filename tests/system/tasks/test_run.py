@@ -146,16 +146,16 @@ def test_an_evaluator_that_sleeps_through_the_end_evaluates_the_last_checkpoint(
 
 
 def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
-    """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143.
+    """Three trainings after each other on servers that `serve` started in another folder; SIGTERM ends these with 143.
 
     The chief of the second is stopped in its evaluation.
     """
     cluster = TaskCluster(1, 2)
     servers = [start_process.start(f"serve-{job}-{index}", ["serve", *cluster.flags(job, index), *TINY],
-                                   cwd=elsewhere) for job, index in cluster.tasks()]
+                                   cwd=tmp_path) for job, index in cluster.tasks()]
     gate = tmp_path / "gate"
     gate.touch()
-    flags = [*TINY, "--existing_servers", f"--train_dir={tmp_path}/train", f"--params=eval_gate={gate}"]
+    flags = [*TINY, "--existing_servers", "--train_dir=train", f"--params=eval_gate={gate}"]
     for run, mode in enumerate([*MODES.values(), MODES["sync"]]):
         is_stopped = run == 1
         if is_stopped:

@@ -74,6 +74,23 @@ def test_train_dir_is_the_same_for_all_tasks_of_a_machine(argv, folder):
     assert config.parse_task(argv, {}).train_dir == folder
 
 
+def test_existing_servers_are_told_paths_that_mean_the_same_to_them(tmp_path, monkeypatch):
+    """Issue: they wrote the checkpoints to that name in their own working directories, and the training was lost."""
+    monkeypatch.chdir(tmp_path)
+    paths = {"train_dir": "run", "data_dir": "../data", "init_checkpoint": "old/model.ckpt-5"}
+    argv = [f"--{name}={path}" for name, path in paths.items()]
+    known = config.parse_task([*argv, "--existing_servers"], {})
+    assert {name: getattr(known, name) for name in paths} == {
+        "train_dir": f"{tmp_path}/run", "data_dir": f"{tmp_path.parent}/data",
+        "init_checkpoint": f"{tmp_path}/old/model.ckpt-5"}
+    own = config.parse_task(argv, {})
+    assert {name: getattr(own, name) for name in paths} == paths
+    assert config.parse_task(["--existing_servers", "--train_dir=s3://b/run"], {}).train_dir == "s3://b/run"
+    (tmp_path / "a[1]").mkdir()
+    monkeypatch.chdir("a[1]")
+    assert error_of(config.parse_task, ["--existing_servers", "--train_dir=run"], {}).code == "path_is_pattern"
+
+
 @pytest.mark.parametrize(("flag", "got"), [
     ("--task_index=-1", "-1"),
     ("--task_index=99999999999999999999", "99999999999999999999"),
