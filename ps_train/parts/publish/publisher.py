@@ -197,8 +197,9 @@ class Publisher:
         extra = os.path.join(temporary, _EXTRA)
         os.makedirs(extra, exist_ok=True)
         begin = _begin(state, training, number, 0)
-        empty = Published(Current(training, name, number, number), begin, read_layout(temporary),
-                          {table: PublishedTable() for table in contents.read_tables(state.path)})
+        layout = read_layout(temporary)  # the training may have more tables than a prediction
+        empty = Published(Current(training, name, number, number), begin, layout,
+                          {table: PublishedTable() for table in layout.capacity})
         tables = _write_push(extra, begin, empty, state, is_whole=True)
         for folder, _, files in os.walk(temporary):
             for written in (folder, *(os.path.join(folder, file) for file in files)):

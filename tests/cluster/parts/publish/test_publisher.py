@@ -44,15 +44,18 @@ def save(path, step, tables, num_ps=2):
             tensors=[tf.constant(array) for array in arrays.values()]))
 
 
-def make_export(capacity=1000):
-    """Returns an export that writes only what says how much room there is: `capacity` rows more than there are."""
+def make_export(capacity=1000, unused=()):
+    """Returns an export that writes only what says how much room there is: `capacity` rows more than there are.
+
+    The model predicts without the tables `unused`.
+    """
     def export(path, output_dir, training, number, num_rows):
         del training, number
         os.makedirs(f"{output_dir}/assets")
         dense = [{"name": "dense/w", "dtype": "float32", "shape": [2, 2], "offset": 0},
                  {"name": "dense/n", "dtype": "int64", "shape": [], "offset": 16}]
         tables = {name: {"capacity": max(contents.count_rows(path, name), num_rows.get(name, 0)) + capacity}
-                  for name in contents.read_tables(path)}
+                  for name in contents.read_tables(path) if name not in unused}
         with open(f"{output_dir}/assets/{ASSET}", "w", encoding="utf-8") as file:
             json.dump({"dense": dense, "tables": tables}, file)
 
@@ -172,6 +175,23 @@ def test_another_training_begins_with_a_new_model(tmp_path):
         training.rows = {"a": {}, "b": {}}
     assert sorted(name for name in os.listdir(tmp_path / "out") if name.startswith("model")) == [
         pushes.model_name(3), pushes.model_name(5)]
+
+
+def test_a_table_that_predictions_do_not_use_is_not_published(tmp_path, monkeypatch):
+    """Issue: a KeyError. Through models, pushes, deltas and new publishers."""
+    monkeypatch.setattr(publishing, "_MOST_PUSHED", 0)
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    for save in (training.save, training.save, training.save_delta):
+        training.train()
+        save()
+        publisher = Publisher(training.folder, str(tmp_path / "out"), make_export(unused=("b",)))
+        publisher.publish(newest_state(training.folder))
+        publisher.finish()
+    reader = PushReader(tmp_path / "out")
+    reader.follow()
+    assert reader.tables.keys() == publisher.published.tables.keys() == {"a"}
+    assert all(reader.tables["a"][key] == row.tolist() for key, row in training.rows["a"].items())
 
 
 @pytest.mark.parametrize("damage", ["CURRENT", "live.json", "push-0000000001", "push-0000000002", "model"])
