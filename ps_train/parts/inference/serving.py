@@ -191,9 +191,14 @@ class ServedGraph:
         """
         return _signatures(self.spec, self.inputs)
 
+    @functools.cached_property
+    def restoring(self) -> tf.train.Saver:
+        """Restores the dense variables: the saver of the model's scaffold, or one of all of them."""
+        return self._own_saver or tf.train.Saver(self.dense)
+
     def write(self, output_dir: str) -> None:
         """Writes the SavedModel to a folder that does not exist yet."""
-        restoring = self._own_saver or tf.train.Saver(self.dense)
+        restoring = self.restoring
         with tf.Session(config=tf.ConfigProto(allow_soft_placement=True, device_count={"GPU": 0})) as session:
             restoring.restore(session, self.path)
             saver = self._saver(session)

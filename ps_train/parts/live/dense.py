@@ -14,29 +14,36 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import UserCodeError
+from ps_train.errors import CheckpointError, UserCodeError
+from ps_train.storage import checkpoints
 
 _ALIGNMENT = 64  # bytes; EIGEN_MAX_ALIGN_BYTES
 _VARIABLE_OPS = {"VarHandleOp", "VariableV2", "Variable"}
 _PASSED_ON = {"Enter", "Identity", "Switch", "RefEnter", "RefSwitch"}
 _READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+_ASSIGNMENTS = {"AssignVariableOp", "Assign"}
+_SAME_BYTES = {"Identity", "Reshape"}  # between what a Saver reads and the variable
 
 
 class DenseLayout:
     """Where each variable is.
 
     Attributes:
-      entries: of each variable {"name", "dtype", "shape", "offset"}; the offset is in the input of `live_commit`, which
-        is without the first 64 bytes.
+      entries: of each variable {"name", "dtype", "shape", "offset", "saved", "part"}; the offset is in the input of
+        `live_commit`, which is without the first 64 bytes; the last two are those of `origins_of`.
       num_bytes: of that input.
     """
 
-    def __init__(self, variables: Sequence[tf.Variable]) -> None:
+    def __init__(self, variables: Sequence[tf.Variable], saver: tf.train.Saver) -> None:
         """Places the variables in their order.
 
+        Args:
+          saver: restores them from a checkpoint.
+
         Raises:
-          UserCodeError: one has no shape or is no number.
+          UserCodeError: one has no shape, is no number, or the saver does not restore it from a value of a checkpoint.
         """
+        origins = origins_of(saver)
         self.entries: list[dict[str, Any]] = []
         self.num_bytes = 0
         for variable in variables:
@@ -45,9 +52,14 @@ class DenseLayout:
                                                    or dtype.is_complex) or dtype.is_quantized:
                 raise UserCodeError("variable_not_live", f"variable {variable.op.name} is {dtype.name} {shape}; a live "
                                     "model takes numbers of a known shape; export it without --live")
+            if variable.op.name not in origins:
+                raise UserCodeError("variable_not_live", f"variable {variable.op.name} is not restored as the "
+                                    "checkpoint has it by the saver of model_fn's scaffold; let the saver do that, or "
+                                    "export it without --live")
+            saved, part = origins[variable.op.name]
             offset = -(-self.num_bytes // _ALIGNMENT) * _ALIGNMENT
             self.entries.append({"name": variable.op.name, "dtype": dtype.name, "shape": shape.as_list(),
-                                 "offset": offset})
+                                 "offset": offset, "saved": saved, "part": part})
             self.num_bytes = offset + dtype.size * shape.num_elements()
 
     def pack(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -57,6 +69,42 @@ class DenseLayout:
             value = np.frombuffer(np.ascontiguousarray(arrays[entry["name"]]).tobytes(), np.uint8)
             packed[entry["offset"]:entry["offset"] + len(value)] = value
         return packed
+
+
+def origins_of(saver: tf.train.Saver) -> dict[str, tuple[str, str]]:
+    """Returns name of a variable -> what a saver of the current graph restores it from.
+
+    That is a name in the checkpoint, which for moving averages is another one, and the part of the value there, as
+    TensorFlow writes it: "" for the whole, or "4 3 0,2:0,3" for the first two rows of [4, 3].
+    """
+    restore_op = tf.get_default_graph().as_graph_element(saver.saver_def.restore_op_name, allow_tensor=False)
+    origins = {}
+    for _, assignment in _inputs_of([restore_op]):
+        if assignment.type in _ASSIGNMENTS:
+            variable, value, *_ = assignment.inputs
+            while value.op.type in _SAME_BYTES:
+                value = value.op.inputs[0]
+            if value.op.type == "RestoreV2":
+                saved, part = (tf.get_static_value(texts)[value.value_index].decode() for texts in value.op.inputs[1:])
+                origins[variable.op.name] = (saved, part)
+    return origins
+
+
+def check_saved(path: str, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses a checkpoint, or a delta, without a value from which a variable is restored.
+
+    Args:
+      entries: those of a `DenseLayout`.
+
+    Raises:
+      CheckpointError: a value is missing, or the file cannot be read.
+    """
+    with checkpoints.reading(path):
+        there = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    if missing := [entry for entry in entries if entry["saved"] not in there]:
+        raise CheckpointError("checkpoint_of_another_model", f"checkpoint {path} has no {missing[0]['saved']}, from "
+                              f"which the model restores {missing[0]['name']}; give the --train_dir of this model, or "
+                              "let the saver of its scaffold restore what the training saves")
 
 
 class DenseState:
@@ -174,15 +222,15 @@ def check_connected(outputs: Sequence[tf.Tensor], variables: Sequence[tf.Variabl
       UserCodeError: with the variable and the operation that reads it.
     """
     names = {variable.op.name for variable in variables}
-    for operation, source in _inputs_of(outputs):
+    for operation, source in _inputs_of([output.op for output in outputs]):
         if source.type in _VARIABLE_OPS and source.name in names:
             raise UserCodeError("variable_not_live", f"variable {source.name} is read by {operation.name}, of the type "
                                 f"{operation.type}, which a live model cannot have; export it without --live")
 
 
-def _inputs_of(outputs: Sequence[tf.Tensor]) -> Iterator[tuple[tf.Operation, tf.Operation]]:
-    """Yields pairs: an operation on which outputs depend, and one whose result it takes."""
-    waiting, seen = [output.op for output in outputs], set()
+def _inputs_of(operations: Sequence[tf.Operation]) -> Iterator[tuple[tf.Operation, tf.Operation]]:
+    """Yields pairs: one of these operations, or one on which they depend, and one whose result it takes."""
+    waiting, seen = list(operations), set()
     while waiting:
         operation = waiting.pop()
         if operation in seen:

@@ -31,7 +31,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.graph.adam import run_exclusively
 from ps_train.parts.inference import on_checkpoint, serving
 from ps_train.parts.inference.flags import CheckpointFlags
-from ps_train.parts.live.dense import DenseLayout, DenseState, check_connected
+from ps_train.parts.live.dense import DenseLayout, DenseState, check_connected, check_saved
 from ps_train.parts.live.flags import LiveExportConfig
 from ps_train.parts.live.table import LiveTable, ensure
 from ps_train.parts.tables import contents
@@ -41,6 +41,7 @@ from ps_train.plugins.contracts import Model
 from ps_train.storage import checkpoints
 
 ASSET = "live.json"
+_ENTRY = ("name", "dtype", "shape", "offset", "saved", "part")
 _HEAD_ROOM = 1.5
 _VIRTUAL_BYTES = 500_000_000  # that a table has room for, at least; memory is used as rows are made
 
@@ -49,7 +50,8 @@ class LiveLayout(NamedTuple):
     """What a live model takes.
 
     Attributes:
-      dense: of each dense variable its name, and the place of its bytes: {"name", "dtype", "shape", "offset"}.
+      dense: of each dense variable its name, the place of its bytes, and where a checkpoint has them: {"name", "dtype",
+        "shape", "offset", "saved", "part"}, as in `DenseLayout`.
       capacity: name of a table -> rows that it has room for.
     """
 
@@ -144,11 +146,12 @@ def read_layout(model_dir: str) -> LiveLayout:
     """Returns what the live model in a folder takes.
 
     Raises:
-      OSError, ValueError, KeyError: it has no such file, or a damaged one.
+      OSError, ValueError, KeyError: it has no such file, a damaged one, or one of an earlier version of ps_train.
     """
     with open(os.path.join(model_dir, "assets", ASSET), encoding="utf-8") as file:
         about = json.load(file)
-    return LiveLayout(about["dense"], {name: table["capacity"] for name, table in about["tables"].items()})
+    dense = [{key: entry[key] for key in _ENTRY} for entry in about["dense"]]  # without "saved" it cannot be updated
+    return LiveLayout(dense, {name: table["capacity"] for name, table in about["tables"].items()})
 
 
 class LiveGraph(serving.ServedGraph):
@@ -165,7 +168,10 @@ class LiveGraph(serving.ServedGraph):
         """
         self._version, self._uid = version, uuid.uuid4().hex
         super().__init__(*arguments)
-        self._state = DenseState(DenseLayout(self.dense))
+        layout = DenseLayout(self.dense, self.restoring)
+        if self.path is not None:
+            check_saved(self.path, layout.entries)
+        self._state = DenseState(layout)
         renamed = self._state.connect(self.dense)
         self._signatures = {name: _with_names(signature, renamed) for name, signature in super().signatures().items()}
         check_connected([tf.get_default_graph().get_tensor_by_name(name) for signature in self._signatures.values()

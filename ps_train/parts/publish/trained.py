@@ -16,6 +16,7 @@ import contextlib
 import glob
 import hashlib
 import logging
+import math
 import os
 import re
 import shutil
@@ -28,9 +29,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError
 from ps_train.parts.control.history import FAILED, FINISHED, STOPPED_EARLY, read_ending
+from ps_train.parts.live.dense import check_saved
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import Source
-from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints, journal
 
 _READ = re.compile(r"\.(index|data-\d{5}-of-\d{5})")  # the files of a checkpoint, or of a delta
@@ -107,20 +108,32 @@ def dense_bytes(path: str, layout: Sequence[Mapping[str, Any]]) -> bytes:
     """Returns the bytes of the dense variables in a checkpoint or delta.
 
     Args:
-      layout: of each variable its name and the place of its bytes: {"name", "dtype", "shape", "offset"}.
+      layout: of each variable the place of its bytes, and where a checkpoint has them: `LiveLayout.dense`.
 
     Raises:
-      CheckpointError: a variable is missing, or the file cannot be read.
+      CheckpointError: a variable is missing or has another shape or type, or the file cannot be read.
     """
-    try:
+    check_saved(path, layout)
+    with checkpoints.reading(path):
         reader = tf.train.load_checkpoint(path)
-        arrays = [reader.get_tensor(entry["name"]) for entry in layout]
-    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
-        raise CheckpointError("checkpoint_unreadable", f"checkpoint {path} cannot be read: {reason(error)}") from None
+        values = {name: np.asarray(reader.get_tensor(name)) for name in {entry["saved"] for entry in layout}}
+    arrays = [_array_of(entry, values[entry["saved"]], path) for entry in layout]
     value = bytearray(max([0, *(entry["offset"] + array.nbytes for entry, array in zip(layout, arrays))]))
     for entry, array in zip(layout, arrays):
         value[entry["offset"]:entry["offset"] + array.nbytes] = array.tobytes()
     return bytes(value)
+
+
+def _array_of(entry: Mapping[str, Any], saved: np.ndarray, path: str) -> np.ndarray:
+    """Returns the value of a variable, of what the checkpoint has; raises CheckpointError if it does not fit."""
+    *_, ranges = entry["part"].split(" ")  # as in "4 3 0,2:0,3", or "" for the whole
+    bounds = [tuple(map(int, text.split(","))) for text in ranges.split(":") if text]
+    array = saved[tuple(slice(begin, begin + size) for begin, size in bounds)]
+    if (array.size, array.dtype) != (math.prod(entry["shape"]), tf.as_dtype(entry["dtype"]).as_numpy_dtype):
+        raise CheckpointError("checkpoint_of_another_model", f"checkpoint {path} has {entry['saved']} {array.dtype} "
+                              f"{list(array.shape)}, and the published model {entry['name']} {entry['dtype']} "
+                              f"{entry['shape']}; give the --publish_dir of this training, or an empty one")
+    return array
 
 
 def trained_secs(path: str) -> float:

@@ -437,6 +437,20 @@ def test_a_variable_that_cannot_be_replaced_is_one_line(tmp_path):
             tf.TensorSpec([None], tf.float32)))
 
 
+def _with_own_saver(features, labels, mode, params):
+    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    saver = tf.train.Saver([tf.train.get_global_step()])
+    return ps_train.ModelSpec(predictions=features * weights[0], scaffold=tf.train.Scaffold(saver=saver))
+
+
+def test_a_variable_that_no_saver_restores_is_one_line():
+    """A push could not have its value."""
+    with raises("variable_not_live") as caught:
+        exporting.check_live(Model("own_saver", _with_own_saver, {}), {}, lambda: serving.input_of_specs(
+            tf.TensorSpec([None], tf.float32)))
+    assert "weights" in str(caught.value)
+
+
 def test_a_plain_model_is_no_live_one(states, tmp_path):
     """Nor is a folder without a model."""
     (first, first_dir), _ = states

@@ -16,6 +16,7 @@ from ps_train.parts.publish import following, trained
 from ps_train.parts.publish.flags import PublishConfig
 from ps_train.parts.tables import contents
 from ps_train.storage import checkpoints
+from tests.cluster.parts.publish import test_publisher
 from tests.cluster.parts.publish.test_publisher import Training, assert_read, make_export
 from tests.errors import raises
 from tests.push_reader import PushReader
@@ -192,6 +193,14 @@ def test_a_new_publisher_does_not_go_back_when_the_newest_delta_cannot_be_read(t
         patched.setattr(following.trained, "newest_state", lambda _: early)
         _publish(training, tmp_path / "out", once=True)
     assert_read(PushReader(tmp_path / "out"), training, has_dropped=False)
+
+
+def test_a_checkpoint_that_lacks_a_variable_is_not_tried_again(training, tmp_path, monkeypatch):
+    """It would fail as often as it is read."""
+    monkeypatch.setattr(following, "_PAUSE_SECS", 0.01)
+    monkeypatch.setattr(test_publisher, "DENSE", [("dense/none", "float32", [2], 0)])
+    with raises("checkpoint_of_another_model"):
+        _publish(training, tmp_path / "out", once=True)
 
 
 def test_publishing_once_ends_when_it_fails_again_and_again(training, tmp_path, monkeypatch):

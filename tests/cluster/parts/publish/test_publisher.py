@@ -22,6 +22,7 @@ from ps_train.storage import checkpoints
 from tests.push_reader import PushReader
 
 DIM = 3
+DENSE = [("dense/w", "float32", [2, 2], 0), ("dense/n", "int64", [], 16)]
 
 
 def save(path, step, tables, num_ps=2):
@@ -52,8 +53,8 @@ def make_export(capacity=1000, unused=()):
     def export(path, output_dir, training, number, num_rows):
         del training, number
         os.makedirs(f"{output_dir}/assets")
-        dense = [{"name": "dense/w", "dtype": "float32", "shape": [2, 2], "offset": 0},
-                 {"name": "dense/n", "dtype": "int64", "shape": [], "offset": 16}]
+        dense = [{"name": name, "dtype": dtype, "shape": shape, "offset": offset, "saved": name, "part": ""}
+                 for name, dtype, shape, offset in DENSE]
         tables = {name: {"capacity": max(contents.count_rows(path, name), num_rows.get(name, 0)) + capacity}
                   for name in contents.read_tables(path) if name not in unused}
         with open(f"{output_dir}/assets/{ASSET}", "w", encoding="utf-8") as file:
