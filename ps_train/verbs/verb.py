@@ -1,4 +1,4 @@
-"""What verbs share: the value that describes a verb, and the training that a verb is about."""
+"""What verbs share: the value that describes a verb, the training that a verb is about, and answers in JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import importlib
 import itertools
+import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ps_train.config import fields
 from ps_train.parts import table
@@ -57,6 +59,11 @@ def verb_at(place: str) -> Verb:
     """Returns the verb of a place, "module:CONSTANT"."""
     module, _, constant = place.partition(":")
     return getattr(importlib.import_module(module), constant)
+
+
+def json_answer(value: Any) -> str:
+    """Returns JSON that every program can read: without NaN and infinity, which become texts as in the log."""
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda name: str(float(name))))
 
 
 def positional(words: Sequence[str], cls: type) -> list[int]:

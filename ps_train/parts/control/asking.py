@@ -6,7 +6,6 @@ Each takes the flags of its verb, a `ControlConfig` or `StatusConfig`.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import sys
@@ -34,6 +33,7 @@ from ps_train.parts.control.looking import (
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import logs, waits
 from ps_train.storage import run_record
+from ps_train.verbs.verb import json_answer
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
 _STATES = {State.IDLE: "starting", State.RUNNING: "running", State.STOPPING: "ending", State.DONE: history.FINISHED,
@@ -52,7 +52,7 @@ def print_status(config: Any, stop: threading.Event) -> None:
         if current is None:
             current = look(find_place(config.train_dir, config.ps_hosts))
         status = as_json(current)
-        output = _json_line(status) if config.json else as_text(status)
+        output = json_answer(status) if config.json else as_text(status)
         is_shown = logs.show(_CLEAR * (config.watch and sys.stdout.isatty()) + output)
         if config.watch and not is_shown:  # for example because `| head` has ended
             return
@@ -64,11 +64,6 @@ def print_status(config: Any, stop: threading.Event) -> None:
     elif current.snapshot is None:
         problem = current.problems[place.ps[0]]
         raise ClusterLostError(problem.code, f"the training does not answer: {problem}")
-
-
-def _json_line(status: Mapping[str, Any]) -> str:
-    """Returns JSON that every program can read: without NaN and infinity, which become texts as in the log."""
-    return json.dumps(json.loads(json.dumps(status), parse_constant=lambda name: str(float(name))))
 
 
 def _has_ended(place: TrainingPlace) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import threading
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from ps_train.tasks import setup
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation
 from ps_train.training.evaluation import EvalData, Evaluator
+from ps_train.verbs.verb import json_answer
 
 _MAX_LISTED = 8
 _MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
@@ -81,7 +81,7 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
     evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
     evaluated = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
     if config.json:
-        logs.show(json.dumps({
+        logs.show(json_answer({
             "checkpoint": path, "global_step": evaluated.global_step, "split": config.split,
             "num_examples": evaluated.num_examples, "loss_name": evaluated.loss_name, "loss": evaluated.loss_mean,
             "metrics": dict(sorted(evaluated.metrics.items()))}))

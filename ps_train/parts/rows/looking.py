@@ -9,7 +9,6 @@ is larger than that, it reads the later one once for each group.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from ps_train.parts.tables import contents, tables
 from ps_train.parts.tables.contents import Source
 from ps_train.runtime import logs
 from ps_train.storage import checkpoints
+from ps_train.verbs.verb import json_answer
 
 _GROUP_BYTES = 256_000_000  # of the rows of an earlier checkpoint that are held at once
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # golden ratio: ids with a pattern are spread over the groups, too
@@ -67,7 +67,7 @@ def print_rows(config: RowsConfig, table: str, ids: Sequence[str]) -> None:
         names = ("id", "distance", "norm_before", "norm_now")
         answer["since"] = {"checkpoint": before, "global_step": checkpoints.step_of(before), **moved._asdict(),
                            "rows": [dict(zip(names, row)) for row in moved.rows]}
-    logs.show(json.dumps(answer) if config.json else "\n".join(_lines(answer)))
+    logs.show(json_answer(answer) if config.json else "\n".join(_lines(answer)))
 
 
 def _saved_at(path: str) -> str:

@@ -1,12 +1,15 @@
-"""Which training a verb is about."""
+"""Which training a verb is about, and its answers in JSON."""
 
 from __future__ import annotations
+
+import json
+import math
 
 import pytest
 
 from ps_train.parts.control.verb import StatusConfig
 from ps_train.storage import run_record
-from ps_train.verbs.verb import name_train_dir
+from ps_train.verbs.verb import json_answer, name_train_dir
 
 
 @pytest.mark.parametrize(("words", "expected"), [
@@ -38,3 +41,10 @@ def test_without_a_run_no_folder_is_added(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert name_train_dir(["--json"], StatusConfig) == ["--json"]
+
+
+def test_json_has_neither_nan_nor_infinity():
+    """Wherever they are in the answer: jq and the parsers of other languages refuse the whole line."""
+    answer = {"loss": math.nan, "rows": [{"norm": math.inf, "values": [-math.inf, 0.5]}], "name": "NaN"}
+    assert json.loads(json_answer(answer), parse_constant=pytest.fail) == {
+        "loss": "nan", "rows": [{"norm": "inf", "values": ["-inf", 0.5]}], "name": "NaN"}

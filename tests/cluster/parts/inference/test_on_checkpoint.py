@@ -25,6 +25,7 @@ from ps_train.parts.inference import examples, on_checkpoint, outputs, serving
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
+from ps_train.runtime.reports import Evaluation
 from tests.errors import raises
 from tests.plugins import served
 from tests.processes import REPO
@@ -115,6 +116,15 @@ def test_an_evaluation_is_that_of_numpy(capsys, flags, step, num_examples):
     assert (evaluated["global_step"], evaluated["num_examples"]) == (step, num_examples)
     np.testing.assert_allclose(evaluated["loss"], np.mean((pair[:, 0] - labels) ** 2), rtol=1e-5)
     np.testing.assert_allclose(evaluated["metrics"]["mean"], np.mean(pair), rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_is_no_number_is_a_text_in_json(capsys, monkeypatch):
+    """JSON has neither NaN nor infinity."""
+    evaluated = Evaluation(7, 64, "loss", np.nan, {"mean": np.inf})
+    monkeypatch.setattr(on_checkpoint.evaluation, "evaluate_bounded", lambda *_: evaluated)
+    _evaluate("--json")
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert (answer["loss"], answer["metrics"]) == ("nan", {"mean": "inf"})
 
 
 def test_the_text_of_an_evaluation_is_that_of_the_trainer(capsys):
