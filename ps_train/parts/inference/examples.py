@@ -21,6 +21,7 @@ import logging
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Callable
 
@@ -40,6 +41,8 @@ from ps_train.runtime.compression import compression_of
 _log = logging.getLogger(__name__)
 _MAX_LISTED = 12
 _MOST_CELL_CHARS = 1 << 26  # Python's own limit, 2^17, is less than a long text
+# The errors of numpy's reader; RuntimeError is that of a file with a password, or packed in an unknown way.
+_UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 _BOOLS = {"0": 0, "1": 1, "false": 0, "true": 1}
 
 
@@ -126,11 +129,7 @@ def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = T
     Raises:
       DataError: an array is missing, or has another shape, type or length; the error says which.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays_in_file = {name: file[name] for name in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError("input_file_unreadable", f"--input: cannot read {path}: {error}") from None
+    arrays_in_file = _arrays_in(path)
     if len(inputs) == len(arrays_in_file) == 1:
         [wanted], [name] = inputs, arrays_in_file
         if name != wanted and is_first:
@@ -148,20 +147,33 @@ def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = T
     return arrays
 
 
+def _arrays_in(path: str) -> dict[str, np.ndarray]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):  # numpy does not look at the ending
+            raise DataError("input_file_unreadable", f"--input: {path} has one array without a name, as np.save writes "
+                            "it; write it with np.savez")
+        with loaded as file:
+            arrays = {name: file[name] for name in file.files}
+    except _UNREADABLE as error:
+        raise DataError("input_file_unreadable", f"--input: cannot read {path}: {error}") from None
+    return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}  # not other files in it
+
+
 def describe_inputs(inputs: Mapping[str, InputColumn]) -> str:
     """Returns the model's inputs, in words."""
     return ", ".join(f"{name} {column}" for name, column in inputs.items())
 
 
 def _checked(path: str, name: str, array: np.ndarray, column: InputColumn) -> np.ndarray:
-    has_shape = column.shape is None or array.ndim == 1 + len(column.shape) and all(
+    has_shape = array.ndim > 0 if column.shape is None else array.ndim == 1 + len(column.shape) and all(
         size in (None, actual_size) for size, actual_size in zip(column.shape, array.shape[1:]))
     is_text, dtype = array.dtype.kind in "US", np.dtype(column.dtype.as_numpy_dtype)
     if column.dtype == tf.string:
         has_type = is_text
-    else:  # whole numbers become fractions, but no fraction is cut off
-        has_type = not is_text and array.dtype.kind not in "OV" and (
-            array.dtype.kind in "iub" or dtype.kind not in "iub")
+    else:  # whole numbers become fractions, but no fraction or imaginary part is cut off
+        has_type = array.dtype.kind in "iub" or array.dtype.kind == "f" and dtype.kind not in "iub" or (
+            array.dtype.kind == dtype.kind == "c")
     if not has_shape or not has_type:
         raise DataError("input_array_mismatch", f"--input: {path}: {name} is {array.dtype} {list(array.shape)}; the "
                         f"model takes {column}")
@@ -173,7 +185,12 @@ def _checked(path: str, name: str, array: np.ndarray, column: InputColumn) -> np
             if not lowest <= value <= highest:  # numpy would take its lowest bits
                 raise DataError("input_number_too_large", f"--input: {path}: {name} has {value}; the model takes "
                                 f"{column}, from {lowest} to {highest}")
-    return array.astype(dtype)
+    with np.errstate(over="ignore"):
+        values = array.astype(dtype)
+    if dtype.kind not in "iub" and (is_lost := np.isinf(values) & ~np.isinf(array)).any():
+        raise DataError("input_number_too_large", f"--input: {path}: {name} has {array[is_lost][0]}, which is infinite "
+                        f"as {column.dtype.name}; the model takes {column}")
+    return values
 
 
 def csv_batches(

@@ -14,6 +14,7 @@ import contextlib
 import csv
 import os
 import uuid
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
@@ -32,9 +33,12 @@ def writing(path: str) -> Iterator[WriteBatch]:
 
     Raises:
       ConfigError: the file cannot be written.
-      UserCodeError: the shape of a prediction differs between batches, which CSV and npz do not allow.
+      UserCodeError: a prediction cannot be in a file of that format: its shape differs between batches, or a text ends
+        with a byte that numpy leaves out.
     """
     form = {".csv": _writing_csv, ".npz": _writing_npz, ".tfrecord": _writing_records}[os.path.splitext(path)[1]]
+    if os.path.isdir(path):
+        raise ConfigError("file_not_writable", f"--output: {path!r} is a folder; give a file in it")
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"  # another prediction may write a file of that name, too
     try:
         with open(temporary, "wb"):
@@ -118,13 +122,20 @@ def _writing_npz(path: str) -> Iterator[WriteBatch]:
 
     def write(batch: Predictions) -> None:
         check(batch)
+        for name, values in batch.items():
+            if values.dtype == object and any(text.endswith(b"\0") for text in values.flat):
+                raise UserCodeError("prediction_ends_with_nul", f"--output: prediction {name!r} has a text that ends "
+                                    "with a zero byte, which an array of numpy does not keep; write FILE.tfrecord, or "
+                                    "leave it out with --outputs")
         batches.append(batch)
 
     yield write
     arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
-    with open(path, "wb") as file:  # not the path, to which numpy would add an ending
-        np.savez(file, **{name: array.astype("S") if array.dtype == object else array
-                          for name, array in arrays.items()})
+    with zipfile.ZipFile(path, "w") as file:  # not by np.savez, which takes the names `file` and `allow_pickle` itself
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array.astype("S") if array.dtype == object else array,
+                                          allow_pickle=False)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import bz2
 import contextlib
 import csv
 import gzip
+import io
 import json
 import logging
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import types
+import zipfile
 
 import numpy as np
 import pytest
@@ -261,6 +263,16 @@ def test_each_format_has_the_same_predictions(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {"predicted.csv", "predicted.tfrecord"}
 
 
+def _written(save, *arrays, **named):
+    save(file := io.BytesIO(), *arrays, **named)
+    return file.getvalue()
+
+
+def _damaged(content):
+    """Returns it with other bytes in the midst of what is compressed."""
+    return content[:200] + b"\xff" * 40 + content[240:]
+
+
 _ROW = "kind,x_0,x_1,x_2,x_3\n"
 _WRONG_FILES = [
     ("input_file_missing", "a.npz", None, "'a.npz'"),
@@ -268,7 +280,11 @@ _WRONG_FILES = [
     ("input_array_mismatch", "c.npz", {"x": np.zeros([2, 3]), "kind": [0, 1]}, "x is float64 [2, 3]"),
     ("input_array_mismatch", "d.npz", {"x": np.zeros([2, 4]), "kind": [0.5, 1]}, "kind is float64 [2]"),
     ("input_lengths_differ", "e.npz", {"x": np.zeros([2, 4]), "kind": [0]}, "kind 1, x 2"),
+    ("input_array_mismatch", "q.npz", {"x": np.zeros([2, 4], complex), "kind": [0, 1]}, "x is complex128 [2, 4]"),
+    ("input_array_mismatch", "r.npz", {"x": np.zeros([2, 4], "M8[s]"), "kind": [0, 1]}, "x is datetime64[s] [2, 4]"),
     ("input_file_unreadable", "f.npz", "no zip", "f.npz"),
+    ("input_file_unreadable", "s.npz", _written(np.save, np.zeros([2, 4])), "np.savez"),
+    ("input_file_unreadable", "t.npz", _damaged(_written(np.savez_compressed, x=np.arange(900))), "t.npz"),
     ("input_file_empty", "g.csv", "", "g.csv"),
     ("csv_header_missing", "h.csv", "1,2,3,4,5\n", "kind, x_0, x_1"),
     ("csv_column_missing", "i.csv", "kind,x_0,x_1,x_2\n", "'x_3'"),
@@ -445,6 +461,49 @@ def test_a_number_that_would_become_infinite_is_refused(tmp_path, kind, good, ba
     with raises("csv_cell_malformed") as caught:
         next(examples.csv_batches(str(path), inputs, 10, (0, 1)))
     assert f"line 3, column x: got '{bad}'" in str(caught.value) and str(caught.value).endswith(largest)
+    np.savez(tmp_path / "f.npz", x=np.array([float(cell) for cell in good]))
+    np.testing.assert_array_equal(examples.read_arrays(str(tmp_path / "f.npz"), inputs)["x"], batch["x"])
+    if kind != "float64":  # which has no larger number than a file
+        np.savez(tmp_path / "f.npz", x=np.array([np.inf, float(bad)]))
+        with raises("input_number_too_large") as caught:
+            examples.read_arrays(str(tmp_path / "f.npz"), inputs)
+        assert f"x has {float(bad)}" in str(caught.value)
+
+
+def test_other_files_in_an_npz_and_numbers_without_examples(tmp_path):
+    """The only array is taken; one number is no list of examples, even where the model takes any shape."""
+    inputs, path = {"x": InputColumn(tf.float32, None)}, str(tmp_path / "f.npz")
+    np.savez(path, x=np.float32([1, 2]))
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("about.txt", "how it was made")
+    assert examples.read_arrays(path, inputs)["x"].tolist() == [1, 2]
+    np.savez(path, x=np.float32(1))
+    with raises("input_array_mismatch"):
+        examples.read_arrays(path, inputs)
+
+
+def test_an_npz_has_each_prediction_under_its_name(tmp_path):
+    """Issue: `file` was a TypeError at the end, and `allow_pickle` was left out."""
+    path = str(tmp_path / "predicted.npz")
+    batch = {name: np.arange(3) + number for number, name in enumerate(["file", "allow_pickle", "args", "self", "a/b"])}
+    with outputs.writing(path) as write:
+        for _ in range(2):
+            write({**batch, "text": np.array([b"a\0b", b"", b"longer"], object)})
+    with np.load(path) as arrays:
+        assert arrays["text"].tolist() == [b"a\0b", b"", b"longer"] * 2
+        assert {name: arrays[name].tolist() for name in arrays.files if name != "text"} == {
+            name: [*values, *values] for name, values in batch.items()}
+
+
+def test_a_text_that_numpy_would_shorten_is_refused(tmp_path):
+    """At its batch; the other formats keep it."""
+    batch = {"image": np.array([b"\x89PNG\0"], object)}
+    with raises("prediction_ends_with_nul"), outputs.writing(str(tmp_path / "predicted.npz")) as write:
+        write(batch)
+    with outputs.writing(str(tmp_path / "predicted.tfrecord")) as write:
+        write(batch)
+    [record] = tf.python_io.tf_record_iterator(str(tmp_path / "predicted.tfrecord"))
+    assert tf.train.Example.FromString(record).features.feature["image"].bytes_list.value[:] == [b"\x89PNG\0"]
 
 
 def test_two_predictions_may_write_the_same_file(tmp_path):
@@ -466,6 +525,10 @@ def test_a_wrong_output_is_refused(tmp_path):
         _predict(tmp_path / "predicted.csv", "--train_dir=train", "--outputs=score")
     with raises("file_not_writable"):
         _predict("/nowhere/predicted.csv", "--train_dir=train")
+    (tmp_path / "folder.csv").mkdir()
+    with raises("file_not_writable"), outputs.writing(str(tmp_path / "folder.csv")):
+        pytest.fail("it predicts before it says so")
+    assert [file.name for file in tmp_path.iterdir()] == ["folder.csv"]
 
 
 def test_a_dataset_without_the_inputs_of_a_saved_model_is_refused(folder, tmp_path):
