@@ -4,7 +4,8 @@
 
     tables of the model    --> table or variable in the checkpoint --> load, when the tables are empty
 
-Optimizer slots and the global step are taken only if --init_map names them; the slots of rows never are.
+Optimizer slots and the global step are taken only if --init_map names them; the slots of rows never are. A variable
+that is not taken, but begins as one that is, such as a moving average, begins with its new value.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ from ps_train.tasks.worker import PreparedWorker
 from ps_train.updates.update import Update
 
 _MAX_LISTED = 8
+_COPIES = "ps_train/current/"  # the scope of a worker's copies of variables, in rounds of local steps
+_VARIABLE_OPS = {"VarHandleOp", "VariableV2", "Variable"}
+_WITHOUT_VALUES = {"Shape", "ShapeN", "Size", "Rank", "VariableShape", "ZerosLike", "OnesLike"}  # of their inputs
 _POWER_OF_BETA = re.compile(r"(^|/)beta[12]_power(_\d+)?$")  # of Adam, which may be in a scope, or one of several
 _log = logging.getLogger(__name__)
 
@@ -53,14 +57,15 @@ class WarmStartPart(Part):
         self._path, self._pairs = config.init_checkpoint, parse_init_map("--init_map", config.init_map)
         self._local_device = f"{cluster.task.device}/cpu:0" if cluster else ""
         self._variables: list[tf.Variable] = []
+        self._losses: list[tf.Tensor] = []
         self._rows: PretrainedRows | None = None
         self._fetched = contextlib.ExitStack()
         self._warm_start: WarmStart | None = None
         self._stop: threading.Event | None = None  # none where no task runs
 
     def update(self, update: Update) -> Update:
-        """Takes note of the variables."""
-        self._variables = tf.global_variables()
+        """Takes note of the variables, and of the loss, which depends on no slot."""
+        self._variables, self._losses = tf.global_variables(), [update.loss]
         return update
 
     def saved_part(self) -> None:
@@ -82,7 +87,7 @@ class WarmStartPart(Part):
             atexit.register(self._fetched.close)  # where no task runs: the launcher only checks the graph
             path = self._fetched.enter_context(_on_this_machine(self._path, self._stop))
             self._warm_start = WarmStart(
-                path, self._pairs, self._variables, self._rows.specs if self._rows else {})
+                path, self._pairs, self._variables, self._rows.specs if self._rows else {}, losses=self._losses)
 
     def before_server(self, task: PreparedWorker) -> None:
         """Logs that the flag has no effect if the training continues from a checkpoint."""
@@ -121,7 +126,7 @@ class WarmStart:
 
     def __init__(
         self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable],
-        tables: Mapping[str, TableSpec] | None = None,
+        tables: Mapping[str, TableSpec] | None = None, *, losses: Sequence[tf.Tensor] = (),
     ) -> None:
         """Finds the variables in the checkpoint, and sets none yet.
 
@@ -131,6 +136,7 @@ class WarmStart:
             Without pairs, each of the model takes the value of the same name.
           variables: those of the graph.
           tables: name -> table, those of the model.
+          losses: depend on all variables that the model computes with.
 
         Raises:
           ConfigError: the checkpoint cannot be read or lacks a name, or a shape differs.
@@ -151,10 +157,12 @@ class WarmStart:
         self._variables: dict[str, list[tf.Variable]] = {}  # the parts of each, or the whole one
         for variable in variables:
             self._variables.setdefault(_name_of(variable), []).append(variable)
+        self._slots = self._find_slots({name.removeprefix(_COPIES) for name in _variables_behind(losses)})
         self._tables = dict(tables or {})
         found = dict(self._mapped(pairs) if pairs else self._same_names())
         self._saved_names = {name: saved for name, saved in found.items() if name not in self._tables}
         self._origins = {name: self._origin(saved) for name, saved in found.items() if name in self._tables}
+        self._derived = self._find_derived()
         self._check(has_map=bool(pairs))
 
     def _check(self, *, has_map: bool) -> None:
@@ -179,7 +187,7 @@ class WarmStart:
 
     def log(self) -> None:
         """Logs the number of values, and which of the model's variables are missing in the checkpoint."""
-        taken = {**self._saved_names, **self._origins}
+        taken = {*self._saved_names, *self._origins, *map(_name_of, self._derived)}
         missing = [name for name in [*self._model_names(), *self._tables] if name not in taken]
         tables = f" and the rows of {_listed(list(self._origins))}" if self._origins else ""
         _log.info("%d variables%s begin with the values in %s%s", len(self._saved_names), tables, self._path,
@@ -191,6 +199,8 @@ class WarmStart:
             value = self._reader.get_tensor(saved)
             for variable in self._variables[name]:
                 variable.load(_part_of(value, variable), session)
+        for variable in self._derived:  # one after the other: one may derive from the one before
+            session.run(variable.initializer)
 
     def load_rows(self, session: Any, rows: PretrainedRows) -> None:
         """Sets the rows of the tables, which must be empty."""
@@ -204,10 +214,36 @@ class WarmStart:
 
     def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""
-        trained = {name for name, (variable, *_) in self._variables.items() if variable.trainable}
-        slots = {name for name in self._variables.keys() - trained if name == "global_step"
-                 or _POWER_OF_BETA.search(name) or any(name.startswith(f"{variable}/") for variable in trained)}
-        return [name for name in self._variables if name not in slots]
+        return [name for name in self._variables if name not in self._slots]
+
+    def _is_below_trained(self, name: str) -> bool:
+        """Returns whether a variable has the name of a slot, as the mask or the moving average of a variable may."""
+        trained = (other for other, (variable, *_) in self._variables.items() if variable.trainable)
+        return not self._variables[name][0].trainable and any(name.startswith(f"{other}/") for other in trained)
+
+    def _find_slots(self, computed_with: set[str]) -> set[str]:
+        """Returns the names of optimizer slots, Adam's powers, and the global step.
+
+        A slot has the name of a trained variable, and more; but the loss does not depend on it, nor its initial value
+        on a variable.
+        """
+        def is_slot(name: str, variable: tf.Variable) -> bool:
+            return self._is_below_trained(name) and computed_with.isdisjoint((name, variable.op.name)) and not (
+                _sources_of(variable))
+
+        return {name for name, (variable, *_) in self._variables.items() if name == "global_step"
+                or (not variable.trainable and _POWER_OF_BETA.search(name)) or is_slot(name, variable)}
+
+    def _find_derived(self) -> list[tf.Variable]:
+        """Returns variables that are not taken, and whose initial values are those of variables that change."""
+        changed = {part.op.name for name in self._saved_names for part in self._variables[name]}
+        derived = []
+        for name, parts in self._variables.items():
+            for variable in parts if name not in self._saved_names else ():
+                if _sources_of(variable) & changed:
+                    changed.add(variable.op.name)
+                    derived.append(variable)
+        return derived
 
     def _same_names(self) -> list[tuple[str, str]]:
         return [(name, name) for name in [*self._model_names(), *self._tables]
@@ -224,12 +260,30 @@ class WarmStart:
                                   f"{_listed(known)}")
             for name in names:
                 saved = old + name[len(scope):] if scope else old
+                if scope and saved not in self._shapes and name in self._variables and self._is_below_trained(name):
+                    continue  # as for a checkpoint without moving averages
                 if saved not in self._shapes and not (name in self._tables and saved in self._saved_tables):
                     there = sorted({*self._shapes} - {contents.KEY})
                     raise ConfigError("variable_missing", f"--init_map: {self._path} has no variable {saved!r} for "
                                       f"{name}; it has {_listed([*self._saved_tables, *there])}")
                 pairs_of_names.append((name, saved))
         return pairs_of_names
+
+
+def _variables_behind(tensors: Iterable[tf.Tensor]) -> set[str]:
+    """Returns the names of the variables on whose values tensors depend."""
+    waiting, seen = [tensor.op for tensor in tensors], set()
+    while waiting:
+        operation = waiting.pop()
+        if operation not in seen and operation.type not in _WITHOUT_VALUES:
+            seen.add(operation)
+            waiting += [tensor.op for tensor in operation.inputs]
+    return {operation.name for operation in seen if operation.type in _VARIABLE_OPS}
+
+
+def _sources_of(variable: tf.Variable) -> set[str]:
+    """Returns the names of the variables on which the initial value of a variable depends."""
+    return _variables_behind(list(variable.initializer.inputs)[1:])  # without the variable itself
 
 
 def _slice_of(variable: tf.Variable) -> Any:

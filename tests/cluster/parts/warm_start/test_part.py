@@ -20,6 +20,8 @@ from ps_train.storage import checkpoints
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
+_MASKED = "tests.cluster.parts.warm_start.masked"
+
 
 @pytest.fixture
 def saved(tmp_path):
@@ -101,6 +103,70 @@ def test_slots_are_known_by_more_than_the_beginning_of_a_name(saved):
             tf.get_variable(name, [1], trainable=False)
         start = WarmStart(saved, [("bias", "emb/bias")], tf.global_variables())
         assert sorted(start._model_names()) == ["beta1_power_rate", "emb", "emb/bias", "mean"]
+
+
+def with_averages(average_name="ExponentialMovingAverage", prefix=""):
+    """Returns a variable, its average, a variable that begins as the average, a mask, and the loss."""
+    tf.train.create_global_step()
+    weights = tf.get_variable(f"{prefix}w", [2], initializer=tf.random_normal_initializer())
+    mask = tf.get_variable(f"{prefix}w/mask", [2], initializer=tf.ones_initializer(), trainable=False)
+    averages = tf.train.ExponentialMovingAverage(0.999, name=average_name)
+    averages.apply([weights])
+    average = averages.average(weights)
+    first_value = tf.cond(tf.is_variable_initialized(average), average.read_value, lambda: average.initial_value)
+    target = tf.Variable(first_value, name=f"{prefix}target", trainable=False)
+    loss = tf.reduce_sum(weights * mask)
+    tf.train.AdamOptimizer(0.1, name="own").minimize(loss)
+    return [weights, average, target, mask], loss
+
+
+@pytest.mark.parametrize("average_name", ["ExponentialMovingAverage", "mean"])
+@pytest.mark.parametrize(("saved_names", "pairs", "expected", "new"), [
+    (("w", "average", "target", "mask"), (), (1, 2, 3, 4), None), (("w",), (), (1, 1, 1, None), "w/mask"),
+    (("w", "average"), (), (1, 2, 2, None), "w/mask"), (("target",), (), (None, None, 3, None), "w, w/mask, w/{}"),
+    (("w", "mask", "target"), (("", "here/"),), (1, 1, 3, 4), None),
+    (("w", "target"), (("", "here/"),), (1, 1, 3, None), "here/w/mask"),
+])
+def test_averages_and_masks_are_no_slots(tmp_path, caplog, average_name, saved_names, pairs, expected, new):
+    """Issue: they kept their first values, though the checkpoint had others; what begins as a variable follows it."""
+    caplog.set_level(logging.INFO)
+    values = {"w": 1, "average": 2, "target": 3, "mask": 4}
+    with tf.Graph().as_default(), tf.Session() as session:
+        variables = dict(zip(values, with_averages(average_name)[0]))
+        session.run(tf.global_variables_initializer())
+        for name, variable in variables.items():
+            variable.load(np.full(2, values[name]), session)
+        path = tf.train.Saver([variables[name] for name in saved_names]).save(session, str(tmp_path / "model.ckpt"))
+    with tf.Graph().as_default(), tf.Session() as session:
+        variables, loss = with_averages(average_name, "here/" if pairs else "")
+        session.run(tf.global_variables_initializer())
+        before = session.run(variables)
+        start = WarmStart(path, pairs, tf.global_variables(), losses=[loss])
+        start.log()
+        start.load(session)
+        for found, first, value in zip(session.run(variables), before, expected):
+            np.testing.assert_array_equal(found, first if value is None else np.full(2, value))
+        assert not any(session.run(variable).any() for variable in tf.global_variables() if "/own" in variable.name)
+    said = caplog.messages[0].partition("; new: ")[2]
+    assert said == (new or "").format(average_name)
+
+
+@pytest.mark.parametrize(("flags", "has_average"), [
+    ({}, True), ({"sync_replicas": True}, True), ({"communication_period": 2}, False)],
+    ids=["async", "sync", "rounds"])
+def test_a_mask_and_an_average_are_taken_in_every_mode(tmp_path, flags, has_average):
+    """They have names as slots; the loss, and the average's first value, say what they are."""
+    def train(name, mask, **flags):
+        testing.run_in_threads(_MASKED, _MASKED, train_dir=tmp_path / name, num_ps=2, num_workers=1, log_steps=0,
+                               params=f"has_average={has_average},mask={mask}", **flags)
+
+    train("first", 3.0, train_steps=3)
+    train("second", 1.0, train_steps=2, init_checkpoint=str(tmp_path / "first"), optimizer="sgd", learning_rate=1e-12,
+          **flags)
+    before, after = (testing.read_checkpoint(tmp_path / name) for name in ("first", "second"))
+    for name in ("w", "w/mask", *(["w/mean"] if has_average else [])):
+        np.testing.assert_allclose(after[name], before[name], rtol=0.01)
+    assert not has_average or np.abs(before["w/mean"] - before["w"]).max() > 1e-3
 
 
 @pytest.mark.parametrize(("pairs", "code", "values"), [
