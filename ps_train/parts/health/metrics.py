@@ -18,7 +18,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "ps_train_global_step": ("gauge", "Global step that this worker has seen last."),
     "ps_train_target_step": ("gauge", "Global step at which training ends: --train_steps."),
     "ps_train_local_steps": ("counter", "Steps that this process has taken."),
-    "ps_train_examples": ("counter", "Examples that this process has trained on."),
+    "ps_train_examples": ("counter", "Steps that this process has taken, times --batch_size."),
     "ps_train_loss": ("gauge", "Loss of the last mini-batch of this worker."),
     "ps_train_staleness_steps": ("summary", "Updates of others between the pull and the push of an update."),
     "ps_train_sessions_lost": ("counter", "Sessions of this worker that were lost and opened again."),
