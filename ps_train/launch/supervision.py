@@ -45,12 +45,17 @@ def worst(codes: Sequence[int]) -> int:
 
 @contextlib.contextmanager
 def noted_signals() -> Iterator[list[int]]:
-    """Yields a list to which SIGINT, SIGTERM and SIGHUP are added when they arrive; they do not end the process."""
-    noted: list[int] = []
+    """Yields a list to which SIGINT, SIGTERM and SIGHUP are added when they arrive; they do not end the process.
+
+    As in a task, one that only follows from the first is left out.
+    """
+    from ps_train.runtime.signals import NotedSignals  # noqa: PLC0415 (a program that only launches forks as before)
+
+    noted = NotedSignals()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # under nohup it stays ignored
         numbers.append(signal.SIGHUP)
-    previous = {number: signal.signal(number, lambda number, frame: noted.append(number)) for number in numbers}
+    previous = {number: signal.signal(number, lambda number, frame: noted.note(number)) for number in numbers}
     try:
         yield noted
     finally:

@@ -50,26 +50,41 @@ os.register_at_fork(before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _STO
                     after_in_child=_begin_child)
 
 
+class NotedSignals(list[int]):
+    """The signals that a process was sent: the first asks it to stop, the second to end at once.
+
+    SIGHUP is never the second one: the shell and the kernel may both send it when a terminal closes, and systemd sends
+    it behind SIGTERM when a session ends. Nor is a SIGTERM within 2 s of the first one, which is its echo.
+    """
+
+    _first_secs = 0.0
+
+    def note(self, number: int) -> bool:
+        """Adds a signal that has just come, and returns true, unless it only follows from the first one."""
+        if not self:
+            self._first_secs = time.monotonic()
+        elif number == signal.SIGHUP or (number == signal.SIGTERM and time.monotonic() < self._first_secs + _ECHO_SECS):
+            return False
+        self.append(number)
+        return True
+
+
 @contextlib.contextmanager
 def on_signals() -> Iterator[StopEvent]:
     """Yields an event that SIGTERM, SIGINT or SIGHUP sets; a second one ends the process with 128 + its number.
 
-    A SIGHUP that is ignored (`nohup`) stays ignored, and it is never the second one: the shell and the kernel may both
-    send it when a terminal closes.
+    `NotedSignals` says which one is the second. A SIGHUP that is ignored (`nohup`) stays ignored.
 
     Must be entered in the main thread. At the end it restores the previous handlers.
     """
     stop = StopEvent()
-    received: list[float] = []  # when; not the event: `ps_train stop` may have set that, and the save goes on
+    noted = NotedSignals()  # not the event: `ps_train stop` may have set that, and the save goes on
 
     def handle(number: int, frame: object) -> None:
-        if received and number == signal.SIGHUP:
+        if not noted.note(number):
             return
-        if received and number == signal.SIGTERM and time.monotonic() < received[0] + _ECHO_SECS:
-            return
-        if received:
+        if len(noted) > 1:
             os._exit(128 + number)
-        received.append(time.monotonic())
         stop.set()
 
     _before.update((number, signal.signal(number, handle)) for number in _STOP_SIGNALS

@@ -15,6 +15,7 @@ import pytest
 from ps_train.launch import process as process_module
 from ps_train.launch import supervision
 from ps_train.launch.supervision import ClusterProcesses
+from ps_train.runtime import signals
 from ps_train.runtime.reports import Stage
 from tests.children import DEADLINE_SECS, REPO, python, run_to_end, stopped_on_request, wait_until
 
@@ -260,6 +261,28 @@ def test_signals_are_noted_and_the_old_handlers_come_back():
         wait_until(lambda: noted, "the signal is noted")
     assert noted == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("echo_secs", "sent", "noted"), [
+    (60, ["SIGTERM", "SIGHUP"], ["SIGTERM"]),  # systemd, at the end of a session
+    (60, ["SIGHUP", "SIGTERM"], ["SIGHUP"]),  # the same: Python handles the lower number first
+    (60, ["SIGHUP", "SIGHUP"], ["SIGHUP"]),
+    (60, ["SIGTERM", "SIGTERM"], ["SIGTERM"]),
+    (60, ["SIGINT", "SIGINT"], ["SIGINT", "SIGINT"]),
+    (0, ["SIGTERM", "SIGTERM"], ["SIGTERM", "SIGTERM"]),
+    (0, ["SIGINT", "SIGHUP", "SIGTERM"], ["SIGINT", "SIGTERM"]),
+])
+def test_a_signal_that_follows_from_the_first_is_not_a_second(monkeypatch, echo_secs, sent, noted):
+    """It would end the tasks at once, and the chief would save nothing; the tasks have the same rule."""
+    monkeypatch.setattr(signals, "_ECHO_SECS", echo_secs)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        with supervision.noted_signals() as found:
+            for name in sent:
+                signal.raise_signal(signal.Signals[name])
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert [signal.Signals(number).name for number in found] == noted
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills children with their parent")

@@ -44,7 +44,6 @@ _STOPPED_CLEAN_UP_SECS = 2.0
 _POLL_SECS = 0.5
 _STOPPED_MESSAGE = "stopped by a signal [stopped]"
 _SCRIPT_SHARE = 0.5  # of the grace period, for the script to end by itself
-_ECHO_SECS = 2.0  # who signals all processes at once, as systemd and pkill do, signals the launcher, which passes it on
 _log = logging.getLogger(__name__)
 
 _stop_requests: list[Callable[[], None]] = []  # SIGTERM calls them, for example a coordinator's `request_stop`
@@ -264,18 +263,15 @@ class SignalWatch:
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
 
     def _watch(self) -> None:
-        echo_end_secs = 0.0
+        noted = signals.NotedSignals()
         while True:
             for number in self._reader.recv(16):
                 if number not in _STOP_SIGNALS or signal.getsignal(number) is not _note_signal:
                     continue
-                if number == signal.SIGTERM and time.monotonic() < echo_end_secs:
+                if not noted.note(number):
                     continue
-                if number == signal.SIGHUP and _stopping.is_set():  # the shell and the kernel may both send it
-                    continue
-                if _stopping.is_set():
+                if len(noted) > 1:
                     os._exit(128 + number)
-                echo_end_secs = time.monotonic() + _ECHO_SECS
                 _stopping.set()
                 threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
 

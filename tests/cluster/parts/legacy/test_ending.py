@@ -239,7 +239,7 @@ def test_a_signal_to_a_child_of_the_script_is_not_one_to_the_script():
 _SAVING = """
 import os, signal, sys, time
 from ps_train.parts.legacy.classic import ending
-ending._ECHO_SECS = float(sys.argv[1])
+ending.signals._ECHO_SECS = float(sys.argv[1])
 def save():
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(1.0)
