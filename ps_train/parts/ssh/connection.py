@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 from ps_train.errors import ClusterLostError
 from ps_train.launch.process import POLL_SECS, Process, killed_with_parent
+from ps_train.launch.supervision import noted_signals
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Report
 
@@ -168,7 +169,7 @@ class RelayStreams:
     """A watcher's two streams to its relay. Neither reading nor writing ever blocks.
 
     Attributes:
-      num_stops: the number of requests to stop, from the relay or by a signal.
+      num_stops: the number of the relay's requests to stop.
       is_closed: whether the relay has closed the connection.
     """
 
@@ -228,12 +229,10 @@ class RelayStreams:
         self.num_stops += lines.count(b"stop")
 
 
-def run_watcher(name: str, words: Sequence[str], grace_secs: float, port: int) -> int:
-    """Runs `python WORDS` as a task until it has ended; returns its exit code."""
+def run_watcher(name: str, words: Sequence[str], signals: Sequence[int], *, grace_secs: float, port: int) -> int:
+    """Runs `python WORDS` as a task until it has ended; returns its exit code. `signals` are those to this process."""
     connection = RelayStreams()
     connection.put(b"\n")  # ends a line that the host's shell may have begun, such as a greeting
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: setattr(connection, "num_stops", connection.num_stops + 1))
     # After a broken connection, the predecessor of a restarted task may still save. If the port stays busy, the task
     # reports the process that holds it.
     end_secs = time.monotonic() + grace_secs + SILENCE_SECS
@@ -244,15 +243,22 @@ def run_watcher(name: str, words: Sequence[str], grace_secs: float, port: int) -
     with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
         process = Process(name, [sys.executable, *words], os.path.join(folder, "log"), os.environ)
     # The log has no name any longer, so nothing is left of it when this process ends.
-    exit_code = _run_under_watch(process, connection, grace_secs)
+    exit_code = _run_under_watch(process, connection, signals, grace_secs)
     connection.put(pack_frame(OutputFrame("", exit_code=exit_code)))
     while not connection.has_room and not connection.is_broken:
         connection.exchange(POLL_SECS)
     return exit_code
 
 
-def _run_under_watch(process: Process, connection: RelayStreams, grace_secs: float) -> int:
-    """Passes the output of a process on until it has ended; ends it if the connection breaks; returns its exit code."""
+def _run_under_watch(
+    process: Process, connection: RelayStreams, signals: Sequence[int], grace_secs: float
+) -> int:
+    """Passes the output of a process on until it has ended; ends it if the connection breaks; returns its exit code.
+
+    Args:
+      signals: those to this process, which are passed on, too; see `noted_signals`.
+      grace_secs: for the process to end, once the connection has broken.
+    """
     num_sent, deadline_secs = 0, float("inf")
     while process.poll() is None or not connection.has_room:
         if connection.has_room:
@@ -260,12 +266,12 @@ def _run_under_watch(process: Process, connection: RelayStreams, grace_secs: flo
         connection.exchange(POLL_SECS)
         if process.exit_code is not None and connection.is_broken:
             break
-        while num_sent < connection.num_stops:
+        while num_sent < connection.num_stops + len(signals):
             process.terminate()
             num_sent += 1
         if connection.is_broken and deadline_secs == float("inf"):
-            # After a stop, the launcher closes the connection only to end the task at once.
-            deadline_secs = time.monotonic() + (0 if num_sent and connection.is_closed else grace_secs)
+            # After its stop, the launcher closes the connection only to end the task at once.
+            deadline_secs = time.monotonic() + (0 if connection.num_stops and connection.is_closed else grace_secs)
             if not num_sent:
                 process.terminate()
         if time.monotonic() >= deadline_secs:
@@ -291,7 +297,8 @@ def main(argv: Sequence[str]) -> int:
         num_tries, *command = words
         return run_relay(name, command, int(num_tries))
     grace_secs, port, *command = words
-    return run_watcher(name, command, float(grace_secs), int(port))
+    with noted_signals() as signals:
+        return run_watcher(name, command, signals, grace_secs=float(grace_secs), port=int(port))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -47,6 +48,45 @@ def test_much_output_is_written_as_fast_as_it_is_read(ends):
     for thread in threads:
         thread.join(DEADLINE_SECS / 2)
         assert not thread.is_alive()
+
+
+class SavingTask:
+    """Stands for a task that saves for a while after SIGTERM."""
+
+    exit_code = None
+    _polls_left = None
+
+    def poll(self):
+        if self._polls_left is not None:
+            self._polls_left -= 1
+        if self._polls_left == 0:
+            self.exit_code = 143
+        return self.exit_code
+
+    def terminate(self):
+        self._polls_left = self._polls_left or 5
+
+    def kill(self):
+        self.exit_code = 137
+
+    def new_output(self):
+        return []
+
+
+@pytest.mark.parametrize(("words", "signals", "exit_code"), [
+    (b"", [], 143), (b"", [signal.SIGTERM], 143), (b"beat\n", [signal.SIGHUP, signal.SIGINT], 143),
+    (b"stop\n", [], 137), (b"stop\n", [signal.SIGTERM], 137)])
+def test_a_task_whose_connection_ends_may_save_unless_the_launcher_had_asked_it_to_stop(
+        ends, monkeypatch, words, signals, exit_code):
+    """A signal on the host, as when it shuts down, is no reason to kill it: the launcher knows nothing of it."""
+    monkeypatch.setattr(connection, "POLL_SECS", 0.001)
+    streams = connection.RelayStreams()
+    os.write(ends[0], words)
+    while streams.num_stops < words.count(b"stop"):
+        streams.exchange(DEADLINE_SECS)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), ends[0])  # closes the watcher's stdin
+    assert connection._run_under_watch(SavingTask(), streams, signals, DEADLINE_SECS) == exit_code
 
 
 def test_a_greeting_without_a_line_break_hides_no_frame():
