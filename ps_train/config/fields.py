@@ -240,8 +240,7 @@ def parse_flags(
     readable = {**rules(*others), **known}
     parsed = flags.FlagValues()
     for name, (rule, kind, default) in readable.items():
-        flag = _Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool)
-        flags.DEFINE_flag(flag, parsed)
+        flags.DEFINE_flag(_Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool), parsed)
     try:
         words = parsed(["ps_train", *(word for word in argv if not isinstance(word, FileFlag))])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -257,7 +256,8 @@ def parse_flags(
     values.update((name, os.path.expanduser(str(values[name]))) for name, (rule, _, _) in known.items()
                   if values[name] and (rule.is_path or rule.unit.startswith("path")))  # a shell leaves ~ in --name=~/x
     refuse(problems(values, *classes))
-    return values, frozenset(name for name in readable if parsed[name].present)
+    return values, frozenset(name for name in readable if parsed[name].present and (
+        parsed[name].value or parsed[name].default) != "")  # as `--train_dir=$RUN` gives no folder where RUN is not set
 
 
 def _unknown(name: str, known: Collection[str], help_command: str) -> ConfigError:

@@ -446,11 +446,12 @@ def test_the_npz_file_of_keras_is_a_data_dir(start, tmp_path):
     assert "training steps, on 37 held-out examples" in run.output
 
 
-def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
+@pytest.mark.parametrize("empty", [[], ["--train_dir="]])
+def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path, empty):
     """Never a surprise continuation, not even in the same second; the tasks get the folder as a flag."""
     monkeypatch.setattr(groups.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(launcher.time, "strftime", lambda form: "20301231-235959")
-    config, launch_config = parse_launch(["--model=models.cnn"])
+    config, launch_config = parse_launch(["--model=models.cnn", *empty])
     folders = [launcher.make_folders(config, launch_config) for _ in range(2)]
     first, second = str(tmp_path / "ps_train/cnn-20301231-235959"), str(tmp_path / "ps_train/cnn-20301231-235959-2")
     assert [made.train_dir for made, _ in folders] == [first, second]

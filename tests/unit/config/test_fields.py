@@ -59,7 +59,6 @@ def test_an_empty_command_line_gives_the_defaults():
         (["--rate=1e-3"], "rate", 0.001),
         (["--limit=0"], "limit", 0),
         (["--colour=blue"], "colour", "blue"),
-        (["--title="], "title", ""),
         (["--title=a=b"], "title", "a=b"),
         (["--title=日本"], "title", "日本"),
         (["--loud"], "loud", True),
@@ -79,6 +78,13 @@ def test_reads_every_way_to_write_a_flag(argv, name, value):
 def test_a_default_that_is_given_counts_as_given():
     """A value that equals the default is still the user's choice."""
     assert fields.parse_flags(["--count=3"], Options)[1] == {"count"}
+
+
+@pytest.mark.parametrize("argv", [["--title="], ["--title", ""], [fields.FileFlag("title", "", "run.yaml", 1, False)]])
+def test_an_empty_text_that_is_the_default_does_not_count_as_given(argv):
+    """As that of `--train_dir=$RUN` where RUN is not set: it names no folder to continue from."""
+    values, given = fields.parse_flags(argv, Options)
+    assert (values["title"], given) == ("", frozenset())
 
 
 def test_reads_several_classes():

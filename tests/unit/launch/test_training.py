@@ -85,7 +85,7 @@ def test_it_needs_no_tensorflow():
 
 def test_what_has_no_training_is_refused(tmp_path, monkeypatch):
     """To wait without a launch, to ask without a folder, and to launch in a task, which would never end."""
-    training = Training("mymodel", "mydata")
+    training = Training("mymodel", "mydata", train_dir="")
     assert (training.is_running, training.result, training.progress, training.train_dir) == (False, None, None, "")
     with raises("not_launched"):
         training.wait()
