@@ -13,29 +13,32 @@ from ps_train.errors import Problem, refuse
 _MAX_URL_NAME = 60  # characters of a URL in the name of a folder
 
 
-def check_data_dir(config: Any) -> None:
+def check_data_dir(config: Any, working_dir: str = "") -> None:
     """Checks the folder of the data on the machine that reads it, before TensorFlow is imported.
 
     Args:
       config: has `data_dir` and `given`. A download creates the default folder, and with --download_only
         also one that the user names.
+      working_dir: where a relative path begins; "" for the folder of this process.
 
     Raises:
       ConfigError: --data_dir was given and does not exist.
     """
     # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
     is_download = getattr(config, "download_only", False) and "job_name" not in config.given
-    if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
+    if "data_dir" in config.given and not is_download and (
+            problem := problem_of_data_dir(config.data_dir, working_dir)):
         refuse([problem])
 
 
-def problem_of_data_dir(data_dir: str) -> Problem | None:
+def problem_of_data_dir(data_dir: str, working_dir: str = "") -> Problem | None:
     """Returns the problem if a folder of data that was set does not exist on this machine."""
-    if not data_dir or "://" in data_dir or os.path.exists(os.path.expanduser(data_dir)):
+    path = os.path.join(working_dir, os.path.expanduser(data_dir))
+    if not data_dir or "://" in data_dir or os.path.exists(path):
         return None
     return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
-                   f"{os.getcwd()}); give the folder with the dataset's files, or create one for a dataset that "
-                   "downloads them")
+                   f"{working_dir or os.getcwd()}); give the folder with the dataset's files, or create one for a "
+                   "dataset that downloads them")
 
 
 def local_folder(train_dir: str) -> str:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, TextIO
 
-from ps_train.launch.process import Process
+from ps_train.launch.process import Process, TaskCommand
 from ps_train.runtime import logs
 from ps_train.runtime.reports import NO_STEP_LIMIT, Failure, Progress, Report, Stage, of_all
 
@@ -69,10 +69,9 @@ class Display:
         self._prefixes = {name: _prefix(name, width, _COLOURS[index % len(_COLOURS)] if has_colours else None)
                           for index, name in enumerate(names)}
 
-    def start(self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
-              port: socket.socket | None) -> Process:
+    def start(self, task: TaskCommand, log_path: str, port: socket.socket | None) -> Process:
         """Starts a task; see `Process`."""
-        return Process(name, command, log_path, environ, port)
+        return Process(task.name, task.command, log_path, task.environ, port, folder=task.folder)
 
     def attach(self) -> None:
         """Does nothing, because the stream needs no preparation; called once all tasks are started."""

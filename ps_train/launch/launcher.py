@@ -52,8 +52,12 @@ def refuse_tf_config(environ: Mapping[str, str]) -> None:
                           "itself: unset it, or run that task with `ps_train` alone")
 
 
-def refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
+def refuse_folder_in_use(config: Config, signals: Sequence[int], working_dir: str = "") -> None:
     """Checks the lock of the --train_dir, which the chief would check only after seconds.
+
+    Args:
+      signals: see `noted_signals`.
+      working_dir: where relative paths begin; "" for the folder of this process.
 
     Raises:
       ConfigError: another training uses the folder.
@@ -66,15 +70,19 @@ def refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
     if "train_dir" not in config.given or config.download_only:
         return
     try:
-        folder_lock.make_free(local_folder(config.train_dir), config.beat_timeout_secs, wait)
+        folder_lock.make_free(
+            os.path.join(working_dir, local_folder(config.train_dir)), config.beat_timeout_secs, wait)
     except StoppedError:
         raise preparation.stopped(signals[0]) from None
     except OSError as error:  # the chief checks it again
         _log.debug("cannot read the lock in %s: %s", config.train_dir, error)
 
 
-def make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, str]:
+def make_folders(config: Config, launch_config: LaunchConfig, working_dir: str = "") -> tuple[Config, str]:
     """Creates train_dir (a new one without --train_dir, not to continue an old training) and log_dir.
+
+    Args:
+      working_dir: where relative paths begin; "" for the folder of this process.
 
     Returns:
       The Config with that train_dir, and log_dir.
@@ -86,10 +94,11 @@ def make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, s
         if "train_dir" not in config.given:
             train_dir = _new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
             config = dataclasses.replace(config, train_dir=train_dir, given=config.given | {"train_dir"})
-        folder = local_folder(config.train_dir)
-        log_dir = launch_config.log_dir or os.path.join(folder, "logs")
-        for path in {log_dir, folder} - {config.train_dir}:  # the chief makes a train_dir that is a path
-            os.makedirs(path, exist_ok=True)
+        folder = os.path.join(working_dir, local_folder(config.train_dir))
+        log_dir = os.path.join(working_dir, launch_config.log_dir or os.path.join(folder, "logs"))
+        os.makedirs(log_dir, exist_ok=True)
+        if "://" in config.train_dir:  # the chief makes one that is a path
+            os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise ConfigError("folder_not_writable", f"cannot create the folder {error.filename!r}: {error.strerror}; give "
                           "others with --train_dir and --log_dir, or a temporary folder with TMPDIR") from None
@@ -122,7 +131,7 @@ def started(
         for task, port in zip(commands, held_ports):
             log_path = os.path.join(log_dir, f"{task.name.replace(':', '-')}.log")
             group = cluster.ps if task.name.startswith("ps:") else cluster.workers
-            group.append(display.start(task.name, task.command, log_path, task.environ, port))
+            group.append(display.start(task, log_path, port))
         display.attach()
         yield cluster
     finally:

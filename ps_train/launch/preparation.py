@@ -78,7 +78,7 @@ def _run(
 
     with tempfile.TemporaryDirectory() as folder:
         chief = command(tasks.chief, command_lines.preparation(tasks, config))
-        process = Process("preparation", chief.command, os.path.join(folder, "log"), chief.environ)
+        process = Process("preparation", chief.command, os.path.join(folder, "log"), chief.environ, folder=chief.folder)
         alone = ClusterProcesses([], [process])
         supervision.watch(alone, show_output, signals)
         supervision.end(alone, show_output, signals)

@@ -106,11 +106,19 @@ TASK_COMMAND = [sys.executable, "-m", "ps_train"]  # how the command of a task h
 
 
 class TaskCommand(NamedTuple):
-    """How one task is started: its name, such as `worker:1`, its command line, and its environment."""
+    """How one task is started.
+
+    Attributes:
+      name: as in `worker:1`.
+      command: its command line.
+      environ: its environment.
+      folder: its working directory; "" for that of this process.
+    """
 
     name: str
     command: Sequence[str]
     environ: Mapping[str, str]
+    folder: str = ""
 
 
 class Process:
@@ -118,7 +126,7 @@ class Process:
 
     def __init__(
         self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
-        held_port: socket.socket | None = None,
+        held_port: socket.socket | None = None, *, folder: str = "",
     ) -> None:
         """Starts it.
 
@@ -126,6 +134,7 @@ class Process:
           name: its name in messages, such as `worker:1`.
           log_path: the file to which its stdout and stderr are appended.
           held_port: a socket that reserves its port; closed here on systems where the child could not bind that port.
+          folder: its working directory; "" for that of this process.
         """
         self.name = name
         self.log_path = log_path
@@ -137,7 +146,7 @@ class Process:
         self._unfinished_line = b""
         self._command = command
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
-        self._folder = os.getcwd()  # also of a restart: a program may change to another one meanwhile
+        self._folder = folder or os.getcwd()  # also of a restart: a program may change to another one meanwhile
         self._held_port = held_port
         try:
             self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)

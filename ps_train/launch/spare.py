@@ -86,11 +86,11 @@ class Spares:
 
     def __init__(
         self, environ: Mapping[str, str], clock: Callable[[], float] = time.monotonic,
-        start: Callable[[Mapping[str, str], str], Spare] = Spare,
+        start: Callable[[Mapping[str, str], str], Spare] = Spare, *, folder: str = "",
     ) -> None:
-        """Starts none yet."""
+        """Starts none yet; `folder` is the working directory of the tasks, "" for that of this process."""
         self._environ, self._clock, self._start = environ, clock, start
-        self._folder = os.getcwd()  # of the tasks; a program may change to another one before a spare is started
+        self._folder = folder or os.getcwd()  # a program may change to another one before a spare is started
         self._spare: Spare | None = None
         self._taken_secs = clock()
 

@@ -204,6 +204,7 @@ class Training:
           ClusterLostError: the tasks did not end in time; the message names those that still ran.
           Exception: that of the first task at fault; a PsTrainError has the exit code.
         """
+        self._folder = os.getcwd()
         self._config, _ = launcher.make_folders(self._config, self._launch_config)
         if self._code:
             sys.path.insert(0, os.path.abspath(self._write_code().train_dir))
@@ -315,14 +316,14 @@ class Training:
         grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
         with machines_of(self._launch_config, self._tasks, signals, grace_secs) as machines:
             if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
-                check_data_dir(config)
-            launcher.refuse_folder_in_use(config, signals)
+                check_data_dir(config, self._folder)
+            launcher.refuse_folder_in_use(config, signals, self._folder)
             if self._code:
                 config = self._write_code()
             config = self._prepare(config, machines)
             if config.download_only:
                 return
-            self._config, self._log_dir = launcher.make_folders(config, self._launch_config)
+            self._config, self._log_dir = launcher.make_folders(config, self._launch_config, self._folder)
             self._run_tasks(machines, grace_secs)
 
     def _prepare(self, config: Config, machines: ThisMachine) -> Config:
@@ -332,13 +333,13 @@ class Training:
     def _run_tasks(self, machines: ThisMachine, grace_secs: float) -> None:
         config, display, signals = self._config, self._display, self._signals
         line = command_lines.launch_line(self._tasks, config, self._launch_config)
-        run_record.write_launch(local_folder(config.train_dir), line)
+        run_record.write_launch(local_folder(config.train_dir), line, folder=self._folder)
         addresses, ports, holders = zip(*machines.reserve())
         lines = command_lines.command_lines(self._tasks, ports, config, addresses)
         display.write(machines.announcement(lines, self._log_dir))
         commands = [self._command(machines, name, line) for name, line in zip(self._tasks.names, lines)]
         with launcher.started(commands, holders, self._log_dir, display) as cluster, \
-                contextlib.closing(Spares(commands[0].environ)) as spares:
+                contextlib.closing(Spares(commands[0].environ, folder=self._folder)) as spares:
             max_restarts = self._launch_config.max_restarts
             has_spares = max_restarts and machines.is_here and not config.tf_log
             restarts = Restarts(max_restarts, display.write, spares=spares if has_spares else None)
@@ -360,20 +361,20 @@ class Training:
     def _command(self, machines: ThisMachine, name: str, line: Sequence[str]) -> TaskCommand:
         # Other machines have their own folders; a PYTHONPATH for them is in the flag --env.
         variables = self._variables() if machines.is_here or self._code else {}
-        return TaskCommand(name, machines.command(name, line, variables), {**os.environ, **variables})
+        return TaskCommand(name, machines.command(name, line, variables), {**os.environ, **variables}, self._folder)
 
     def _variables(self) -> dict[str, str]:
         """Returns the variables by which the tasks import what this program can import."""
-        code_dir = os.path.abspath(self.train_dir) if self._code and self.train_dir else ""
+        code_dir = os.path.abspath(self._train_path()) if self._code and self.train_dir else ""
         folders = os.pathsep.join(filter(None, [code_dir, self._import_path]))
         return {"PYTHONPATH": folders} if folders else {}
 
     def _write_code(self) -> Config:
         """Writes the modules of functions into the train_dir, and returns the flags with that folder."""
-        self._config, _ = launcher.make_folders(self._config, self._launch_config)
-        os.makedirs(self.train_dir, exist_ok=True)
+        self._config, _ = launcher.make_folders(self._config, self._launch_config, self._folder)
+        os.makedirs(self._train_path(), exist_ok=True)
         for code in self._code:
-            code.write(self.train_dir)
+            code.write(self._train_path())
         return self._config
 
 

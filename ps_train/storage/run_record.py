@@ -29,13 +29,18 @@ def write_run(train_dir: str, run: Mapping[str, Any]) -> None:
     _write(os.path.join(train_dir, RUN_NAME), run)
 
 
-def write_launch(train_dir: str, command: Sequence[str]) -> None:
-    """Writes the command line of a launch, without `python -m ps_train`; only warns if that fails."""
-    _write(os.path.join(train_dir, LAUNCH_NAME), {"folder": os.getcwd(), "command": list(command)})
+def write_launch(train_dir: str, command: Sequence[str], *, folder: str = "") -> None:
+    """Writes the command line of a launch, without `python -m ps_train`; only warns if that fails.
+
+    Args:
+      folder: the working directory of the launch; "" for that of this process.
+    """
+    folder = folder or os.getcwd()
+    _write(os.path.join(folder, train_dir, LAUNCH_NAME), {"folder": folder, "command": list(command)})
     try:
-        note = _note_of(os.getcwd())
+        note = _note_of(folder)
         note.parent.mkdir(parents=True, exist_ok=True)
-        note.write_text(os.path.abspath(train_dir), encoding="utf-8")
+        note.write_text(os.path.abspath(os.path.join(folder, train_dir)), encoding="utf-8")
     except (OSError, ValueError) as error:  # only a verb without --train_dir needs it, and asks for one
         _log.debug("cannot note the newest launch: %s", error)  # a ValueError: a name that is not UTF-8
 

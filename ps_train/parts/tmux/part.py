@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from ps_train.config.fields import field
@@ -21,7 +21,7 @@ from ps_train.config.groups import LAUNCH
 from ps_train.errors import ConfigError, Problem
 from ps_train.launch.display import Display
 from ps_train.launch.part import LaunchPart
-from ps_train.launch.process import Process
+from ps_train.launch.process import Process, TaskCommand
 
 _CLIENT_POLL_SECS = 0.25
 # Follows a log from a byte on until the launcher has ended. In a terminal that shows tmux, Ctrl-C reaches only the
@@ -79,13 +79,12 @@ class Panes:
         self._held_back: list[str] = []
         self._last_pane = ""
 
-    def start(self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
-              port: socket.socket | None) -> Process:
+    def start(self, task: TaskCommand, log_path: str, port: socket.socket | None) -> Process:
         """Starts a task, see `Process`, and shows its output in a new pane."""
         with open(log_path, "ab") as log:
             first_byte = log.tell() + 1
-        self._open(name, ["sh", "-c", _FOLLOW, "sh", str(os.getpid()), str(first_byte), log_path])
-        return Process(name, command, log_path, environ, port)
+        self._open(task.name, ["sh", "-c", _FOLLOW, "sh", str(os.getpid()), str(first_byte), log_path])
+        return Process(task.name, task.command, log_path, task.environ, port, folder=task.folder)
 
     def _open(self, name: str, command: Sequence[str]) -> None:
         command_start = ["split-window", "-t", self._last_pane] if self._last_pane else [

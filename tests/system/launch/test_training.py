@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 
+import ps_train
+from ps_train.launch import command_lines, launcher
 from tests.children import DEADLINE_SECS, wait_until
 from tests.system.launch.test_launcher import REPO, Launched
 
@@ -76,6 +79,29 @@ thread.join()
     assert first["checkpoint"].endswith("model.ckpt-20")
     assert first["step_of_progress"] == 20
     assert second == {"step": 20}
+
+
+def test_a_program_may_change_its_folder_after_the_launch(tmp_path, monkeypatch):
+    """The relative paths, the working directory of the tasks and what is recorded are those of the launch."""
+    writes_where = [sys.executable, "-c", "import os, pathlib; pathlib.Path(f'was-here-{os.getpid()}').touch()"]
+    monkeypatch.setattr(command_lines, "on_this_python", lambda line: writes_where)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    has_changed = threading.Event()
+    monkeypatch.setattr(launcher, "refuse_tf_config", lambda environ: has_changed.wait(DEADLINE_SECS))
+    first, second = tmp_path / "first", tmp_path / "second"
+    (first / "data").mkdir(parents=True)
+    second.mkdir()
+    monkeypatch.chdir(first)
+    training = ps_train.Training("mymodel", "mydata", num_ps=1, num_workers=1, train_dir="run", log_dir="logs",
+                                 data_dir="data").launch()
+    monkeypatch.chdir(second)
+    has_changed.set()
+    result = training.wait(DEADLINE_SECS)
+    assert (result.train_dir, result.log_dir) == (f"{first}/run", f"{first}/logs")
+    assert result.exit_codes == {"ps:0": 0, "worker:0": 0}
+    assert len([*first.glob("was-here-*")]) == 3, "the preparation and two tasks"
+    assert json.loads((first / "run/launch.json").read_text())["folder"] == str(first)
+    assert [*second.iterdir()] == []
 
 
 def test_the_error_of_a_task_is_an_exception(run):
