@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import re
@@ -135,6 +136,10 @@ class Process:
           log_path: the file to which its stdout and stderr are appended.
           held_port: a socket that reserves its port; closed here on systems where the child could not bind that port.
           folder: its working directory; "" for that of this process.
+
+        Raises:
+          ConfigError: its log cannot be written.
+          ClusterLostError: there is no process, memory or open file left for it.
         """
         self.name = name
         self.log_path = log_path
@@ -148,17 +153,26 @@ class Process:
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
         self._folder = folder or os.getcwd()  # also of a restart: a program may change to another one meanwhile
         self._held_port = held_port
-        try:
-            self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
-            self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
-            self._reports = ChildReports(os.path.dirname(os.path.abspath(log_path)))
-        except OSError as error:
-            raise ConfigError("folder_not_writable", f"cannot write the log {log_path!r}: {error.strerror}; give "
-                              "another folder with --log_dir") from None
-        self._reader.seek(0, os.SEEK_END)
         self.is_stopped_on_request = False
         self.failure_lines: list[str] = []  # of its last Failure: its traceback, and its message
-        self._start()
+        try:
+            self._open_files()
+            self._start()
+        except OSError as error:
+            raise ClusterLostError("process_not_started", f"cannot start {name}: {error.strerror}; start fewer tasks, "
+                                   "or raise the limits of processes, memory and open files (`ulimit -a`)") from None
+
+    def _open_files(self) -> None:
+        try:
+            self._log = open(self.log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
+            self._reader = open(self.log_path, "rb")  # noqa: SIM115 (the same)
+            self._reports = ChildReports(os.path.dirname(os.path.abspath(self.log_path)))
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # another folder would not help
+                raise
+            raise ConfigError("folder_not_writable", f"cannot write the log {self.log_path!r}: {error.strerror}; give "
+                              "another folder with --log_dir") from None
+        self._reader.seek(0, os.SEEK_END)
 
     @property
     def pid(self) -> int:

@@ -31,7 +31,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ps_train.errors import ClusterLostError
+from ps_train.errors import ClusterLostError, PsTrainError
 from ps_train.launch.process import POLL_SECS, Process, killed_with_parent
 from ps_train.launch.supervision import noted_signals
 from ps_train.runtime import reports
@@ -240,10 +240,15 @@ def run_watcher(name: str, words: Sequence[str], signals: Sequence[int], *, grac
         connection.exchange(POLL_SECS)
     if connection.is_broken:
         return 128 + signal.SIGHUP
-    with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
-        process = Process(name, [sys.executable, *words], os.path.join(folder, "log"), os.environ)
-    # The log has no name any longer, so nothing is left of it when this process ends.
-    exit_code = _run_under_watch(process, connection, signals, grace_secs)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
+            process = Process(name, [sys.executable, *words], os.path.join(folder, "log"), os.environ)
+        # The log has no name any longer, so nothing is left of it when this process ends.
+        exit_code = _run_under_watch(process, connection, signals, grace_secs)
+    except PsTrainError as error:  # it cannot be started
+        exit_code = error.exit_code
+        for line in error.lines():
+            connection.put(pack_frame(OutputFrame(f"{reports.MESSAGE_PREFIX}{line}")))
     connection.put(pack_frame(OutputFrame("", exit_code=exit_code)))
     while not connection.has_room and not connection.is_broken:
         connection.exchange(POLL_SECS)

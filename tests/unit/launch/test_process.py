@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
 
+from ps_train.errors import ClusterLostError
+from ps_train.launch import process
 from ps_train.launch.process import ChildReports, Process, error_of, message_in, plain_lines
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Failure, Stage
@@ -98,3 +101,18 @@ def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
         with raises("folder_not_writable") as caught:
             Process("ps:0", ["true"], str(path), os.environ)
         assert repr(str(path)) in str(caught.value) and "--log_dir" in str(caught.value)
+
+
+@pytest.mark.parametrize(("what", "number"), [
+    ("subprocess.Popen", errno.EAGAIN), ("subprocess.Popen", errno.ENOMEM), ("subprocess.Popen", errno.EMFILE),
+    ("tempfile.TemporaryFile", errno.EMFILE)])
+def test_a_machine_without_room_for_a_task_is_one_line(tmp_path, monkeypatch, what, number):
+    """It names the task, and the same command may be run again."""
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    module, name = what.split(".")
+    monkeypatch.setattr(getattr(process, module), name, fail)
+    with raises("process_not_started", kind=ClusterLostError) as caught:
+        Process("worker:1", ["true"], str(tmp_path / "worker-1.log"), os.environ)
+    assert str(caught.value).startswith(f"cannot start worker:1: {os.strerror(number)}; ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 
 import pytest
 
+from ps_train.launch import process
 from ps_train.parts.ssh import connection
 from tests.processes import DEADLINE_SECS
 
@@ -89,6 +91,18 @@ def test_a_task_whose_connection_ends_may_save_unless_the_launcher_had_asked_it_
     assert connection._run_under_watch(SavingTask(), streams, signals, DEADLINE_SECS) == exit_code
 
 
+def test_a_host_without_room_for_a_task_is_one_line_of_its_log(ends, monkeypatch):
+    """With the exit code of a task that was lost, and not that of a broken connection."""
+    def fail(*_, **__):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(process.subprocess, "Popen", fail)
+    assert connection.run_watcher("worker:1", ["-c", "0"], [], grace_secs=5, port=0) == 138
+    line, end = map(connection.unpack_frame, os.read(ends[1], 1 << 16).splitlines()[1:])
+    assert line.line.startswith("ps_train: cannot start worker:1: ") and line.line.endswith(" [process_not_started]")
+    assert end.exit_code == 138
+
+
 def test_a_greeting_without_a_line_break_hides_no_frame():
     """The shell of a host prints it before the watcher begins; an empty line of the task stays."""
     command = [sys.executable, "-m", "ps_train.parts.ssh.connection", "relay", "host", "1", "sh", "-c",
@@ -99,6 +113,7 @@ def test_a_greeting_without_a_line_break_hides_no_frame():
 
 _RELAY = """
 import sys
+from ps_train.launch import process
 from ps_train.parts.ssh import connection
 connection._FIRST_PAUSE_SECS = 0.01
 sys.exit(connection.main(["relay", "host", *sys.argv[1:]]))
