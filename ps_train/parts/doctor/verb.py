@@ -54,6 +54,8 @@ class DoctorConfig:
     train_dir: str = fields.redeclare(StoreFlags, "train_dir")
     data_dir: str = fields.redeclare(Config, "data_dir")
     dataset: str = fields.redeclare(Config, "dataset")
+    model: str = fields.redeclare(Config, "model")
+    params: str = fields.redeclare(Config, "params")
     peer_timeout_secs: float = field(30.0, "What to examine", "How long to wait for the other tasks.", unit="seconds",
                                      above=0, maximum=3600)
 
@@ -123,12 +125,23 @@ def _findings(
 
 
 def check_data(config: DoctorConfig) -> Finding:
-    """Loads the dataset in another process, and fetches it if it is missing, as a training would."""
+    """Loads the dataset in another process, and fetches it if it is missing, as a training would.
+
+    A fault is only a warning where no worker of the cluster reads the data on this machine.
+    """
+    finding = _load_data(config)
+    if finding.verdict == FAIL and (config.hosts or config.job_name == "ps"):
+        return Finding(WARN, "data", f"{finding.text} (only machines with workers need it)")
+    return finding
+
+
+def _load_data(config: DoctorConfig) -> Finding:
     if config.data_dir != DoctorConfig.data_dir and (problem := problem_of_data_dir(config.data_dir)):
         return Finding(FAIL, "data", problem)  # a dataset that downloads its files would create the folder
     # In its own process: a dataset imports TensorFlow, and may hang.
-    command = [sys.executable, "-m", "ps_train", "--download_only", f"--dataset={config.dataset}",
-               *([f"--data_dir={config.data_dir}"] if config.data_dir else [])]
+    # The model is only loaded: some of the parameters may be its own.
+    given = [name for name in ("dataset", "model", "params", "data_dir") if getattr(config, name)]
+    command = [sys.executable, "-m", "ps_train", "--download_only", *fields.as_flags(config, given)]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_DATA_SECS, check=False,
                                preexec_fn=killed_with_parent())

@@ -14,11 +14,11 @@ import pytest
 from ps_train.cluster import resolve
 from ps_train.cluster.spec import Task
 from ps_train.parts.doctor import machine, network, verb
-from ps_train.parts.doctor.machine import FAIL
+from ps_train.parts.doctor.machine import FAIL, OK, WARN
 from ps_train.parts.doctor.verb import parse_doctor
 from ps_train.parts.plan.verb import parse_plan
 from tests import processes
-from tests.children import wait_until
+from tests.children import REPO, wait_until
 from tests.errors import raises
 from tests.processes import ProcessGroup
 
@@ -202,3 +202,40 @@ def test_a_mistyped_folder_of_data_is_a_finding_and_is_not_made(tmp_path):
     finding = verb.check_data(parse_doctor([f"--data_dir={tmp_path}/nowhere"]))
     assert finding.verdict == FAIL and f"{tmp_path}/nowhere" in finding.text
     assert not (tmp_path / "nowhere").exists()
+
+
+READS_A_PARAMETER = """
+import ps_train
+
+DEFAULT_PARAMS = {"schema": "none"}
+
+def input_fn(mode, params, shard):
+    raise NotImplementedError
+
+def prepare(params):
+    if params["schema"] == "none":
+        raise ps_train.DataError("schema: no such file")
+"""
+
+
+@pytest.mark.parametrize(("flags", "verdict"), [
+    ([], FAIL), (["--params=schema=here"], OK), (["--params=schema=here,hidden_units_scale=2", "--model=my_model"], OK),
+    (["--params=schema=here,hidden_units_scale=2"], FAIL)])
+def test_the_data_are_loaded_with_the_parameters_of_the_training(tmp_path, monkeypatch, flags, verdict):
+    """Some of which may be the model's."""
+    (tmp_path / "my_data.py").write_text(READS_A_PARAMETER)
+    (tmp_path / "my_model.py").write_text(
+        'DEFAULT_PARAMS = {"hidden_units_scale": 1}\ndef model_fn(features, labels, mode, params): pass\n')
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPO}")
+    finding = verb.check_data(parse_doctor(["--dataset=my_data", *flags]))
+    assert finding.verdict == verdict, finding
+
+
+@pytest.mark.parametrize(("flags", "verdict"), [
+    ([], FAIL), (["--hosts=node1:2"], WARN),
+    (["--ps_hosts=a:1", "--worker_hosts=b:1", "--job_name=ps"], WARN),
+    (["--ps_hosts=a:1", "--worker_hosts=b:1", "--job_name=worker", "--task_index=0"], FAIL)])
+def test_data_that_another_machine_reads_may_be_missing_here(flags, verdict):
+    """A launch on other machines leaves them to the chief's, and a ps reads none."""
+    finding = verb.check_data(parse_doctor(["--data_dir=/nowhere/data", *flags]))
+    assert finding.verdict == verdict and "'/nowhere/data'" in finding.text
