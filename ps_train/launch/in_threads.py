@@ -87,7 +87,7 @@ def _started(config: Config, stop: threading.Event) -> futures.Future:
     from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; wrong arguments should not)
 
     cluster = find_cluster(ps_hosts=config.ps_hosts, worker_hosts=config.worker_hosts, job_name=config.job_name,
-                           task_index=config.task_index)
+                           task_index=config.task_index, elastic=config.elastic)
     task: futures.Future = futures.Future()
 
     def work() -> None:

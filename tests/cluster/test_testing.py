@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import numpy as np
@@ -57,7 +58,8 @@ def linear(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("options", [{"num_ps": 2, "num_workers": 2}, {"sync_replicas": True}], ids=["async", "sync"])
+@pytest.mark.parametrize("options", [
+    {"num_ps": 2, "num_workers": 2}, {"sync_replicas": True}, {"elastic": True}], ids=["async", "sync", "elastic"])
 def test_a_cluster_trains_evaluates_and_ends(linear, tmp_path, options):
     """Both workers take part; the checkpoint has what the data say, and the chief's metrics agree."""
     result = linear(**options)
@@ -67,6 +69,7 @@ def test_a_cluster_trains_evaluates_and_ends(linear, tmp_path, options):
     assert sum(outcome.local_steps for outcome in result.outcomes) >= 400
     assert result.evaluation.global_step >= 400
     assert result.evaluation.num_examples == 64
+    assert json.loads((tmp_path / "train/cluster.json").read_text())["is_elastic"] == options.get("elastic", False)
     saved = testing.read_checkpoint(tmp_path / "train")
     np.testing.assert_allclose(saved["weights"], [1.0, -2.0, 3.0, 0.5], atol=1e-2)
     assert result.evaluation.metrics["error"] < 1e-2
