@@ -64,19 +64,21 @@ class ThisMachine:
 
 
 def machines_of(
-    launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
+    launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float, *, working_dir: str = ""
 ) -> contextlib.AbstractContextManager:
     """Returns a context that gives the machines of the tasks: those of a part, or `ThisMachine`.
 
     Args:
       launch_config: the LaunchConfig, or another one with the flags that say on which machines the tasks run.
+      working_dir: that of the launch; "" for that of this process.
 
     Raises:
       ConfigError: a flag of the part is wrong, or a line for each machine that cannot run tasks.
       LaunchError: this process was asked to stop.
     """
     for part in make_launch_parts():
-        if (machines := part.machines(launch_config, tasks, signals, grace_secs)) is not None:
+        machines = part.machines(launch_config, tasks, signals, grace_secs, working_dir=working_dir)
+        if machines is not None:
             return machines
     return contextlib.nullcontext(ThisMachine(tasks, launch_config.base_port))
 

@@ -23,7 +23,9 @@ class LaunchPart:
         """
         return None
 
-    def machines(self, launch_config: Any, tasks: Any, signals: Sequence[int], grace_secs: float) -> Any:
+    def machines(
+        self, launch_config: Any, tasks: Any, signals: Sequence[int], grace_secs: float, *, working_dir: str = ""
+    ) -> Any:
         """Returns a context that gives where the tasks run in place of a `launch.machines.ThisMachine`, or None.
 
         Args:
@@ -31,6 +33,7 @@ class LaunchPart:
           tasks: the `launch.command_lines.TaskList`.
           signals: the signals that the launcher has received; it grows.
           grace_secs: how long a task may take to end.
+          working_dir: that of the launch; "" for that of this process.
         """
         return None
 

@@ -314,7 +314,7 @@ class Training:
         config, signals = self._config, self._signals
         launcher.refuse_tf_config(os.environ)
         grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
-        with machines_of(self._launch_config, self._tasks, signals, grace_secs) as machines:
+        with machines_of(self._launch_config, self._tasks, signals, grace_secs, working_dir=self._folder) as machines:
             if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
                 check_data_dir(config, self._folder)
             launcher.refuse_folder_in_use(config, signals, self._folder)

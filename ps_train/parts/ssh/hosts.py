@@ -78,14 +78,17 @@ class Host:
         return self.login
 
 
-def read_hosts(value: str) -> list[Host]:
+def read_hosts(value: str, working_dir: str = "") -> list[Host]:
     """Returns the hosts of `--hosts`, a file or a list; the slots of a host that is named twice are added up.
+
+    Args:
+      working_dir: where a relative path begins; "" for the folder of this process.
 
     Raises:
       ConfigError: a file cannot be read, or an entry is malformed; the message has the entry.
     """
     hosts: dict[str, Host] = {}
-    for place, words in _entries(value):
+    for place, words in _entries(value, os.path.join(working_dir, value)):
         host = _parse_host(place, words)
         known = hosts.get(host.login)
         if known is not None:
@@ -103,10 +106,10 @@ def read_hosts(value: str) -> list[Host]:
     return list(hosts.values())
 
 
-def _entries(value: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the place of each entry, for messages, and its words, `host` and `slots=N`."""
+def _entries(value: str, path: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields the place of each entry, for messages, and its words, `host` and `slots=N`; the value may be a path."""
     # A folder may have the name of a host, for example the folder of its results.
-    if os.sep not in value and (os.path.isdir(value) or not os.path.exists(value)):
+    if os.sep not in value and (os.path.isdir(path) or not os.path.exists(path)):
         for entry in value.split(","):
             name, colon, slots = entry.strip().partition(":")
             if ":" in slots:
@@ -115,7 +118,7 @@ def _entries(value: str) -> Iterator[tuple[str, list[str]]]:
             yield f"--hosts entry {entry!r}", [name, *([f"slots={slots}"] if colon else [])]
         return
     try:
-        with open(value, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeError) as error:
         raise ConfigError("hosts_unreadable", f"--hosts: cannot read {value!r}: "
@@ -233,9 +236,13 @@ class RemoteShell:
                 *shell.ssh_command(host, watch)]
 
 
-def make_remote_shell(flags: Any) -> RemoteShell:
-    """Returns the shell that the flags of `RemoteFlags` describe; raises ConfigError if one of them is wrong."""
-    return RemoteShell(split_ssh_command(flags.ssh_command), flags.remote_dir or os.getcwd(),
+def make_remote_shell(flags: Any, working_dir: str = "") -> RemoteShell:
+    """Returns the shell that the flags of `RemoteFlags` describe; raises ConfigError if one of them is wrong.
+
+    Args:
+      working_dir: that of the launch; "" for that of this process.
+    """
+    return RemoteShell(split_ssh_command(flags.ssh_command), flags.remote_dir or working_dir or os.getcwd(),
                        flags.remote_python or sys.executable, chosen_environment(flags.env, os.environ))
 
 

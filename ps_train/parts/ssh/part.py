@@ -18,7 +18,7 @@ class SshPart(LaunchPart):
     """Runs the tasks on other machines, with --hosts."""
 
     def machines(
-        self, launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
+        self, launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float, *, working_dir: str = ""
     ) -> contextlib.AbstractContextManager | None:
         """Returns a context that gives the hosts once all of them have answered, or None without --hosts.
 
@@ -26,7 +26,9 @@ class SshPart(LaunchPart):
           ConfigError: a flag about hosts is wrong, or hosts cannot run tasks.
           LaunchError: this process was asked to stop.
         """
-        return _reached_machines(launch_config, tasks, signals, grace_secs) if launch_config.hosts else None
+        if not launch_config.hosts:
+            return None
+        return _reached_machines(launch_config, tasks, signals, grace_secs=grace_secs, working_dir=working_dir)
 
 
 class OtherMachines:
@@ -63,10 +65,12 @@ class OtherMachines:
 
 @contextlib.contextmanager
 def _reached_machines(
-    launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
+    launch_config: Any, tasks: TaskList, signals: Sequence[int], *, grace_secs: float, working_dir: str
 ) -> Iterator[OtherMachines]:
-    task_hosts = hosts.place_tasks(tasks.names, hosts.read_hosts(launch_config.hosts), launch_config.task_placement)
-    shell = hosts.make_remote_shell(launch_config)
+    found = hosts.read_hosts(launch_config.hosts, working_dir)
+    task_hosts = hosts.place_tasks(tasks.names, found, launch_config.task_placement)
+    shell = hosts.make_remote_shell(launch_config, working_dir)
     counts = collections.Counter(task_hosts)
-    with preflight.reserved_hosts(shell, counts, launch_config.base_port, signals) as reserved:
+    with preflight.reserved_hosts(
+            shell, counts, launch_config.base_port, signals, working_dir=working_dir) as reserved:
         yield OtherMachines(dict(zip(tasks.names, task_hosts)), shell, reserved, grace_secs)

@@ -54,7 +54,7 @@ _FAULTS = (
 
 @contextlib.contextmanager
 def reserved_hosts(
-    shell: RemoteShell, counts: Mapping[Host, int], first_port: int, signals: Sequence[int]
+    shell: RemoteShell, counts: Mapping[Host, int], first_port: int, signals: Sequence[int], *, working_dir: str = ""
 ) -> Iterator[dict[Host, list[int]]]:
     """Yields the reserved ports of each host; they stay reserved until the block ends.
 
@@ -62,6 +62,7 @@ def reserved_hosts(
       counts: host -> the number of its tasks.
       first_port: the first one to try.
       signals: see `noted_signals`.
+      working_dir: where ssh runs; "" for the folder of this process.
 
     Raises:
       ConfigError: hosts cannot be reached or cannot run tasks; has a problem for each.
@@ -73,7 +74,8 @@ def reserved_hosts(
             for number, (host, count) in enumerate(counts.items()):
                 words = ["-m", "ps_train.parts.ssh.preflight", str(count), str(first_port)]
                 command = shell.relay_command(host, f"probe of {host}", words, _GRACE_SECS)
-                probes[host] = Process(f"{host}", command, os.path.join(folder, str(number)), os.environ)
+                probes[host] = Process(
+                    f"{host}", command, os.path.join(folder, str(number)), os.environ, folder=working_dir)
             yield _ports(_answers(probes, signals), shell)
         finally:
             _end(list(probes.values()))

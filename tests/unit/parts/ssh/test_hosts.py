@@ -1,21 +1,25 @@
-"""Other machines: hostfiles, the host of each task, and the commands of ssh; no connection is made."""
+"""Other machines: hostfiles, the host of each task, and the commands of ssh; a shell here stands for a host."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 import shlex
 import subprocess
 
 import pytest
 
 from ps_train.config.launch import parse_launch
+from ps_train.launch import command_lines
+from ps_train.launch.machines import machines_of
 from ps_train.parts.ssh import connection, hosts, preflight
 from ps_train.parts.ssh.connection import OutputFrame
 from ps_train.parts.ssh.hosts import Host
 from ps_train.runtime.reports import Failure, Progress
 from tests.errors import raises
 
+REPO = pathlib.Path(__file__).resolve().parents[4]
 NAMES = ["ps:0", "ps:1", "worker:0", "worker:1", "worker:2"]
 REMOTE = hosts.RemoteShell(["ssh", "-p", "24"], "/my dir", "/opt/py thon", {"A": "it's"})
 
@@ -172,3 +176,18 @@ def test_a_fault_of_a_host_is_explained(lines, code, advice):
     """With advice, and the message of ssh in brackets."""
     fault = preflight.explain_host_fault(["Welcome!", *lines], Host("me@h", None, "h"), REMOTE)
     assert fault.code == code and fault.startswith(advice)
+
+
+def test_relative_paths_of_a_launch_are_those_of_its_folder(tmp_path, monkeypatch):
+    """A program may change to another one while its training starts: the hosts, ssh and the remote folder stay."""
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+    (tmp_path / "machines").mkdir()
+    (tmp_path / "machines/all").write_text("node1\n")
+    (tmp_path / "ssh").write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.chdir("/")
+    _, flags = parse_launch(["--hosts=machines/all", "--ssh_command=./ssh", "--num_ps=1", "--num_workers=1"])
+    tasks = command_lines.task_list(flags)
+    with machines_of(flags, tasks, [], 5.0, working_dir=str(tmp_path)) as machines:
+        assert [place.address for place in machines.reserve()] == ["node1", "node1"]
+        assert f"cd {tmp_path} && " in " ".join(machines.command("ps:0", []))
