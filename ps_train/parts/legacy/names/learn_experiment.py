@@ -17,7 +17,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator import training
 
-from ps_train.parts.legacy.names.learn import as_receiver_fn, make_input_fn
+from ps_train.parts.legacy.names.learn import as_receiver_fn
+from ps_train.parts.legacy.names.learn_inputs import make_input_fn
 from ps_train.parts.legacy.names.learn_metrics import argument_names, with_metrics
 from ps_train.parts.legacy.names.monitors import hooks_of
 

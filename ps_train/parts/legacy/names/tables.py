@@ -20,7 +20,7 @@ _FUNCTIONS = _OURS + "functions:"
 _CONTRIB = _OURS + "contrib:"
 _COLUMNS = _OURS + "feature_columns:"
 _EXAMPLES = _OURS + "examples:"
-_LEARN = _OURS + "learn:"
+_LEARN, _INPUTS = _OURS + "learn:", _OURS + "learn_inputs:"
 _METRICS, _EXPERIMENT = _OURS + "learn_metrics:", _OURS + "learn_experiment:"
 _LOOKUP = "tensorflow.python.ops.lookup_ops:"
 _SUMMARY = "tensorflow.python.ops.summary_ops_v2:"
@@ -183,7 +183,7 @@ _CONTRIB_NAMES = {
         ("multinomial", "multinomial"))},
     # learn
     "tf.contrib.learn.InputFnOps": _LEARN + "InputFnOps",
-    "tf.contrib.learn.io.generator_input_fn": _LEARN + "generator_input_fn",
+    "tf.contrib.learn.io.generator_input_fn": _INPUTS + "generator_input_fn",
     "tf.contrib.learn.SKCompat": _LEARN + "SKCompat",
     **_same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:",
             "VocabularyProcessor CategoricalVocabulary tokenizer"),
@@ -193,7 +193,8 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.RunConfig": _OURS + "run_config:LearnRunConfig",
     **_same("tf.contrib.learn", _METRICS, "MetricSpec PredictionKey ProblemType"),
     **_same("tf.contrib.learn", _EXPERIMENT, "Experiment make_export_strategy"),
-    **_same("tf.contrib.learn", _LEARN, "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn "
+    **_same("tf.contrib.learn", _LEARN, "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
+    **_same("tf.contrib.learn", _INPUTS,
             "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"),
     **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,
             "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
@@ -203,7 +204,7 @@ _CONTRIB_NAMES = {
     "tf.contrib.learn.ModelFnOps": _LEARN + "ModelFnOps",
     "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
     "tf.contrib.learn.learn_runner.run": _EXPERIMENT + "run_experiment",
-    **_same("tf.contrib.learn.io", _LEARN, "numpy_input_fn pandas_input_fn"),
+    **_same("tf.contrib.learn.io", _INPUTS, "numpy_input_fn pandas_input_fn"),
     **_same("tf.contrib.learn.io", _OURS + "batch_reading:", "read_batch_examples read_batch_features "
             "read_batch_record_features read_keyed_batch_examples read_keyed_batch_features"),
     **_same("tf.contrib.learn", _OURS + "batch_reading:", "read_batch_examples read_batch_features "

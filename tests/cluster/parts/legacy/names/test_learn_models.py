@@ -23,6 +23,7 @@ from ps_train.parts.legacy.names import (  # noqa: E402 (they need the Estimator
     estimators,
     feature_columns,
     learn,
+    learn_inputs,
     learn_metrics,
     learn_models,
     run_config,
@@ -209,7 +210,7 @@ def test_arrays_are_features_without_a_name(tmp_path):
     assert model.evaluate(x, y)["accuracy"] > 0.9
     found = list(model.predict(x[:5]))
     assert found == list(model.predict(input_fn=lambda: x[:5])) == y[:5].tolist()  # an array, once
-    assert learn.infer_real_valued_columns_from_input(x)[0].key == ""
+    assert learn_inputs.infer_real_valued_columns_from_input(x)[0].key == ""
 
 
 def test_examples_of_iterators_are_features_and_labels(tmp_path):
@@ -281,7 +282,7 @@ def test_variables_have_the_names_of_contrib_learn_too(tmp_path):
 def test_input_functions_of_arrays_shuffle_by_default(tmp_path):
     """Getting started with TensorFlow 1.0; those of tf.estimator want to be told."""
     model = learn_models.LearnLinearRegressor([NUMBER], str(tmp_path))
-    model.fit(input_fn=learn.numpy_input_fn({"x": X[:, 0]}, Y, 4, num_epochs=3))
+    model.fit(input_fn=learn_inputs.numpy_input_fn({"x": X[:, 0]}, Y, 4, num_epochs=3))
     assert model.get_variable_value("global_step") == 3
 
 
