@@ -33,10 +33,10 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
 
     Args:
       input_fn: returns (features, labels); features may be one tensor.
-      x: instead of it, an array [n, ...] or a dictionary of arrays.
-      y: the labels, [n].
+      x: instead of it, an array [n, ...] or a dictionary of arrays; features of the shape [n] become [n, 1].
+      y: the labels, [n] or [n, ...]; those of the shape [n, 1] become [n].
       batch_size: number of examples in a batch of the arrays; all by default.
-      is_training: whether the arrays are shuffled and repeated.
+      is_training: whether the arrays are shuffled, in another order in each epoch, and repeated.
       is_named: whether features that are one array or tensor become a dictionary.
     """
     if input_fn is not None and (x is not None or y is not None):
@@ -47,23 +47,45 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
         return (lambda: _with_names(input_fn())) if is_named else input_fn
     if x is None:
         raise ValueError("Either x or input_fn must be provided.")
+    if batch_size is not None and batch_size <= 0:
+        raise ValueError(f"Invalid batch_size {batch_size}.")
     if isinstance(x, Iterator):
         return _streamed_input_fn(x, y, batch_size or 1, is_named)
-    if isinstance(x, dict):
-        arrays = {name: np.asarray(array) for name, array in x.items()}
-    else:
-        arrays = {KEY: np.asarray(x)} if is_named else np.asarray(x)
-    size = len(next(iter(arrays.values())) if isinstance(arrays, dict) else arrays)
-    labels = {name: np.asarray(array) for name, array in y.items()} if isinstance(y, dict) else y
-    return tf.estimator.inputs.numpy_input_fn(
-        arrays, labels if labels is None or isinstance(labels, dict) else np.asarray(labels),
-        batch_size=batch_size or size, num_epochs=None if is_training else 1, shuffle=is_training)
+    features, labels = _each(_features, _named(x)[0] if is_named else x), None if y is None else _each(_labels, y)
+    return _array_input_fn(features if labels is None else (features, labels), batch_size, is_training)
+
+
+def _array_input_fn(arrays: Any, batch_size: int | None, is_training: bool) -> Callable:
+    """Returns an input function of arrays [n, ...] in a structure; the last batch of an epoch may be smaller.
+
+    Raises:
+      ValueError: they are of different lengths.
+    """
+    sizes = {len(array) for array in tf.nest.flatten(arrays)}
+    if len(sizes) != 1:
+        raise ValueError(f"x and y have different numbers of examples: {sorted(sizes)}; give each example a label")
+    size = sizes.pop()
+    most = batch_size or max(size, 1)
+
+    def rows(places: np.ndarray) -> Any:
+        return tf.nest.map_structure(lambda array: array[places], arrays)
+
+    def input_fn() -> tf.data.Dataset:
+        generator = np.random.RandomState(42)  # the order of contrib.learn's DataFeeder
+
+        def epoch() -> Iterator:
+            order = generator.permutation(size) if is_training else np.arange(size)
+            yield from (rows(order[start:start + most]) for start in range(0, size, most))
+        signature = tf.nest.map_structure(
+            lambda array: tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype)), arrays)
+        return tf.data.Dataset.from_generator(epoch, output_signature=signature).repeat(None if is_training else 1)
+    return input_fn
 
 
 def _streamed_input_fn(x: Iterator, y: Iterator | None, batch_size: int, is_named: bool) -> Callable:
     """Returns an input function of what iterators yield: examples, or dictionaries of some, and their labels."""
-    examples = (_arrays(_named(each)[0] if is_named else each) for each in x)
-    pairs = examples if y is None else zip(examples, map(_arrays, y))
+    examples = (_each(_one_of(_features), _named(each)[0] if is_named else each) for each in x)
+    pairs = examples if y is None else zip(examples, (_each(_one_of(_labels), each) for each in y))
     first = next(pairs)
 
     def input_fn() -> tf.data.Dataset:
@@ -73,8 +95,26 @@ def _streamed_input_fn(x: Iterator, y: Iterator | None, batch_size: int, is_name
     return input_fn
 
 
-def _arrays(value: Any) -> Any:
-    return {name: np.asarray(each) for name, each in value.items()} if isinstance(value, dict) else np.asarray(value)
+def _each(convert: Callable, value: Any) -> Any:
+    """Returns what a function makes of a value, or of each in a dictionary."""
+    return {name: convert(each) for name, each in value.items()} if isinstance(value, dict) else convert(value)
+
+
+def _features(value: Any) -> np.ndarray:
+    """Returns an array [n, ...]; contrib.learn fed one number of each example as [n, 1]."""
+    array = np.asarray(value)
+    return array[:, np.newaxis] if array.ndim == 1 else array
+
+
+def _labels(value: Any) -> np.ndarray:
+    """Returns an array [n, ...]; contrib.learn fed labels [n, 1] as [n], and [n, 1, k] as [n, k]."""
+    array = np.asarray(value)
+    return array[:, 0] if array.ndim > 1 and array.shape[1] == 1 else array
+
+
+def _one_of(convert: Callable) -> Callable:
+    """Returns the function for one example, where the other is for [n, ...] of them."""
+    return lambda value: convert(np.asarray(value)[np.newaxis])[0]
 
 
 def _with_names(data: Any) -> Any:
