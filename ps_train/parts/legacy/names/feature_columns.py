@@ -1,6 +1,6 @@
 """Feature columns of tf.contrib.layers, as those of tf.feature_column, and layers of them.
 
-`combiner` is that of the column or model that uses this one today, and embeddings alone load from a checkpoint.
+`combiner` of a sparse column is for the linear models of contrib, and embeddings alone load from a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.feature_column import feature_column, feature_column_v2  # columns' classes are not public
+
+from ps_train.parts.legacy.names.wrapped_columns import for_linear_model
 
 _fc = tf.feature_column
 SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY = 0xDECAFCAFFE  # of TF1's crosses of hashed features
@@ -23,6 +25,12 @@ class IntegerizedColumn(feature_column_v2.IdentityCategoricalColumn):
         if ids.dtype.is_integer:  # else it is refused
             ids = tf.math.floormod(tf.cast(ids, tf.int64), self.number_buckets)
         return super()._transform_input_tensor(tf.SparseTensor(input_tensor.indices, ids, input_tensor.dense_shape))
+
+
+def _with_combiner(column: Any, combiner: str | None) -> Any:
+    """Returns a column that tells contrib's linear models how they combine the ids of an example."""
+    column.combiner = combiner
+    return column
 
 
 def real_valued_column(column_name: str, dimension: int | None = 1, default_value: Any = None,
@@ -39,32 +47,37 @@ def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
 def sparse_column_with_hash_bucket(column_name: str, hash_bucket_size: float, combiner: str = "sum",
                                    dtype: tf.DType = tf.string, hash_keys: Any = None) -> Any:
     """`categorical_column_with_hash_bucket`."""
-    return _fc.categorical_column_with_hash_bucket(column_name, int(hash_bucket_size), dtype)
+    column = _fc.categorical_column_with_hash_bucket(column_name, int(hash_bucket_size), dtype)
+    return _with_combiner(column, combiner)
 
 
 def sparse_column_with_integerized_feature(column_name: str, bucket_size: int, combiner: str = "sum",
                                            dtype: tf.DType = tf.int64) -> Any:
     """`categorical_column_with_identity` of the ids modulo their number: that refuses greater ones."""
-    return IntegerizedColumn(*_fc.categorical_column_with_identity(column_name, int(bucket_size)))
+    column = IntegerizedColumn(*_fc.categorical_column_with_identity(column_name, int(bucket_size)))
+    return _with_combiner(column, combiner)
 
 
 def sparse_column_with_keys(column_name: str, keys: Sequence, default_value: int = -1, combiner: str = "sum",
                             dtype: tf.DType = tf.string) -> Any:
     """`categorical_column_with_vocabulary_list`."""
-    return _fc.categorical_column_with_vocabulary_list(column_name, tuple(keys), dtype, default_value)
+    column = _fc.categorical_column_with_vocabulary_list(column_name, tuple(keys), dtype, default_value)
+    return _with_combiner(column, combiner)
 
 
 def sparse_column_with_vocabulary_file(column_name: str, vocabulary_file: str, num_oov_buckets: int = 0,
                                        vocab_size: int | None = None, default_value: int = -1, combiner: str = "sum",
                                        dtype: tf.DType = tf.string) -> Any:
     """`categorical_column_with_vocabulary_file`."""
-    return _fc.categorical_column_with_vocabulary_file(
+    column = _fc.categorical_column_with_vocabulary_file(
         column_name, vocabulary_file, vocab_size, num_oov_buckets, None if num_oov_buckets else default_value, dtype)
+    return _with_combiner(column, combiner)
 
 
 def weighted_sparse_column(sparse_id_column: Any, weight_column_name: str, dtype: tf.DType = tf.float32) -> Any:
-    """`weighted_categorical_column`."""
-    return _fc.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
+    """`weighted_categorical_column`, which is combined as the column itself."""
+    column = _fc.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
+    return _with_combiner(column, getattr(sparse_id_column, "combiner", "sum"))
 
 
 def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum",
@@ -72,7 +85,7 @@ def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "
                    hash_key: int | None = None) -> Any:
     """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
     crossable = [column.key if type(column).__name__ == "HashedCategoricalColumn" else column for column in columns]
-    return _fc.crossed_column(crossable, int(hash_bucket_size), hash_key)
+    return _with_combiner(_fc.crossed_column(crossable, int(hash_bucket_size), hash_key), combiner)
 
 
 def embedding_column(sparse_id_column: Any, dimension: int, combiner: str = "mean",
@@ -105,7 +118,7 @@ def input_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequen
 def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence, num_outputs: int,
                                       weight_collections: Sequence | None = None, trainable: bool = True,
                                       scope: str | None = None) -> tuple[tf.Tensor, dict, tf.Variable]:
-    """`linear_model`.
+    """`linear_model`, with the combiner of each sparse column.
 
     Returns:
       float32 [batch, num_outputs], the list of variables of each column, and the bias.
@@ -113,9 +126,10 @@ def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns:
     variables: dict = {}
     with tf.variable_scope(scope, "weighted_sum_from_feature_columns"):
         logits = _fc.linear_model(
-            columns_to_tensors, feature_columns, num_outputs, weight_collections=weight_collections,
+            columns_to_tensors, for_linear_model(feature_columns), num_outputs, weight_collections=weight_collections,
             trainable=trainable, cols_to_vars=variables)
-    return logits, variables, variables.pop("bias")[0]
+    bias = variables.pop("bias")[0]
+    return logits, {getattr(column, "column", column): found for column, found in variables.items()}, bias
 
 
 def sequence_input_layer(features: dict, feature_columns: Sequence, weight_collections: Sequence | None = None,

@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.parts.legacy.names.learn import Fitting
 from ps_train.parts.legacy.names.learn_metrics import PredictionKey
 from ps_train.parts.legacy.names.more_optimizers import clip_gradients_by_norm
+from ps_train.parts.legacy.names.wrapped_columns import for_linear_model
 
 _log = logging.getLogger(__name__)
 _DNN_RATE, _LINEAR_RATE = 0.05, 0.2  # contrib.learn's
@@ -132,6 +133,9 @@ class _Model(Fitting):
         clip_norm, engineer = kwargs.pop("gradient_clip_norm", None), kwargs.pop("feature_engineering_fn", None)
         given = {_TODAY.get(name, name): list(value) if name.endswith("feature_columns") else value
                  for name, value in kwargs.items() if value is not None and name not in _WITHOUT_EFFECT}
+        linear = "feature_columns" if model.startswith("Linear") else "linear_feature_columns"
+        if linear in given:
+            given[linear] = for_linear_model(given[linear])
         given.update((name, _clipping(optimizer, clip_norm)) for name, optimizer in _optimizers(model, given).items())
         given.setdefault("loss_reduction", tf.losses.Reduction.SUM_OVER_BATCH_SIZE)
         self._has_words, self._has_weights = "label_vocabulary" in given, "weight_column" in given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tensorflow.python.feature_column import sequence_feature_column
 
 from ps_train.parts.legacy.names import feature_columns
@@ -41,6 +42,34 @@ def test_weighted_sum_has_the_bias_beside_the_columns():
         session.run(tf.global_variables_initializer())
         assert session.run(logits).tolist() == [[0] * 3] * 2
         assert (bias.shape.as_list(), len(variables)) == ([3], 1)
+
+
+@pytest.mark.parametrize(("combiner", "expected", "weighted"), [
+    ("sum", [1, 3, 0, 2], [0.5, 8, 0, 2]), ("mean", [1, 1.5, 0, 2], [1, 1.6, 0, 2]),
+    (None, [1, 1.5, 0, 2], [1, 1.6, 0, 2]),
+    ("sqrtn", [1, 3 / np.sqrt(2), 0, 2], [1, 8 / np.sqrt(13), 0, 2])])
+def test_a_linear_model_combines_the_ids_of_an_example(combiner, expected, weighted):
+    """By the combiner of the column, and by its weights; "q" is no key, and the third example has no other."""
+    job = feature_columns.sparse_column_with_keys("job", ["x", "y"], combiner=combiner)
+    columns = [job, feature_columns.weighted_sparse_column(job, "weight")]
+    assert [column.combiner for column in columns] == [combiner] * 2
+    indices = [[0, 0], [1, 0], [1, 1], [1, 2], [2, 0], [3, 0], [3, 1]]
+    for column, result in zip(columns, (expected, weighted)):
+        with tf.Graph().as_default(), tf.Session() as session:
+            features = {"job": tf.SparseTensor(indices, tf.constant(list("xyxqqyq")), [4, 3]),
+                        "weight": tf.SparseTensor(indices, [0.5, 3.0, 2.0, 7.0, 7.0, 1.0, 1.0], [4, 3])}
+            logits, variables, _ = feature_columns.weighted_sum_from_feature_columns(features, [column], num_outputs=1)
+            session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+            variables[column][0].load([[1.0], [2.0]], session)
+            np.testing.assert_allclose(session.run(logits)[:, 0], result, rtol=1e-6)
+
+
+def test_a_combiner_that_is_none_is_refused_by_a_linear_model():
+    """An embedding never looks at it."""
+    job = feature_columns.sparse_column_with_hash_bucket("job", 9, combiner="max")
+    assert feature_columns.embedding_column(job, 2).combiner == "mean"
+    with pytest.raises(ValueError, match="column 'job': got combiner='max'; allowed: sum, mean, sqrtn"):
+        feature_columns.weighted_sum_from_feature_columns({}, [job], num_outputs=1)
 
 
 def test_ids_are_taken_modulo_their_number():

@@ -163,6 +163,22 @@ def test_an_export_takes_a_serving_function_of_contrib_learn(tmp_path):
     assert "serving_default" in signatures
 
 
+def test_a_linear_model_combines_ids_as_its_columns_say(tmp_path):
+    """A step of the mean of four ids moves the bias by its rate, and each weight by a quarter of it."""
+    def words():
+        return {"word": tf.SparseTensor([[0, 0], [0, 1], [0, 2], [0, 3]], tf.constant(list("abcd")), [1, 4])}, (
+            tf.constant([1.0]))
+    columns = [feature_columns.sparse_column_with_keys("word", list("abcd"), combiner="mean")]
+    descent = tf.train.GradientDescentOptimizer(0.1)
+    models = [learn_models.LearnLinearRegressor(columns, str(tmp_path / "linear"), optimizer=descent),
+              learn_models.LearnDNNLinearCombinedRegressor(
+                  str(tmp_path / "both"), linear_feature_columns=columns, linear_optimizer=descent)]
+    for model in models:
+        model.fit(input_fn=words, steps=1)
+        np.testing.assert_allclose(model.get_variable_value("linear/word/weight").ravel(), [0.05] * 4, rtol=1e-5)
+        assert model.get_variable_value("linear/bias_weight") == pytest.approx(0.2)
+
+
 def test_too_many_arguments_by_position():
     """They would be taken for others."""
     with pytest.raises(TypeError, match="LinearRegressor: got 11 arguments by position; it has 10"):
