@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow.python.feature_column import feature_column, feature_column_v2  # columns' classes are not public
 
-from ps_train.parts.legacy.names.wrapped_columns import for_linear_model
+from ps_train.parts.legacy.names.wrapped_columns import RawColumn, for_linear_model
 
 _fc = tf.feature_column
 SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY = 0xDECAFCAFFE  # of TF1's crosses of hashed features
@@ -83,9 +83,18 @@ def weighted_sparse_column(sparse_id_column: Any, weight_column_name: str, dtype
 def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum",
                    ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
                    hash_key: int | None = None) -> Any:
-    """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
-    crossable = [column.key if type(column).__name__ == "HashedCategoricalColumn" else column for column in columns]
-    return _with_combiner(_fc.crossed_column(crossable, int(hash_bucket_size), hash_key), combiner)
+    """`crossed_column` of the raw values of sparse columns, in the order of the columns' names.
+
+    With a `hash_key`, the ids are those of TensorFlow 1; what it hashed without one by is gone.
+    """
+    ordered = sorted(columns, key=lambda column: getattr(column, "name", column))
+    crossed = _fc.crossed_column([_crossable(column) for column in ordered], int(hash_bucket_size), hash_key)
+    return _with_combiner(crossed, combiner)
+
+
+def _crossable(column: Any) -> Any:
+    has_raw = isinstance(column, feature_column_v2.CategoricalColumn) and hasattr(column, "key")  # no cross or buckets
+    return RawColumn(column) if has_raw else column
 
 
 def embedding_column(sparse_id_column: Any, dimension: int, combiner: str = "mean",

@@ -1,4 +1,8 @@
-"""Columns around a sparse column, by its name: its ids with weights, of which the sum is the mean or "sqrtn"."""
+"""Columns around a sparse column, by its name: its raw values for a cross, and its ids combined for a linear model.
+
+    crossed_column  RawColumn       the values of the feature, not the ids that the column makes of them
+    linear models   CombinedColumn  its ids, with weights of which the sum is the mean or "sqrtn"
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,17 @@ class _Around(feature_column_v2.CategoricalColumn, feature_column._CategoricalCo
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None, columns_by_name: Any = None) -> _Around:
         """Returns a column of `get_config`."""
         return cls(config["column"])
+
+
+class RawColumn(_Around):
+    """The values of a feature, as contrib.layers crosses them: it crossed no ids."""
+
+    def get_sparse_tensors(self, transformation_cache: Any, state_manager: Any) -> Any:
+        """Returns the feature, [batch, ...], for the ids."""
+        return _Pair(transformation_cache.get(self.column.key, state_manager), None)
+
+    def _get_sparse_tensors(self, inputs: Any, weight_collections: Any = None, trainable: Any = None) -> Any:
+        return _Pair(inputs.get(self.column.key), None)
 
 
 class CombinedColumn(_Around):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tensorflow.python.feature_column import sequence_feature_column
+from tensorflow.python.feature_column import feature_column_v2, sequence_feature_column
 
 from ps_train.parts.legacy.names import feature_columns
 from tests.tensorflow_mode import tf
@@ -26,12 +26,37 @@ def test_columns_of_contrib_give_the_inputs_of_those_of_today():
         assert session.run(inputs).tolist() == [[1, 1, 0, 0, 7, 1, 0], [5, 0, 0, 1, 0, 0, 0]]
 
 
-def test_a_crossed_column_takes_hashed_columns():
-    """Today's crosses their raw values, and refuses the columns themselves."""
-    hashed = feature_columns.sparse_column_with_hash_bucket("job", 1e3)
-    keys = feature_columns.sparse_column_with_keys("town", ["x", "y"])
-    crossed = feature_columns.crossed_column([hashed, keys], hash_bucket_size=1e4)
-    assert (crossed.hash_bucket_size, crossed.keys[0]) == (10_000, "job")
+@pytest.mark.parametrize(("make", "ids", "dtype"), [
+    (lambda: feature_columns.sparse_column_with_integerized_feature("id", 6), [96810, 2871, 58043], tf.int64),
+    (lambda: feature_columns.sparse_column_with_hash_bucket("id", 6.0, dtype=tf.int64), [96810, 2871, 58043], tf.int64),
+    (lambda: feature_columns.sparse_column_with_keys("id", [1, 7], dtype=tf.int64), [96810, 2871, 58043], tf.int64),
+    (lambda: feature_columns.bucketized_column(feature_columns.real_valued_column("number"), [1.0, 5.0]),
+     [44595, 66822, 11131], tf.float32),
+    (lambda: feature_columns.crossed_column([
+        feature_columns.bucketized_column(feature_columns.real_valued_column("number"), [1.0, 5.0]),
+        feature_columns.sparse_column_with_keys("letter", ["x"])], 77), [38448, 45012, 52608], tf.float32)])
+def test_a_cross_has_the_ids_of_tensorflow_1(make, ids, dtype):
+    """Of raw values, in the order of the names: 7 is beyond the ids of a column, "q" no key. By both interfaces."""
+    features = {"town": np.array([["a"], ["b"], ["zz"]]), "id": np.array([[1], [7], [5]]),
+                "number": np.array([[0.5], [2.0], [7.0]], np.float32), "letter": np.array([["x"], ["x"], ["q"]])}
+    town = feature_columns.sparse_column_with_hash_bucket("town", 100)
+    crossed = feature_columns.crossed_column([town, make()], 1e5, hash_key=7)
+    spec = tf.feature_column.make_parse_example_spec([crossed])
+    assert (spec["town"].dtype, spec.get("id", spec.get("number")).dtype) == (tf.string, dtype)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tensors = {name: tf.constant(value) for name, value in features.items()}
+        logits, variables, _ = feature_columns.weighted_sum_from_feature_columns(tensors, [crossed], num_outputs=1)
+        newer = crossed.get_sparse_tensors(feature_column_v2.FeatureTransformationCache(tensors), None).id_tensor
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        variables[crossed][0].load(np.arange(1e5)[:, np.newaxis], session)
+        found, newer = session.run([logits, newer])
+    assert found[:, 0].tolist() == newer.values.tolist() == ids
+
+
+def test_a_cross_has_an_integer_number_of_buckets_and_a_combiner():
+    """Scripts give 1e5; a key of a feature may stand for its column."""
+    crossed = feature_columns.crossed_column(["town", "job"], hash_bucket_size=1e4, combiner="mean")
+    assert (crossed.hash_bucket_size, crossed.keys, crossed.combiner) == (10_000, ("job", "town"), "mean")
 
 
 def test_weighted_sum_has_the_bias_beside_the_columns():
@@ -80,8 +105,6 @@ def test_ids_are_taken_modulo_their_number():
         inputs = tf.feature_column.input_layer(
             {"item": tf.constant([[1], [6], [-5]])}, [tf.feature_column.indicator_column(column)])
         assert session.run(inputs).argmax(1).tolist() == [1, 2, 3]
-    crossed = feature_columns.crossed_column([column, "town"], 10)
-    assert crossed.keys[0] is column
 
 
 def test_a_layer_of_sequences_has_the_variables_of_tensorflow_1():
