@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow.python.feature_column import feature_column, feature_column_v2  # columns' classes are not public
 
+from ps_train.parts.legacy.deeprec.columns import EmbeddingCategoricalColumn
 from ps_train.parts.legacy.names.wrapped_columns import RawColumn, for_linear_model
 
 _fc = tf.feature_column
@@ -101,19 +102,28 @@ def embedding_column(sparse_id_column: Any, dimension: int, combiner: str = "mea
                      initializer: Callable | None = None, ckpt_to_load_from: str | None = None,
                      tensor_name_in_ckpt: str | None = None, max_norm: float | None = None,
                      trainable: bool = True) -> Any:
-    """`embedding_column`."""
-    return _fc.embedding_column(sparse_id_column, int(dimension), combiner, initializer, ckpt_to_load_from,
-                                tensor_name_in_ckpt, max_norm, trainable)
+    """`embedding_column`, which begins with normal numbers of the deviation 1 / sqrt(number of ids)."""
+    return _fc.embedding_column(
+        sparse_id_column, int(dimension), combiner, initializer or _first_rows(sparse_id_column), ckpt_to_load_from,
+        tensor_name_in_ckpt, max_norm, trainable)
+
+
+def _first_rows(column: Any) -> Callable | None:
+    """Returns the initializer of contrib; today's has the deviation 1 / sqrt(dimension)."""
+    if isinstance(getattr(column, "categorical_column", column), EmbeddingCategoricalColumn):
+        return None  # DeepRec's, which has no number of ids
+    return tf.truncated_normal_initializer(0.0, column.num_buckets ** -0.5)
 
 
 def contrib_shared_embedding_columns(sparse_id_columns: Sequence, dimension: int, combiner: str = "mean",
                                      shared_embedding_name: str | None = None, initializer: Callable | None = None,
                                      ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
                                      max_norm: float | None = None, trainable: bool = True) -> list:
-    """`shared_embedding_columns`, whose arguments have another order."""
+    """`shared_embedding_columns`, whose arguments have another order; it begins as `embedding_column` does."""
+    sparse_id_columns = list(sparse_id_columns)
     return _fc.shared_embedding_columns(
-        sparse_id_columns, int(dimension), combiner, initializer, shared_embedding_name, ckpt_to_load_from,
-        tensor_name_in_ckpt, max_norm, trainable)
+        sparse_id_columns, int(dimension), combiner, initializer or _first_rows(sparse_id_columns[0]),
+        shared_embedding_name, ckpt_to_load_from, tensor_name_in_ckpt, max_norm, trainable)
 
 
 def input_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tensorflow.python.feature_column import feature_column_v2, sequence_feature_column
 
+from ps_train.parts.legacy.deeprec import columns as deeprec_columns
 from ps_train.parts.legacy.names import feature_columns
 from tests.tensorflow_mode import tf
 
@@ -95,6 +96,29 @@ def test_a_combiner_that_is_none_is_refused_by_a_linear_model():
     assert feature_columns.embedding_column(job, 2).combiner == "mean"
     with pytest.raises(ValueError, match="column 'job': got combiner='max'; allowed: sum, mean, sqrtn"):
         feature_columns.weighted_sum_from_feature_columns({}, [job], num_outputs=1)
+
+
+def test_embeddings_begin_with_smaller_numbers_the_more_ids_they_have():
+    """Normal ones of the deviation 1 / sqrt(ids), cut off at twice of it, which leaves 0.88 of the deviation."""
+    ids = feature_columns.sparse_column_with_integerized_feature("id", 2500)
+    words = [feature_columns.sparse_column_with_hash_bucket(name, 2500) for name in ("word", "other")]
+    columns = [feature_columns.embedding_column(ids, 16),
+               feature_columns.embedding_column(feature_columns.weighted_sparse_column(ids, "rate"), 16),
+               *feature_columns.contrib_shared_embedding_columns(tuple(words), 16)]
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        feature_columns.input_from_feature_columns(
+            {"id": tf.constant([[1]]), "rate": tf.constant([[1.0]]), "word": tf.constant([["a"]]),
+             "other": tf.constant([["b"]])}, columns)
+        session.run(tf.global_variables_initializer())
+        values = session.run(tf.global_variables())
+    assert [value.shape for value in values] == [(2500, 16)] * 3
+    for value in values:
+        assert value.std() == pytest.approx(0.88 / 50, rel=0.03) and abs(value).max() <= 2 / 50
+    given = tf.constant_initializer(7.0)
+    assert feature_columns.embedding_column(ids, 16, initializer=given).initializer is given
+    unbounded = deeprec_columns.categorical_column_with_embedding("id")
+    assert feature_columns.embedding_column(unbounded, 16).categorical_column is unbounded
 
 
 def test_ids_are_taken_modulo_their_number():
