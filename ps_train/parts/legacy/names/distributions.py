@@ -121,8 +121,11 @@ def softplus_inverse(x: Any, name: str | None = None) -> tf.Tensor:
 
 
 def percentile(x: Any, q: Any, axis: Any = None, interpolation: str | None = None, keep_dims: bool = False,
-               validate_args: bool = False, preserve_gradients: bool = True, name: str | None = None) -> tf.Tensor:
+               validate_args: bool = False, name: str | None = None, preserve_gradients: bool = True) -> tf.Tensor:
     """Returns the q-th percentile of x along axes, by default of all numbers.
+
+    It counts from the greatest number downwards, as TensorFlow 1 did, and rounds a half to the even place: the median
+    of four numbers is the second one.
 
     Args:
       x: numbers, [...].
@@ -131,13 +134,13 @@ def percentile(x: Any, q: Any, axis: Any = None, interpolation: str | None = Non
       interpolation: which number is taken where q lies between two: "nearest", the default, "lower" or "higher".
       keep_dims: whether the axes stay, with the size 1.
       validate_args: does nothing: a q outside of the range takes the first or the last number.
-      preserve_gradients: does nothing: they reach the number that was taken.
       name: of the operations.
+      preserve_gradients: does nothing: they reach the number that was taken.
 
     Raises:
       ValueError: another interpolation.
     """
-    rounding = {None: tf.round, "nearest": tf.round, "lower": tf.floor, "higher": tf.ceil}.get(interpolation)
+    rounding = {None: tf.round, "nearest": tf.round, "lower": tf.ceil, "higher": tf.floor}.get(interpolation)
     if rounding is None:
         raise ValueError(f"percentile: got interpolation={interpolation!r}; allowed: nearest, lower, higher")
     with tf.name_scope(name, "percentile"):
@@ -149,8 +152,8 @@ def percentile(x: Any, q: Any, axis: Any = None, interpolation: str | None = Non
         rows = tf.transpose(x, [*others, *axes])
         rows = tf.sort(tf.reshape(rows, tf.concat([tf.shape(rows)[:len(others)], [-1]], 0)), -1)
         last = tf.shape(rows)[-1] - 1
-        place = tf.cast(rounding(tf.cast(q, tf.float64) / 100 * tf.cast(last, tf.float64)), tf.int32)
-        found = tf.gather(rows, tf.clip_by_value(place, 0, last), axis=-1)
+        place_from_end = rounding(tf.cast(last, tf.float64) * (1 - tf.cast(q, tf.float64) / 100))
+        found = tf.gather(rows, last - tf.clip_by_value(tf.cast(place_from_end, tf.int32), 0, last), axis=-1)
         for one in axes if keep_dims else ():
             found = tf.expand_dims(found, one)
         return found

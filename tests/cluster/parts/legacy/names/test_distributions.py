@@ -90,3 +90,14 @@ def test_a_percentile_is_that_of_numpy(axis):
             np.testing.assert_array_equal(kept, np.percentile(values, q, ours, method=kind, keepdims=True))
     with pytest.raises(ValueError, match="interpolation='linear'; allowed: nearest, lower, higher"):
         distributions.percentile(values, 1.0, interpolation="linear")
+
+
+@pytest.mark.parametrize(("size", "kind", "expected"), [
+    (2, None, [0, 0, 1, 1, 1]), (4, None, [0, 1, 1, 2, 3]), (6, None, [0, 1, 3, 4, 5]), (8, None, [0, 2, 3, 5, 7]),
+    (3, "nearest", [0, 0, 1, 2, 2]), (6, "lower", [0, 1, 2, 3, 5]), (6, "higher", [0, 2, 3, 4, 5])])
+def test_a_percentile_between_two_numbers_is_that_of_tensorflow_1(size, kind, expected):
+    """Of 0, 1, 2 and so on: half of the way between two is rounded from the greatest number downwards."""
+    values = np.arange(size)[::-1].copy()
+    found = evaluate(lambda: [distributions.percentile(values, q, None, kind, False, False, "name") for q in (
+        0, 25, 50, 75, 100)])
+    assert found == expected
