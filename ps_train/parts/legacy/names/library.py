@@ -9,6 +9,7 @@
     scikit-learn  modules that were renamed (moved.py)
     matplotlib    `cm.get_cmap`
     NetworkX      names of before 2.0 and 3.0, where those of today do the same: `graph.node`, `from_numpy_matrix`
+    TF-Slim       the gradient of `gdn`
 
 Only what is missing is set, so a name that is there keeps its meaning.
 """
@@ -289,11 +290,20 @@ def restore_networkx(nx: types.ModuleType) -> None:
         set_missing(nx, "to_numpy_matrix", lambda *args, **kwargs: np.asmatrix(nx.to_numpy_array(*args, **kwargs)))
 
 
+def restore_slim(layers: types.ModuleType) -> None:
+    """Registers the gradient of the lower bound in `gdn`, which contrib.layers did and TF-Slim does not."""
+    from tensorflow.python.framework import ops  # noqa: PLC0415 (TF-Slim has imported it)
+
+    if "GDNLowerBound" not in ops.gradient_registry.list():
+        ops.RegisterGradient("GDNLowerBound")(layers.GDN._lower_bound_grad)  # noqa: SLF001 (it has no public name)
+
+
 # Package -> what sets the names that it has lost, once it is loaded.
 RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py,
             "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy": restore_scipy,
             "scipy.sparse": restore_sparse, "scipy.integrate": restore_integrals, "scipy.signal": restore_signal,
-            "matplotlib.cm": restore_colormaps, "networkx": restore_networkx}
+            "matplotlib.cm": restore_colormaps, "networkx": restore_networkx,
+            "tf_slim.layers.layers": restore_slim}
 
 
 def restore_package(module: types.ModuleType) -> None:

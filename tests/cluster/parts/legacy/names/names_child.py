@@ -472,6 +472,18 @@ def test_a_slim_model_trains(session):
     assert session.run(loss) < first_loss / 10 and session.run(tf.train.get_global_step()) == 50
 
 
+@pytest.mark.parametrize(("is_inverse", "expected"), [(False, [-1.0887, 0.0]), (True, [0.0, -1.1547])])
+def test_a_generalized_divisive_normalization_trains(session, is_inverse, expected):
+    """The gradients of TensorFlow 1.15: below its bound, beta moves upwards only."""
+    y = tf.contrib.layers.gdn(
+        tf.constant([[[[1.0, -2.0]]]]), inverse=is_inverse, beta_min=0.5, gamma_init=0.25)
+    beta, gamma = tf.trainable_variables()
+    slopes = tf.gradients(tf.reduce_sum(y), [beta, gamma])
+    session.run(tf.global_variables_initializer())
+    session.run(beta.assign([0.1, 0.1]))
+    np.testing.assert_allclose(session.run(slopes)[0], expected, atol=1e-4)
+
+
 def test_lstm_block_cell_gives_the_numbers_of_basic_lstm_cell(session):
     """From the same weights; it is LSTMCell today."""
     x = tf.constant(np.arange(12, dtype=np.float32).reshape(2, 3, 2) / 10)
