@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.parts.legacy.names.cells import normalised
 from ps_train.parts.legacy.names.gated_cells import UnitsCell, affine
-from ps_train.parts.legacy.names.rnn import linear
+from ps_train.parts.legacy.names.rnn import linear, whole_bias
 
 _StateTuple = tf.nn.rnn_cell.LSTMStateTuple
 
@@ -170,7 +170,7 @@ class LayerNormLSTMCell(_LSTM):
         if self._norms is None:
             return gates
         # Not added, as `beta` has its place; but it is in the checkpoints of TensorFlow 1.
-        tf.get_variable("bias", [4 * self._num_units], inputs.dtype, initializer=tf.zeros_initializer())
+        whole_bias(4 * self._num_units, inputs.dtype, initializer=tf.zeros_initializer())
         return [normalised(gate, name, *self._norms)
                 for gate, name in zip(gates, ("input", "transform", "forget", "output"))]
 
@@ -205,8 +205,7 @@ class WeightNormLSTMCell(LayerNormLSTMCell):
             product = tf.matmul(tf.concat(args, 1), tf.concat(parts, 0))
             if not bias:
                 return product
-            start = tf.zeros_initializer()
-            return tf.nn.bias_add(product, tf.get_variable("bias", [size], args[0].dtype, initializer=start))
+            return tf.nn.bias_add(product, whole_bias(size, args[0].dtype, initializer=tf.zeros_initializer()))
 
 
 class GLSTMCell(_LSTM):

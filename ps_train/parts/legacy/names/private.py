@@ -53,13 +53,15 @@ class _Linear:
 
     def __init__(self, args: Any, output_size: int, build_bias: bool, bias_initializer: Any = None,
                  kernel_initializer: Any = None) -> None:
+        from ps_train.parts.legacy.names.rnn import whole_bias  # noqa: PLC0415 (its cells need Keras 2)
+
         args = list(args) if isinstance(args, (list, tuple)) else [args]
         size = sum(int(arg.shape[1]) for arg in args)
         dtype = args[0].dtype
         with tf.variable_scope(tf.get_variable_scope()):
             self._weights = tf.get_variable("kernel", [size, output_size], dtype, kernel_initializer)
             start = bias_initializer or tf.constant_initializer(0.0, dtype)
-            self._biases = tf.get_variable("bias", [output_size], dtype, start) if build_bias else None
+            self._biases = whole_bias(output_size, dtype, initializer=start) if build_bias else None
 
     def __call__(self, args: Any) -> tf.Tensor:
         """Returns float [batch, output_size] for one tensor or a list of them."""

@@ -22,7 +22,14 @@ def linear(args: Any, output_size: Any, bias: bool, bias_initializer: Any = None
         if not bias:
             return product
         start = bias_initializer or tf.constant_initializer(bias_start)
-        return tf.nn.bias_add(product, tf.get_variable("bias", [int(output_size)], args[0].dtype, initializer=start))
+        return tf.nn.bias_add(product, whole_bias(int(output_size), args[0].dtype, initializer=start))
+
+
+def whole_bias(size: int, dtype: tf.DType, *, initializer: Any) -> Any:
+    """Returns the variable "bias" [size]; no partitioner of the scope around divides it, as in TensorFlow 1."""
+    with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False) as scope:  # a copy
+        scope.set_partitioner(None)
+        return tf.get_variable("bias", [size], dtype, initializer=initializer)
 
 
 def unbuilt_copy(cell: Any) -> Any:
@@ -246,8 +253,9 @@ class AttentionCellWrapper(_Wrapper):
     def _attend(self, query: tf.Tensor, past: tf.Tensor) -> tf.Tensor:
         """Returns the mean of the outputs [batch, length, size], weighted by how they fit the query [batch, ...]."""
         with tf.variable_scope("attention"):
-            kernel = tf.get_variable("attn_w", [1, 1, self._size, self._vector_size])
-            vector = tf.get_variable("attn_v", [self._vector_size])
+            # Tensors: a partitioned variable has no index and no product.
+            kernel = tf.convert_to_tensor(tf.get_variable("attn_w", [1, 1, self._size, self._vector_size]))
+            vector = tf.convert_to_tensor(tf.get_variable("attn_v", [self._vector_size]))
             features = tf.einsum("bls,sv->blv", past, kernel[0, 0])
             wanted = linear(query, self._vector_size, True)[:, tf.newaxis]
             weights = tf.nn.softmax(tf.reduce_sum(vector * tf.tanh(features + wanted), 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.names import rnn, seq2seq
+from ps_train.parts.legacy.names import gated_cells, lstm_cells, private, rnn, seq2seq
 from tests.tensorflow_mode import tf
 
 BATCH, STEPS, SYMBOLS = 3, 3, 6
@@ -51,6 +51,35 @@ def test_a_highway_goes_past_the_cell():
             transform = 1 - carry if is_coupled else 1 / (1 + np.exp(-(inputs @ np.full((2, 2), 0.3) - 0.5)))
             np.testing.assert_allclose(mixed, inputs * carry + inner * transform, rtol=1e-5)
         assert "netTrue/carry_w" in {variable.op.name for variable in tf.global_variables()}
+
+
+@pytest.mark.parametrize("make", [
+    lambda: gated_cells.UGRNNCell(4), lambda: gated_cells.IntersectionRNNCell(4),
+    lambda: lstm_cells.LayerNormLSTMCell(4), lambda: lstm_cells.LayerNormLSTMCell(4, layer_norm=True),
+    lambda: lstm_cells.WeightNormLSTMCell(4), lambda: rnn.InputProjectionWrapper(gated_cells.UGRNNCell(4), 4),
+    lambda: rnn.OutputProjectionWrapper(gated_cells.UGRNNCell(4), 4),
+    lambda: rnn.AttentionCellWrapper(gated_cells.UGRNNCell(4), 2)])
+def test_a_partitioner_divides_the_kernel_and_not_the_bias(make):
+    """As in TensorFlow 1; the outputs are those of whole kernels."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        outputs = []
+        for scope, partitioner in (("whole", None), ("parts", tf.fixed_size_partitioner(2))):
+            with tf.variable_scope(scope, initializer=tf.constant_initializer(0.3), partitioner=partitioner):
+                outputs.append(tf.nn.dynamic_rnn(make(), tf.ones([2, STEPS, 4]), dtype=tf.float32)[0])
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_allclose(*session.run(outputs), rtol=1e-5)
+        names = [variable.op.name for variable in tf.global_variables("parts")]
+    assert any(name.endswith("kernel/part_1") for name in names)
+    assert any(name.endswith("/bias") for name in names) and not any("bias/part" in name for name in names)
+
+
+def test_a_linear_layer_of_private_names_has_a_whole_bias():
+    """The variables of the scope around keep their partitioner."""
+    with tf.Graph().as_default(), tf.variable_scope("net", partitioner=tf.fixed_size_partitioner(2)):
+        private._Linear([tf.ones([2, 4])], 6, True)
+        tf.get_variable("next", [2])
+        assert [variable.op.name for variable in tf.global_variables()] == [
+            "net/kernel/part_0", "net/kernel/part_1", "net/bias", "net/next/part_0", "net/next/part_1"]
 
 
 @pytest.mark.parametrize("is_tuple", [True, False])
