@@ -29,15 +29,12 @@ def guard(
     loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]],
     contents: Mapping[Any, Sequence[tf.Variable]] = _NOTHING, of_rows: Mapping[str, tf.Tensor] = _NOTHING,
 ) -> tuple[list[tuple[Any, tf.Variable]], dict[str, tf.Tensor]]:
-    """Returns the gradients, which are available only if the scalar loss and every gradient are finite.
+    """Returns `gradients` and `of_rows`, which are available only if the scalar loss and every gradient are finite.
 
     Args:
       gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
       contents: `Packed.contents`; the error names the variable in a packed one.
       of_rows: name of a row parameter -> gradient.
-
-    Returns:
-      `gradients` and `of_rows`, guarded.
     """
     checks = [_check(loss, "the loss")]
     for gradient, variable in gradients:

@@ -23,12 +23,13 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables
 from ps_train.errors import UserCodeError
 from ps_train.graph import transfer
+from ps_train.graph.devices import task_of
 
 _SEED_STEP = 1_000_003  # between the seeds of a random operation and of its clones
 _CONTROL_FLOW = {"Enter", "Exit", "Switch", "Merge", "NextIteration", "LoopCond"}
 _HARMLESS = {"Assert", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"}  # stateful only to be run
 _HARMLESS.add("ConsumeMutexLock")  # acts on its lock, which is of the same clone
-_JobAndIndex = tuple[str, int]
+_JobAndIndex = tuple[str | None, int | None]
 Clone = Mapping[tf.Operation, tf.Operation]  # operation of the first step --> its clone
 
 
@@ -59,7 +60,7 @@ class StepTemplate:
         self._users: dict[_JobAndIndex, list[tf.Operation]] = {}
         self._devices: dict[_JobAndIndex, str] = {}
         for op in self._ops:
-            handles = {_task_of(tensor.op.device): tensor.op for tensor in op.inputs if tensor.dtype == tf.resource}
+            handles = {task_of(tensor.op.device): tensor.op for tensor in op.inputs if tensor.dtype == tf.resource}
             for task, handle in handles.items():
                 self._users.setdefault(task, []).append(op)
                 self._devices.setdefault(task, handle.device)
@@ -67,7 +68,7 @@ class StepTemplate:
         self._arrivals: dict[_JobAndIndex, tf.Operation] = {}
         for variable, value in pulled:
             if value.op in self._ops:
-                self._arrivals.setdefault(_task_of(variable.device), value.op)
+                self._arrivals.setdefault(task_of(variable.device), value.op)
 
     def first_step(self) -> Clone:
         """Returns the first step, as a clone of itself."""
@@ -83,7 +84,7 @@ class StepTemplate:
         """
         ends = {}
         for task, users in self._users.items():
-            awaited = [previous[op] for op in users] + ([counted] if task == _task_of(first_ps_device) else [])
+            awaited = [previous[op] for op in users] + ([counted] if task == task_of(first_ps_device) else [])
             with tf.device(None), tf.device(self._devices[task]), tf.control_dependencies(awaited):
                 ends[task] = tf.no_op()
         clone = self._copy(number)
@@ -113,11 +114,6 @@ class StepTemplate:
         with tf.device(None), tf.control_dependencies(None):
             copied = tf.import_graph_def(nodes, shared, [op.name for op in self._ops], name=f"step_{number}")
         return dict(zip(self._ops, copied))
-
-
-def _task_of(device: str) -> _JobAndIndex:
-    spec = tf.DeviceSpec.from_string(device)
-    return spec.job, spec.task
 
 
 def _is_shared(op: tf.Operation) -> bool:

@@ -226,11 +226,7 @@ class StepSource(NamedTuple):
 
 
 def refuse_single_batches(batches: Batches) -> None:
-    """Refuses an input that gives only one mini-batch per session run, to rounds of several steps.
-
-    Raises:
-      ConfigError: it does.
-    """
+    """Raises ConfigError if an input gives only one mini-batch per session run, for rounds of several steps."""
     if batches.has_one_batch_per_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS):
         raise ConfigError("input_gives_single_batches", "--communication_period: the input comes from queues or from "
                           "tensors, which give one mini-batch per session run, and a round of local steps needs "

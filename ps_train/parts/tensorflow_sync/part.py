@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.errors import BlackboardError, ClusterLostError, UserCodeError
 from ps_train.part import Part
 from ps_train.updates.sync import aggregation
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
@@ -75,7 +75,14 @@ def build_engine(
       optimizer: applies the mean.
       gradients: pairs of a gradient (dense, sparse or None) and its variable.
       global_step: the variable, on ps 0.
+
+    Raises:
+      UserCodeError: a gradient has a type that TensorFlow cannot average.
     """
+    for gradient, variable in gradients:
+        if gradient is not None and gradient.dtype == tf.bfloat16:
+            raise UserCodeError("variable_not_averaged", f"--sync_engine=tensorflow: {variable.op.name} is bfloat16, "
+                                "of which TensorFlow averages no gradients; leave the flag out, or make it float32")
     num_workers = settings.num_workers
     classic = tf.train.SyncReplicasOptimizer(optimizer, settings.replicas_to_aggregate, num_workers)
     train_op = classic.apply_gradients(gradients, global_step)

@@ -49,14 +49,14 @@ class Accumulator:
     def push(self, gradient: Any, step: tf.Tensor) -> tf.Operation:
         """Adds a gradient that was computed for a global step."""
         with tf.device(self._device):
-            if self._is_sparse:
-                return self._accumulator.apply_indexed_slices_grad(gradient, step)
-            return self._accumulator.apply_grad(gradient, step)
+            apply = self._accumulator.apply_indexed_slices_grad if self._is_sparse else self._accumulator.apply_grad
+            return apply(tf.cast(gradient, self._accumulator.dtype), step)
 
-    def take(self) -> Any:
-        """Returns the mean (or the count) and empties the accumulator; waits while it is empty."""
+    def take(self, dtype: tf.DType | None = None) -> Any:
+        """Returns the mean (or the count), of this type, and empties the accumulator; waits while it is empty."""
         with tf.device(self._device):
-            return self._accumulator.take_indexed_slices_grad(1) if self._is_sparse else self._accumulator.take_grad(1)
+            taken = self._accumulator.take_indexed_slices_grad(1) if self._is_sparse else self._accumulator.take_grad(1)
+            return tf.cast(taken, dtype or taken.dtype)
 
     def size(self) -> tf.Tensor:
         """Returns how many gradients it contains, int32 scalar."""
@@ -94,11 +94,12 @@ def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = F
         it.
     """
     options = {"shared_name": f"{variable.op.name}/gradients", "reduction_type": "SUM" if sums else "MEAN"}
+    # TensorFlow has no accumulator of bfloat16, and a sum of float16 soon overflows.
+    dtype = tf.float32 if gradient.dtype.size == 2 else gradient.dtype
     with tf.device(variable.device):
-        if isinstance(gradient, tf.IndexedSlices):
-            accumulator = tf.SparseConditionalAccumulator(gradient.dtype, shape=(), **options)
-        else:
-            accumulator = tf.ConditionalAccumulator(gradient.dtype, variable.shape, **options)
+        accumulator = (tf.SparseConditionalAccumulator(dtype, shape=(), **options)
+                       if isinstance(gradient, tf.IndexedSlices)
+                       else tf.ConditionalAccumulator(dtype, variable.shape, **options))
     return Accumulator(accumulator, variable.device)
 
 
@@ -363,8 +364,8 @@ class SyncEngine:
                 begun = variables.write("updating", 1)
         # A worker enters the gate after it has pushed all its gradients, so no accumulator is empty here.
         with tf.control_dependencies([begun]):
-            means = [(accumulator.take(), variable)
-                     for (_, variable), accumulator in zip(self._gradients, self._accumulators)]
+            means = [(accumulator.take(gradient.dtype), variable)
+                     for (gradient, variable), accumulator in zip(self._gradients, self._accumulators)]
         with tf.device(self._ps), tf.control_dependencies([] if means else [begun]):
             # This raises the global step after all variables have their new values.
             applied = self._optimizer.apply_gradients(means, self._global_step)

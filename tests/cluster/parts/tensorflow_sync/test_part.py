@@ -10,6 +10,7 @@ from ps_train.coordination import sessions
 from ps_train.training.reporting import End
 from tests import bare_training, clusters
 from tests.cluster.updates.test_build import gradients_of
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 NUM_STEPS = 20
@@ -139,3 +140,11 @@ def test_a_session_that_is_closed_late_leaves_no_traceback(tmp_path, start_serve
         thread.join(60)
         assert not thread.is_alive()
     assert [found.exc_value for found in failed] == []
+
+
+def test_a_variable_of_bfloat16_is_refused():
+    """TensorFlow's class has no accumulator for it; without the flag, it is averaged in float32."""
+    model = clusters.model_of(lambda features: tf.reduce_sum(
+        features * tf.cast(tf.get_variable("weights", [4], tf.bfloat16), tf.float32), axis=1))
+    with raises("variable_not_averaged"):
+        clusters.build_graph(clusters.GraphCluster(1, 1), 0, gradients=1, model=model, sync_engine="tensorflow")

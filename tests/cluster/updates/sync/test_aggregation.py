@@ -7,6 +7,8 @@ import threading
 import numpy as np
 import pytest
 
+import ps_train
+from ps_train.plugins import contracts
 from tests import bare_training, clusters
 from tests.tensorflow_mode import tf
 
@@ -69,3 +71,20 @@ def test_the_numbers_are_those_of_the_classic_optimizer(tmp_path, start_servers,
     assert set(saved) == set(expected)
     for variable, value in expected.items():
         np.testing.assert_allclose(saved[variable], value, rtol=1e-6, atol=1e-7, err_msg=variable)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16], ids=["float16", "bfloat16"])
+def test_gradients_of_16_bits_are_averaged_in_float32(tmp_path, start_servers, dtype):
+    """A vector and a row, by the mean of 40,000 and 60,000: their sum is beyond float16, and bfloat16 has none."""
+    def model_fn(features, labels, mode, params):
+        vector = tf.get_variable("vector", [2], dtype, initializer=tf.zeros_initializer())
+        table = tf.get_variable("table", [3, 2], dtype, initializer=tf.zeros_initializer())
+        added = vector + tf.nn.embedding_lookup(table, tf.constant([1]))[0]
+        return ps_train.ModelSpec(loss=tf.reduce_sum(tf.cast(added, tf.float32) * labels[0]))
+
+    dataset = clusters.array_dataset(np.ones([2, 1], np.float32), np.array([40000, 60000], np.float32))
+    saved = bare_training.checkpoint_of(
+        start_servers(1, 2), tmp_path, 1, num_workers=2, gradients=2, learning_rate=0.5, dataset=dataset,
+        model=contracts.Model("16 bits", model_fn, {}), params={"batch_size": 1, "seed": 7})
+    np.testing.assert_allclose(saved["vector"].astype(np.float32), [-25000, -25000], rtol=2**-8)
+    np.testing.assert_allclose(saved["table"].astype(np.float32), [[0, 0], [-25000, -25000], [0, 0]], rtol=2**-8)
