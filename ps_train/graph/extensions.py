@@ -231,7 +231,7 @@ class TrainOps:
 
 
 class Lookups:
-    """Joins lookups in variables, and sparse gradients; this one leaves each a transfer."""
+    """Joins lookups in variables, and sparse gradients; this one leaves each its transfers."""
 
     def join_lookups(self, step: Sequence[tf.Tensor | tf.Operation], variables: Iterable[tf.Variable]) -> None:
         """Gives the readers of the looked-up rows of a step slices of one message per ps.
@@ -246,9 +246,11 @@ class Lookups:
 
         Args:
           pairs: the same, on the worker.
-          sorts_ids: whether the rows of a gradient ascend; TensorFlow's accumulators match rows in that order.
+          sorts_ids: whether each row occurs once, in ascending order, as TensorFlow's accumulators need them.
         """
-        return list(pairs)
+        return [(transfer.summed_by_row(gradient, sorts_ids=True)
+                 if sorts_ids and isinstance(gradient, tf.IndexedSlices) else gradient, variable)
+                for gradient, variable in pairs]
 
 
 class Packed:

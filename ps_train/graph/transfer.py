@@ -193,6 +193,16 @@ def tensors_of(gradient: Any) -> list[tf.Tensor]:
     return [gradient] if is_dense(gradient) else [gradient.values, gradient.indices]
 
 
+def summed_by_row(gradient: tf.IndexedSlices, *, sorts_ids: bool) -> tf.IndexedSlices:
+    """Returns the gradient with each row once, the sum of its gradients; `sorts_ids`: in ascending order."""
+    ids, places = tf.unique(gradient.indices)
+    if sorts_ids:
+        order = tf.argsort(ids)
+        ids, places = tf.gather(ids, order), tf.gather(tf.math.invert_permutation(order), places)
+    return tf.IndexedSlices(
+        tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids)), ids, gradient.dense_shape)
+
+
 def _is_free_read(op: tf.Operation) -> bool:
     return op.type == "ReadVariableOp" and not op.control_inputs
 

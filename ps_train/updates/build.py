@@ -184,15 +184,13 @@ class _UpdateBuilder:
         """Returns the Update of one mini-batch: pull, compute, push."""
         settings, plan = self._settings, self._settings.plan
         waits_for = self._waits_for()
-        if settings.wire.is_fused:
-            gradients = [part for gradient, _ in self._gradients for part in transfer.tensors_of(gradient)]
-            extensions.graph_lookups().join_lookups(
-                [self._loss, *gradients, *self._row_gradients.values(), *waits_for], tf.global_variables())
+        lookups = extensions.graph_lookups() if settings.wire.is_fused else extensions.Lookups()
+        gradients = [part for gradient, _ in self._gradients for part in transfer.tensors_of(gradient)]
+        lookups.join_lookups([self._loss, *gradients, *self._row_gradients.values(), *waits_for], tf.global_variables())
         packed = self._pack(waits_for)
         with tf.control_dependencies(waits_for):
             pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.contents, self._row_gradients)
-        if settings.wire.is_fused:
-            pairs = extensions.graph_lookups().join_gradients(pairs, sorts_ids=settings.sync is not None)
+        pairs = lookups.join_gradients(pairs, sorts_ids=settings.sync is not None)
         pairs, pulled = transfer.fuse(self._loss, pairs, settings.wire)
         optimizer = packed.optimizer
         if self._pulled_rows:
@@ -202,7 +200,7 @@ class _UpdateBuilder:
         if not self._model_update:
             optimizer = plan.wrap(optimizer, self._global_step)  # last: the norm covers rows and variables
         if settings.sync:
-            update = self._sync_update(optimizer, pairs, self._loss)
+            update = sync_update(optimizer, pairs, self._loss, self._global_step, settings, self._rows)
         else:
             update = async_update(apply_on_ps(optimizer, pairs, self._global_step), self._loss)
         return update._replace(
@@ -240,7 +238,8 @@ class _UpdateBuilder:
         if settings.sync:
             # The chief applies the mean for all workers, whose rounds had the same number of steps.
             optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(self._global_step.read_value()))
-            update = self._sync_update(rows.applied_by(optimizer, is_change=True), built.change.pairs, built.loss)
+            update = sync_update(rows.applied_by(optimizer, is_change=True), built.change.pairs, built.loss,
+                                 self._global_step, settings, rows)
             failed_run_steps = tf.constant(0, tf.int64)
         else:
             train_op, cut_op = (self._apply_change(change) for change in (built.change, built.cut_change))
@@ -265,9 +264,6 @@ class _UpdateBuilder:
             raise UserCodeError("optimizer_unsupported", "--communication_period: the model's optimizer keeps "
                                 f"{others[0]}, which it has not created as a slot, so it cannot move to a worker; "
                                 "leave the flag out")
-
-    def _sync_update(self, optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor) -> Update:
-        return sync_update(optimizer, pairs, loss, self._global_step, self._settings, self._rows)
 
     def _apply_change(self, change: Change) -> tf.Operation:
         optimizer = self._rows.applied_by(ChangeOptimizer(lambda: change.num_taken), is_change=True)

@@ -68,7 +68,10 @@ class JoinedLookups(extensions.Lookups):
         for number, (gradient, variable) in enumerate(pairs):
             if isinstance(gradient, tf.IndexedSlices) and _can_be_table(variable) and gradient.dtype == tf.float32:
                 groups.setdefault(variable.device, []).append(number)
-        joined = list(pairs)
+        is_joined = {number for numbers in groups.values() for number in numbers}
+        others = [(None, variable) if number in is_joined else (gradient, variable)
+                  for number, (gradient, variable) in enumerate(pairs)]
+        joined = super().join_gradients(others, sorts_ids=sorts_ids)
         for device, numbers in groups.items():
             with tf.name_scope("sparse_gradients"):
                 pushed = _push([pairs[number] for number in numbers], device, sorts_ids=sorts_ids)
@@ -150,7 +153,8 @@ def _pull(variables: Sequence[tf.Variable], ids: Sequence[tf.Tensor]) -> list[tf
 
 def _push(pairs: Sequence[transfer.Pair], device: str, *, sorts_ids: bool) -> list[tf.IndexedSlices]:
     """Returns sparse gradients of variables of one ps on that ps, with each row once."""
-    ids, sums = zip(*(_summed_by_row(gradient, sorts_ids=sorts_ids) for gradient, _ in pairs))
+    summed = [transfer.summed_by_row(gradient, sorts_ids=sorts_ids) for gradient, _ in pairs]
+    ids, sums = [tf.cast(each.indices, tf.int64) for each in summed], [each.values for each in summed]
     # The bits of the integers travel as floats, because a second transfer would cost more than the conversion.
     integers = tf.reshape(tf.bitcast(tf.concat([_sizes(ids), *ids], 0), tf.float32), [-1])
     message = tf.concat([integers, _flat(sums)], 0)
@@ -167,15 +171,6 @@ def _push(pairs: Sequence[transfer.Pair], device: str, *, sorts_ids: bool) -> li
 
 def _sizes(ids: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.stack([tf.size(indices, out_type=tf.int64) for indices in ids])
-
-
-def _summed_by_row(gradient: tf.IndexedSlices, *, sorts_ids: bool) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the rows with a gradient, int64 [n], each once, and the sum of the gradients of each, [n, ...]."""
-    ids, places = tf.unique(tf.cast(gradient.indices, tf.int64))
-    if sorts_ids:
-        order = tf.argsort(ids)
-        ids, places = tf.gather(ids, order), tf.gather(tf.math.invert_permutation(order), places)
-    return ids, tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids))
 
 
 def _integers(words: tf.Tensor) -> tf.Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 
 import numpy as np
+import pytest
 
 from ps_train import testing
 from ps_train.config import groups
-from ps_train.graph import optimizers
+from ps_train.graph import optimizers, transfer
 from ps_train.updates import build, update
 from ps_train.updates.variable_copies import StepSource
 from tests import bare_training, clusters
@@ -121,6 +122,26 @@ def test_a_sparse_gradient_is_aggregated_and_touches_its_rows_only(tmp_path, sta
     expected = np.zeros([4, 2])
     expected[1:3] = -1.0
     np.testing.assert_allclose(saved["table"], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "is_fused"), [(tf.float64, True), (tf.float16, True), (tf.float32, False)],
+                         ids=["float64", "float16", "unfused"])
+def test_each_row_is_averaged_in_whatever_order_it_is_looked_up(tmp_path, start_servers, dtype, is_fused):
+    """One worker looks up the rows 3, 1, 3 and the other 1, 2, 3: the mean of row 3 is 1.5, of each other row 1.
+
+    TensorFlow's accumulators match rows of ascending number, each of which occurs once.
+    """
+    def model_fn(features, labels, mode, params):
+        table = tf.get_variable("table", [4, 1], dtype, initializer=tf.zeros_initializer())
+        rows = tf.nn.embedding_lookup(table, tf.cast(features, tf.int32))
+        return clusters.ps_train.ModelSpec(loss=tf.cast(tf.reduce_sum(rows), tf.float32))
+
+    ids = np.array([3, 1, 1, 2, 3, 3], np.float32)  # every second one is of the same worker
+    saved = bare_training.checkpoint_of(
+        start_servers(1, 2), tmp_path, 1, num_workers=2, gradients=2, learning_rate=1.0,
+        dataset=clusters.array_dataset(ids, ids, shuffle=False), model=clusters.contracts.Model("lookup", model_fn, {}),
+        params={"batch_size": 3, "seed": 7}, wire=transfer.Wire(is_fused=is_fused))
+    np.testing.assert_array_equal(saved["table"][:, 0], [0, -1, -1, -1.5])
 
 
 def test_the_chief_tells_once_which_tables_adam_updates_row_by_row(tmp_path, caplog):
