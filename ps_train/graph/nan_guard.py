@@ -1,6 +1,6 @@
 """Stops a step with NaN or infinity on the worker, before any part of its update reaches a ps.
 
-    loss, gradients --> check all of them --> only then push
+    loss, gradients --> check all of them --> only then update moving averages and push
 
 A NaN that reaches the parameters would be in every worker's next step (tensorflow/tensorflow#14494).
 """
@@ -15,19 +15,23 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.graph import transfer
+
 _MARK = "ps_train checked"
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 _FEW_ELEMENTS = 1000
 _SUMMED = (tf.float32, tf.float64)
 _MESSAGE_OF_PART = re.compile(rf"\[{_MARK} the gradient of\] \[(.+?)\] \[([^\]]+)\]")
 _MESSAGE = re.compile(rf"{_MARK} (.+?) *: Tensor had ([\w ,]+) values")
+_WRITES = re.compile(r"(Resource)?(Sparse)?(Assign|Scatter|Apply|StridedSliceAssign)")
 # TensorFlow's own message about a tf.summary.histogram in the model.
 _IN_SUMMARY = re.compile(r"(Nan|Infinity) in (?:summary histogram|Histogram) for: (\S+)")
 
 
 def guard(
     loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]],
-    contents: Mapping[Any, Sequence[tf.Variable]] = _NOTHING, of_rows: Mapping[str, tf.Tensor] = _NOTHING,
+    contents: Mapping[Any, Sequence[tf.Variable]] = _NOTHING, of_rows: Mapping[str, tf.Tensor] = _NOTHING, *,
+    waits_for: Sequence[Any] = (), written: Mapping[tf.Operation, str] = _NOTHING,
 ) -> tuple[list[tuple[Any, tf.Variable]], dict[str, tf.Tensor]]:
     """Returns `gradients` and `of_rows`, which are available only if the scalar loss and every gradient are finite.
 
@@ -35,6 +39,8 @@ def guard(
       gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
       contents: `Packed.contents`; the error names the variable in a packed one.
       of_rows: name of a row parameter -> gradient.
+      waits_for: operations that run before, such as updates of moving averages. They write after the checks.
+      written: `op` of a variable that they may write -> its name.
     """
     checks = [_check(loss, "the loss")]
     for gradient, variable in gradients:
@@ -43,9 +49,37 @@ def guard(
         elif gradient is not None:
             checks.append(_check(gradient, f"the gradient of {variable.op.name}"))
     checks += [_check(gradient, f"the gradient of table {name}") for name, gradient in of_rows.items()]
-    with tf.control_dependencies(checks):
+    _write_after(checks, waits_for, written)
+    with tf.control_dependencies([tf.group(*checks), tf.group(*waits_for)]):
         return ([(None if gradient is None else tf.identity(gradient), variable) for gradient, variable in gradients],
                 {name: tf.identity(gradient) for name, gradient in of_rows.items()})
+
+
+def _write_after(checks: Sequence[tf.Operation], waits_for: Sequence[Any], written: Mapping[Any, str]) -> None:
+    """Makes the operations write after all checks that do not need what is written; else the value is checked, too."""
+    writes = {op: written[_written_by(op)] for op in transfer.upstream(waits_for)
+              if _WRITES.match(op.type) and _written_by(op) in written and _loop_of(op) is _loop_of(checks[0])}
+    behind = transfer.downstream(writes)
+    before = [check for check in checks if check not in behind]
+    passed = tf.group(*before)  # one operation, as each edge to a ps is a transfer
+    for op, name in writes.items():
+        transfer.add_control_input(op, passed)
+        if len(before) < len(checks) and op.inputs[-1].dtype.is_floating:
+            with tf.device(op.inputs[-1].device):
+                transfer.add_control_input(op, _check(op.inputs[-1], f"the update of {name}"))
+
+
+def _written_by(op: tf.Operation) -> tf.Operation:
+    """Returns the `op` of the variable that an operation writes, also from within a loop or a branch."""
+    handle = op.inputs[0].op
+    while handle.type in ("Enter", "Switch"):
+        handle = handle.inputs[0].op
+    return handle
+
+
+def _loop_of(op: tf.Operation) -> Any:
+    context = transfer.context_of(op)
+    return context and context.GetWhileContext()
 
 
 def _check(value: Any, name: str) -> tf.Operation:

@@ -20,10 +20,12 @@ The threads of TensorFlow 1's input queues run for as long as a session (docs/de
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import threading
 import time
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -184,10 +186,11 @@ class Hooks:
 
     def around(self, session: tf.Session) -> Any:
         """Returns an object with the session's `run`, around which the hooks run."""
-        return _HookedSession(self, session) if self._hooks else session
+        return types.SimpleNamespace(run=functools.partial(self.run, session)) if self._hooks else session
 
     def run(
-        self, session: tf.Session, fetches: Any, options: tf.RunOptions | None, run_metadata: tf.RunMetadata | None
+        self, session: tf.Session, fetches: Any, options: tf.RunOptions | None = None,
+        run_metadata: tf.RunMetadata | None = None,
     ) -> Any:
         """Runs a step with the hooks; returns the values of `fetches`."""
         context = tf.train.SessionRunContext(tf.train.SessionRunArgs(fetches), session)
@@ -205,18 +208,6 @@ class Hooks:
             hook.after_run(context, tf.train.SessionRunValues(values.get(number), options, run_metadata))
         self.should_stop = self.should_stop or context.stop_requested
         return values["step"]
-
-
-class _HookedSession:
-    def __init__(self, hooks: Hooks, session: tf.Session) -> None:
-        self._hooks = hooks
-        self._session = session
-
-    def run(
-        self, fetches: Any, options: tf.RunOptions | None = None, run_metadata: tf.RunMetadata | None = None
-    ) -> Any:
-        """Runs a step; see `tf.compat.v1.Session.run`."""
-        return self._hooks.run(self._session, fetches, options, run_metadata)
 
 
 def training_hooks(spec: ModelSpec, *, is_chief: bool, is_in_rounds: bool) -> Hooks:

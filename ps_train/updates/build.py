@@ -74,12 +74,7 @@ def build_model_update(
 
 
 def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
-    """Refuses what would change the update of a model that has returned a train_op.
-
-    Raises:
-      UserCodeError: the module has a make_optimizer, too.
-      ConfigError: flags choose how the optimizer works.
-    """
+    """Refuses a make_optimizer, or flags of the optimizer, beside a train_op that the model has returned."""
     if trained.spec.train_op is None:
         return
     if settings.plan.make_model_optimizer:
@@ -128,12 +123,7 @@ def build_update(
 
 
 def _refuse_unsupported(model_update: ModelUpdate, settings: UpdateSettings) -> None:
-    """Refuses an update of the model that this mode cannot carry out as the model means it.
-
-    Raises:
-      UserCodeError: the mode is async, and the model asks for sync; or the model does something after each update that
-        the mode has no place for.
-    """
+    """Raises UserCodeError for an update of the model that this mode cannot carry out as the model means it."""
     if model_update.is_sync and not settings.sync:
         raise UserCodeError("model_is_synchronous", "model_fn wraps its optimizer in SyncReplicasOptimizer, and this "
                             "training is asynchronous; give --sync_replicas, or leave the wrapper out")
@@ -183,13 +173,15 @@ class _UpdateBuilder:
     def single_step(self) -> Update:
         """Returns the Update of one mini-batch: pull, compute, push."""
         settings, plan = self._settings, self._settings.plan
-        waits_for = self._waits_for()
+        update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        waits_for = self._model_update.waits_for if self._model_update else update_ops
         lookups = extensions.graph_lookups() if settings.wire.is_fused else extensions.Lookups()
         gradients = [part for gradient, _ in self._gradients for part in transfer.tensors_of(gradient)]
         lookups.join_lookups([self._loss, *gradients, *self._row_gradients.values(), *waits_for], tf.global_variables())
         packed = self._pack(waits_for)
-        with tf.control_dependencies(waits_for):
-            pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.contents, self._row_gradients)
+        pairs, row_gradients = nan_guard.guard(
+            self._loss, packed.pairs, packed.contents, self._row_gradients, waits_for=waits_for,
+            written={variable.op: variable.op.name for variable in tf.global_variables()})
         pairs = lookups.join_gradients(pairs, sorts_ids=settings.sync is not None)
         pairs, pulled = transfer.fuse(self._loss, pairs, settings.wire)
         optimizer = packed.optimizer
@@ -206,10 +198,6 @@ class _UpdateBuilder:
         return update._replace(
             init=update.init._replace(new_run=tf.group(update.init.new_run, *packed.fill_ops)),
             dense=DenseVariables(packed, pulled), notes=self._notes())
-
-    def _waits_for(self) -> Sequence[Any]:
-        """Returns the operations that run before an update."""
-        return self._model_update.waits_for if self._model_update else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
 
     def _pack(self, waits_for: Sequence[Any]) -> extensions.Packed:
         """Packs the small variables, unless the model's optimizer may treat the elements of a variable as a whole."""
@@ -250,11 +238,7 @@ class _UpdateBuilder:
         return update._replace(num_taken=built.change.num_taken, failed_run_steps=failed_run_steps, slots=built.slots)
 
     def _create_slots(self) -> None:
-        """Creates the slots that a checkpoint has.
-
-        Raises:
-          UserCodeError: the optimizer keeps variables that are not slots, and so cannot move to a worker.
-        """
+        """Creates the slots that a checkpoint has; refuses other variables of the optimizer, which cannot move."""
         known = {variable.ref() for variable in tf.global_variables()}
         if any(gradient is not None for gradient, _ in self._gradients):  # a model may have tables only
             self._optimizer.apply_gradients(self._gradients)  # never run

@@ -219,10 +219,10 @@ class _RoundBuilder:
         self.optimizer = plan_optimizer or model_update.on_copies(
             {number: copy.current for number, copy in trained.items()})
         # Guarded under the names of the variables on the ps, which the user knows from the model.
-        with tf.control_dependencies(waits_for if model_update else []):
-            guarded, of_rows = nan_guard.guard(
-                loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())],
-                of_rows=of_rows)
+        guarded, of_rows = nan_guard.guard(
+            loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())],
+            of_rows=of_rows, waits_for=waits_for,
+            written={copy.current.op: copy.original.name for copy in self.copies})
         pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
         applied = self._apply(pairs, of_rows, rows, None if model_update else self._settings.plan)
         reads_step = self.step_copy.handle.consumers() != unread

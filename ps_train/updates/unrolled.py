@@ -42,15 +42,7 @@ class StepTemplate:
     """The operations of the first step, and the order in which its clones may follow one another."""
 
     def __init__(self, ops: Iterable[tf.Operation], pulled: Iterable[transfer.View]) -> None:
-        """Examines the first step.
-
-        Args:
-          ops: all operations that it runs.
-          pulled: what it pulls from the ps.
-
-        Raises:
-          UserCodeError: the step cannot be repeated.
-        """
+        """Examines all operations of a step, which has `pulled` these values; refuses one that cannot be repeated."""
         self._ops = [op for op in ops if not _is_shared(op)]
         for op in self._ops:
             if problem := _problem_of(op):

@@ -36,11 +36,7 @@ _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, t
 
 
 def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: Sequence[tf.Variable]) -> None:
-    """Refuses variables that a worker cannot have a copy of.
-
-    Raises:
-      ConfigError: the gradients of one are sparse, it is of integers, or it has a constraint.
-    """
+    """Raises ConfigError if a worker cannot copy a variable, for sparse gradients, integers or a constraint."""
     sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
     if sparse:
         raise ConfigError("variable_not_copyable", "--communication_period: the model looks up rows of "

@@ -113,11 +113,7 @@ class Gate:
     """The gate on ps 0, as one worker uses it."""
 
     def __init__(self, device: str, *, worker: int, num_workers: int, drops_late: bool) -> None:
-        """Creates the gate.
-
-        Args:
-          drops_late: whether updates leave out the gradients of the slowest workers by design; these are not lost.
-        """
+        """Creates the gate; with `drops_late`, updates leave out the slowest workers' gradients, which are not lost."""
         self._device, self._worker, self._num_workers, self._drops_late = device, worker, num_workers, drops_late
         # The sums of each worker's marks, then the number of gradients.
         self.accumulator = summing("ps_train/gate", num_workers + 1, device)

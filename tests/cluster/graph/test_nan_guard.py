@@ -7,10 +7,16 @@ import re
 import numpy as np
 import pytest
 
+import ps_train
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard
+from ps_train.plugins import contracts
+from ps_train.updates.update import Period
 from tests import bare_training, clusters
+from tests.errors import raises
 from tests.tensorflow_mode import tf
+
+FIRST_MEAN = 3.0
 
 
 def data_with(value, row):
@@ -66,6 +72,76 @@ def test_skip_leaves_the_bad_batches_out(start_servers, tmp_path, caplog, gradie
     np.testing.assert_allclose(saved["weights"], weights, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(saved["bias"], bias, rtol=1e-4, atol=1e-6)
     assert caplog.text.count("this batch is skipped") == batch - steps
+
+
+def averaging_model(kind):
+    """Returns a linear model with a moving average of its features, which is updated in one of several ways.
+
+    Args:
+      kind: where the update runs: in the collection UPDATE_OPS, there in a branch, before the minimize of the model's
+        own optimizer, before its apply_gradients only, or before the loss is computed.
+    """
+    def model_fn(features, labels, mode, params):
+        mean = tf.get_variable("mean", [], trainable=False, initializer=tf.constant_initializer(FIRST_MEAN))
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        is_training = tf.placeholder_with_default(True, [])
+
+        def update():
+            return mean.assign_sub(0.1 * (mean - tf.reduce_mean(features)))
+
+        updated = tf.cond(is_training, update, lambda: mean) if kind == "branch" else update()
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, updated)
+        with tf.control_dependencies([updated] if kind == "loss" else []):
+            loss = tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels))
+        optimizer, step = tf.train.GradientDescentOptimizer(0.05), tf.train.get_global_step()
+        train_op = None
+        if kind == "apply":
+            pairs = optimizer.compute_gradients(loss)
+            with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+                train_op = optimizer.apply_gradients(pairs, step)
+        if kind == "minimize":
+            with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+                train_op = optimizer.minimize(loss, step)
+        return ps_train.ModelSpec(loss=loss, train_op=train_op)
+
+    return contracts.Model("averaging", model_fn, {})
+
+
+MODES = {"async": {}, "sync": {"gradients": 1}, "rounds": {"period": Period(5)}, "unrolled": {"steps_per_execution": 3}}
+
+
+@pytest.mark.parametrize(("kind", "mode"), [
+    ("branch", "async"), ("branch", "rounds"),  # no branch is unrolled
+    *((kind, mode) for kind in ("collection", "apply", "minimize", "loss") for mode in MODES)])
+def test_a_bad_batch_is_in_no_moving_average(start_servers, tmp_path, kind, mode):
+    """It would stay NaN for ever. The average is that of numpy on the good batches."""
+    features, labels = data_with(np.nan, 20)
+    dataset = clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+    training = bare_training.BareTraining(
+        start_servers(1, 1), dataset=dataset, model=averaging_model(kind), **MODES[mode])
+    assert training.train(99, on_nan="skip").local_steps == 7
+    training.save(tmp_path)
+    mean = FIRST_MEAN
+    for batch in (0, 1, 3, 4, 5, 6, 7):
+        mean -= 0.1 * (mean - features[8 * batch:8 * batch + 8].mean())
+    np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["mean"], mean, rtol=1e-5)
+
+
+def test_an_infinite_gradient_of_a_finite_loss_keeps_its_batch_out_of_moving_averages(start_servers):
+    """All of it is left out, not only what is infinite itself."""
+    features, labels = clusters.linear_data()
+
+    def model_fn(features, labels, mode, params):
+        mean = tf.get_variable("mean", [], trainable=False, initializer=tf.constant_initializer(FIRST_MEAN))
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign_add(1.0))
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        return ps_train.ModelSpec(loss=tf.sqrt(weight) + 0 * tf.reduce_mean(features))  # its gradient at 0 is infinite
+
+    training = bare_training.BareTraining(start_servers(1, 1), model=contracts.Model("infinite", model_fn, {}))
+    with raises("not_finite"):
+        training.train(1)
+    _, mean, weight = training.session.run(training.graph.savers.variables)
+    assert (mean, weight) == (FIRST_MEAN, 0)
 
 
 def test_skipping_without_end_is_an_error(start_servers):
