@@ -147,17 +147,13 @@ def _as_model_spec(name: str, spec: Any) -> ModelSpec:
     if not all(hasattr(spec, field) for field in _ESTIMATOR_FIELDS):
         raise UserCodeError("plugin_returned_wrong_type", f"{name}.model_fn returned {type(spec).__name__}; it must "
                             "return a ps_train.ModelSpec, or an EstimatorSpec, which has the same fields")
-    metrics = {name: _value_and_update(metric) for name, metric in (spec.eval_metric_ops or {}).items()}
+    metrics = {name: (metric.result(), metric.updates) if hasattr(metric, "result") else metric  # a Keras metric
+               for name, metric in (spec.eval_metric_ops or {}).items()}
     hooks = {field: tuple(getattr(spec, field, None) or ())
              for field in ("training_hooks", "training_chief_hooks", "evaluation_hooks")}
     return ModelSpec(loss=spec.loss, predictions=spec.predictions, eval_metric_ops=metrics, train_op=spec.train_op,
                      scaffold=getattr(spec, "scaffold", None),
                      export_outputs=getattr(spec, "export_outputs", None), **hooks)
-
-
-def _value_and_update(metric: Any) -> tuple[Any, Any]:
-    """Returns the value and the update operation of a metric, which Estimator also takes as a Keras metric."""
-    return (metric.result(), metric.updates) if hasattr(metric, "result") else metric
 
 
 class Hooks:

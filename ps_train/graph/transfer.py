@@ -150,15 +150,15 @@ def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> Non
             add_control_input(op, begun)
 
 
-def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
-    """Returns the operations that these tensors and operations need, including their own."""
+def upstream(ends: Sequence[tf.Tensor | tf.Operation], *, is_by_data: bool = False) -> list[tf.Operation]:
+    """Returns the operations that these tensors and operations need, or whose data they use, including their own."""
     reached: dict[tf.Operation, None] = {}
     waiting = [end if isinstance(end, tf.Operation) else end.op for end in ends]
     while waiting:
         op = waiting.pop()
         if op not in reached:
             reached[op] = None
-            waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
+            waiting += [*(tensor.op for tensor in op.inputs), *(() if is_by_data else op.control_inputs)]
     return list(reached)
 
 

@@ -132,11 +132,7 @@ class Evaluator:
         self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any],
         data: EvalData = EvalData(),  # noqa: B008 (a constant)
     ) -> None:
-        """Builds the graph, on this process's devices even where the model names others.
-
-        Raises:
-          UserCodeError: a plug-in breaks its contract.
-        """
+        """Builds the graph, on this process's devices even where the model names others; refuses faulty plug-ins."""
         self._dataset, self._data = dataset, data
         with tf.Graph().as_default() as self._graph, devices.ignoring_tasks():
             self._global_step = tf.train.create_global_step()

@@ -113,16 +113,16 @@ def build_round(
     builder = _RoundBuilder(variables, global_step, settings, rows)
     with tf.name_scope("round"):
         last_loss = builder.take_steps(builder.pull(), source)
-        built = Round(
-            builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer),
-            builder.begin_op)
+        change, cut_change = builder.push(after=[last_loss]), builder.push(after=[])
+        slots = variable_copies.transfer_slots(
+            builder.copies, ps_optimizer=ps_optimizer, worker_optimizer=builder.optimizer, mark=builder.num_taken)
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, and so
     # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise
     # `cut_change` would push the change of the previous round again.
     others = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES)]
     transfer.serve_reads(transfer.upstream(others), builder.pulled)
     transfer.take_batches_after(others, builder.begun)
-    return built
+    return Round(change, cut_change, last_loss, slots, builder.begin_op)
 
 
 class _RoundBuilder:
@@ -216,6 +216,8 @@ class _RoundBuilder:
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
         rows = self._rows.connect(offsets) if self._rows else None
         gradients, of_rows = _gradients_on_copies(loss, model_update, trained, values, rows)
+        used = [part for gradient in gradients for part in transfer.tensors_of(gradient)]
+        variable_copies.refuse_originals(self.copies, [loss, *used, *of_rows.values()])
         self.optimizer = plan_optimizer or model_update.on_copies(
             {number: copy.current for number, copy in trained.items()})
         # Guarded under the names of the variables on the ps, which the user knows from the model.
@@ -273,11 +275,6 @@ class _RoundBuilder:
             arrived = transfer.push(group, [changes[part.ref()] for part in group.variables], wire, scale)
             pairs += list(zip(arrived, group.variables))
         return Change([*pairs, *(self._rows.push(after) if self._rows else [])], num_taken)
-
-    def transfer_slots(self, ps_optimizer: tf.train.Optimizer) -> SlotTransfer:
-        """Returns what moves the optimizer's slots; after `take_steps`."""
-        return variable_copies.transfer_slots(
-            self.copies, ps_optimizer=ps_optimizer, worker_optimizer=self.optimizer, mark=self.num_taken)
 
     def _scale(self, num_taken: tf.Tensor, has_begun_now: bool) -> tf.Tensor:
         """Returns the factor of the change, a float32 scalar, once that many steps are taken; place it on ps 0.

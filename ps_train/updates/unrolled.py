@@ -98,7 +98,8 @@ class StepTemplate:
             node = nodes.node.add()
             node.CopyFrom(op.node_def)
             node.attr.pop("_class", None)  # a colocation, by the name of an operation that is not here; it has a device
-            if _has_seed(node):
+            # Without a seed, a random operation draws other numbers in each run.
+            if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
                 node.attr["seed2"].i += _SEED_STEP * number
             node.input[:] = [tensor.name for tensor in op.inputs]
             node.input.extend(f"^{before.name}" for before in op.control_inputs if before.name in names)
@@ -129,11 +130,6 @@ def _problem_of(op: tf.Operation) -> str | None:
     calls_function = any(attribute.HasField("func") for attribute in op.node_def.attr.values())
     has_handle = any(tensor.dtype == tf.resource for tensor in op.inputs)
     return None if has_handle and not calls_function else "has a state or an effect that ps_train does not know"
-
-
-def _has_seed(node: tf.NodeDef) -> bool:
-    """Returns whether a random operation draws the same numbers in each run. Without a seed, it draws others."""
-    return "seed2" in node.attr and bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
 class Execution(NamedTuple):

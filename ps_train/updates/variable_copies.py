@@ -25,7 +25,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph import devices, optimizers
+from ps_train.graph import devices, optimizers, transfer
 from ps_train.graph.batches import Batches
 from ps_train.graph.extensions import ModelUpdate
 
@@ -33,6 +33,7 @@ from ps_train.graph.extensions import ModelUpdate
 _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, tf.GraphKeys.UPDATE_OPS,
                       tf.GraphKeys.SUMMARIES, tf.GraphKeys.TRAIN_OP, tf.GraphKeys.TRAINABLE_VARIABLES,
                       tf.GraphKeys.GLOBAL_STEP)
+_NOT_OF_MODELS = ("ps_train", "critical_section", "_")  # the latter two are TensorFlow's
 
 
 def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: Sequence[tf.Variable]) -> None:
@@ -159,6 +160,7 @@ def reading_copies(
       step_copy: what the model reads as the global step.
     """
     by_name = {copy.original.name: copy for copy in copies}
+    collected: set[str] = set()
 
     def get(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         if name not in by_name:
@@ -167,6 +169,9 @@ def reading_copies(
         value = values[name] if copy.original.parts[0].trainable else copy.current
         if kwargs.get("regularizer") is not None:
             tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, kwargs["regularizer"](value))
+        if name not in collected:
+            tf.add_to_collections([each for each in kwargs.get("collections") or () if _is_own(each)], value)
+            collected.add(name)
         return value
 
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
@@ -192,21 +197,35 @@ def reading_copies(
 
 @contextlib.contextmanager
 def build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
-    """Gives the graph's build collections these contents, none for those not named, until the end of the context."""
+    """Gives the collections that a model fills these contents, none where not named, until the end of the context."""
     graph = tf.get_default_graph()
-    saved = {name: graph.get_collection(name) for name in _BUILD_COLLECTIONS}
 
-    def fill(collections: Mapping[str, Sequence[Any]]) -> None:
-        for name in _BUILD_COLLECTIONS:
-            graph.clear_collection(name)
-            for value in collections.get(name, ()):
-                graph.add_to_collection(name, value)
+    def fill(collections: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+        names = [name for name in graph.get_all_collection_keys() if name in _BUILD_COLLECTIONS or _is_own(name)]
+        before = {name: graph.get_collection(name) for name in names}
+        for name in {**before, **collections}:
+            graph.get_collection_ref(name)[:] = collections.get(name, ())
+        return before
 
-    fill(contents)
+    saved = fill(contents)
     try:
         yield
     finally:
         fill(saved)
+
+
+def _is_own(collection: str) -> bool:
+    """Returns whether a collection is one of the model's own."""
+    return collection not in vars(tf.GraphKeys).values() and not collection.startswith(_NOT_OF_MODELS)
+
+
+def refuse_originals(copies: Sequence[VariableCopy], step: Sequence[tf.Tensor]) -> None:
+    """Raises UserCodeError if these tensors of a step depend on a variable itself, and not on its copy."""
+    needed = set(transfer.upstream(step, is_by_data=True))
+    for read in (part for copy in copies for part in copy.original.parts if part.op in needed):
+        raise UserCodeError("untracked_variable", f"--communication_period: the loss depends on {read.op.name} when "
+                            "model_fn is called again, and not on its copy on the worker; get it from "
+                            "tf.compat.v1.get_variable or tf.compat.v1.trainable_variables in model_fn")
 
 
 class StepSource(NamedTuple):

@@ -343,8 +343,18 @@ def _translating(features, labels):
     return tf.reduce_mean(tf.square(outputs * words.lookup(tf.constant("a")) - labels))
 
 
-@pytest.mark.parametrize("make_loss", [_regularised, _regularised_layers, _moving, _translating],
-                         ids=["regularised, losses collected", "layers", "moving average", "lookup table"])
+def _collecting(features, labels):
+    with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
+        weights, _ = (tf.get_variable("weights", [4], initializer=tf.zeros_initializer(),
+                                      collections=["decayed", tf.GraphKeys.GLOBAL_VARIABLES]) for _ in range(2))
+    for variable in tf.get_collection("decayed"):
+        tf.add_to_collection("penalties", 0.1 * tf.nn.l2_loss(variable))
+    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels)) + tf.add_n(
+        tf.get_collection("penalties"))
+
+
+@pytest.mark.parametrize("make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting],
+                         ids=["regularised, losses collected", "layers", "moving average", "table", "own collections"])
 def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, make_loss):
     """Regularizers, collected losses, default names, update ops, metrics, lookups: as without local steps."""
     ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(make_loss), period=Period(steps))[1]
@@ -376,7 +386,25 @@ def _translated(features, labels):
     return tf.reduce_mean(features * tf.get_variable("w", [4])) + words.lookup(tf.constant("a"))
 
 
+def _decaying(features, labels):
+    loss = tf.reduce_mean(features * tf.get_variable("w", [4]))
+    return loss + tf.add_n([tf.nn.l2_loss(variable) for variable in tf.global_variables() if variable.name == "w:0"])
+
+
+def _keeping():
+    """Returns what makes a loss with a variable that it creates once, as a layer does that lives outside model_fn."""
+    kept = {}
+
+    def make_loss(features, labels):
+        graph = tf.get_default_graph()
+        kept[graph] = kept[graph] if graph in kept else tf.get_variable("w", [4])
+        return tf.reduce_mean(features * kept[graph])
+
+    return make_loss
+
+
 @pytest.mark.parametrize("make_loss, code, variable", [
+    (_decaying, "untracked_variable", "w"), (_keeping(), "untracked_variable", "w"),
     (_bound, "variable_not_copyable", "w"), (_translated, "lookup_table_in_loop", ""),
     (_looked_up, "variable_not_copyable", "table"), (_anew, "model_creates_other_variables", "mine"),
     (_counting, "variable_not_copyable", "count"),
