@@ -160,27 +160,19 @@ def reading_copies(
       step_copy: what the model reads as the global step.
     """
     by_name = {copy.original.name: copy for copy in copies}
-    collected: set[str] = set()
+    created: set[str] = set()
 
     def get(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
         if name not in by_name:
             return getter(name, *args, **kwargs)
         copy = by_name[name]
         value = values[name] if copy.original.parts[0].trainable else copy.current
-        if kwargs.get("regularizer") is not None:
-            tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, kwargs["regularizer"](value))
-        if name not in collected:
+        if name not in created:
+            created.add(name)
             tf.add_to_collections([each for each in kwargs.get("collections") or () if _is_own(each)], value)
-            collected.add(name)
+            if kwargs.get("regularizer") is not None:
+                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, kwargs["regularizer"](value))
         return value
-
-    def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        if tf.GraphKeys.LOCAL_VARIABLES not in (kwargs.get("collections") or ()):
-            name = kwargs.get("name") or "a variable"
-            raise UserCodeError("model_creates_other_variables", f"model_fn creates {name} when it is called again; "
-                                "--communication_period needs variables from tf.compat.v1.get_variable, with the same "
-                                "names each time")
-        return next_creator(**kwargs)
 
     with (
         build_collections({
@@ -190,9 +182,18 @@ def reading_copies(
         devices.ignoring_ps(),
         # Reuse is for local variables, such as those of a metric, which the first build has made.
         tf.variable_scope(tf.get_variable_scope(), custom_getter=get, reuse=tf.AUTO_REUSE, auxiliary_name_scope=False),
-        tf.variable_creator_scope(create),
+        tf.variable_creator_scope(_create_local),
     ):
         yield
+
+
+def _create_local(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+    if tf.GraphKeys.LOCAL_VARIABLES not in (kwargs.get("collections") or ()):
+        name = kwargs.get("name") or "a variable"
+        raise UserCodeError("model_creates_other_variables", f"model_fn creates {name} when it is called again; "
+                            "--communication_period needs variables from tf.compat.v1.get_variable, with the same "
+                            "names each time")
+    return next_creator(**kwargs)
 
 
 @contextlib.contextmanager

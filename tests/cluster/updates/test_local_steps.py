@@ -345,8 +345,9 @@ def _translating(features, labels):
 
 def _collecting(features, labels):
     with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
-        weights, _ = (tf.get_variable("weights", [4], initializer=tf.zeros_initializer(),
+        weights, _ = (tf.get_variable("weights", [4], initializer=tf.zeros_initializer(), regularizer=tf.nn.l2_loss,
                                       collections=["decayed", tf.GraphKeys.GLOBAL_VARIABLES]) for _ in range(2))
+    tf.add_to_collection("penalties", tf.losses.get_regularization_loss())
     for variable in tf.get_collection("decayed"):
         tf.add_to_collection("penalties", 0.1 * tf.nn.l2_loss(variable))
     return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels)) + tf.add_n(
