@@ -139,11 +139,7 @@ class InputSource(abc.ABC):
 
     @abc.abstractmethod
     def check_used(self, dataset: str) -> None:
-        """Checks that the input_fn of this dataset takes its input from here.
-
-        Raises:
-          ConfigError: it does not.
-        """
+        """Raises ConfigError if the input_fn of this dataset does not take its input from here."""
 
     @abc.abstractmethod
     def taken(self, element: Any, dataset: str) -> Any:

@@ -67,11 +67,7 @@ def replacing_workers(cluster: Cluster) -> Iterator[None]:
 
 
 def check_devices(graph: tf.Graph, cluster: Cluster) -> None:
-    """Checks the devices of a finished graph.
-
-    Raises:
-      UserCodeError: the model names a task that the cluster does not have, or puts a global variable on a worker.
-    """
+    """Raises UserCodeError if the model names a task that the cluster lacks, or puts a global variable on a worker."""
     known = {(task.job, task.index) for task in cluster.peers}
     for op in graph.get_operations():
         job, index = task_of(op.device)

@@ -130,11 +130,7 @@ class RowParameters(Watcher):
         """Adds operations that save and restore the rows to the current graph, whose model is complete."""
 
     def check_fits(self, path: str) -> None:
-        """Compares the parameters with those in a checkpoint.
-
-        Raises:
-          CheckpointError: the checkpoint is of another model.
-        """
+        """Raises CheckpointError if a checkpoint is of another model, with other parameters."""
 
     def delta_path_of(self) -> Callable[[int], str] | None:
         """Returns a function from global step to the path of a delta; None without a checkpoint to follow."""

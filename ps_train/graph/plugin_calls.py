@@ -32,7 +32,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph import devices, extensions
+from ps_train.graph import devices, extensions, transfer
 from ps_train.graph.extensions import ModelUpdate
 from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
 from ps_train.runtime import tensorflow_errors
@@ -82,12 +82,9 @@ def call_model_fn(
     with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:
             spec = model.model_fn(**arguments)
-        except (AttributeError, ImportError) as error:
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
             if advice := _keras_advice(error):
                 raise UserCodeError("package_missing", f"{model.name}.model_fn: {advice}") from error
-            _raise_if_labels(model.name, mode, error)
-            raise
-        except (TypeError, ValueError) as error:
             _raise_if_labels(model.name, mode, error)
             raise
     spec = _as_model_spec(model.name, spec)
@@ -121,11 +118,7 @@ def _raise_if_labels(name: str, mode: str, error: Exception) -> None:
 def call_for_training(
     model: Model, features: Any, labels: Any, params: Mapping[str, Any], config: RunConfig | None = None
 ) -> TrainModel:
-    """Adds the model to the current graph, without the updates of its own optimizers.
-
-    Raises:
-      UserCodeError: as `call_model_fn` does.
-    """
+    """Adds the model to the current graph, without the updates of its own optimizers; raises as `call_model_fn`."""
     graph = tf.get_default_graph()
     num_earlier_ops = len(graph.get_operations())
     train_ops = extensions.train_ops()
@@ -199,6 +192,7 @@ class Hooks:
                 run_metadata = run_metadata or tf.RunMetadata()
         hook_fetches = {number: request.fetches for number, request in enumerate(requests)
                         if request.fetches is not None}
+        feed = transfer.complete_feed(session.graph, feed)
         values = session.run({"step": fetches, **hook_fetches}, feed, options, run_metadata)
         for number, hook in enumerate(self._hooks):
             hook.after_run(context, tf.train.SessionRunValues(values.get(number), options, run_metadata))
@@ -244,11 +238,7 @@ def _is_a(hook: tf.train.SessionRunHook, names: Sequence[str]) -> bool:
 
 
 def local_init_ops(scaffold: Any) -> list[tf.Operation]:
-    """Returns the local_init_op of a `tf.compat.v1.train.Scaffold`, or [] if it has none or is None.
-
-    Raises:
-      UserCodeError: it has an init_op, a ready_op or a feed.
-    """
+    """Returns the local_init_op of a Scaffold, or []; raises UserCodeError for an init_op, a ready_op or a feed."""
     for name in ("init_op", "init_feed_dict", "ready_op", "ready_for_local_init_op", "local_init_feed_dict"):
         if getattr(scaffold, name, None) is not None:
             raise UserCodeError("scaffold_unsupported", f"model_fn returned a scaffold with {name}; ps_train "

@@ -13,16 +13,18 @@ These functions are called inside `placement.on_cluster`, which places on the wo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.errors import UserCodeError
 from ps_train.graph.devices import is_on_ps, task_of
 
 # The types that may travel in fewer bits: not float16, which already has 16, and no integers.
 _CASTABLE = (tf.float32, tf.float64)
 _MAX_COPIED = 256  # elements of a constant
+_COPIES, _UNFED = "ps_train/copies_of_constants", "ps_train/unfed"  # collections
 
 Pair = tuple[Any, tf.Variable]  # (gradient or None, variable)
 View = tuple[tf.Variable, tf.Tensor]  # (variable, the tensor to read instead of it)
@@ -230,6 +232,23 @@ def add_control_input(op: tf.Operation, before: tf.Operation) -> None:
     op._add_control_input(before)  # noqa: SLF001
 
 
+def note_unfed(ops: Iterable[tf.Operation], reason: str) -> None:
+    """Notes operations of the current graph for whose outputs a hook's feed would not count, and why."""
+    tf.add_to_collection(_UNFED, (frozenset(ops), reason))
+
+
+def complete_feed(graph: tf.Graph, feed: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Returns a feed that has the copies of fed constants, too; raises UserCodeError where it would not count."""
+    completed = {graph.as_graph_element(tensor) if isinstance(tensor, str) else tensor: value
+                 for tensor, value in feed.items()}
+    for tensor in completed:
+        for ops, reason in graph.get_collection(_UNFED):
+            if getattr(tensor, "op", None) in ops:
+                raise UserCodeError("feed_not_used", f"a hook of the model feeds {tensor.name}, {reason}")
+    completed.update({copy: completed[tensor] for tensor, copy in graph.get_collection(_COPIES) if tensor in completed})
+    return completed
+
+
 def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns all elements of several values as one tensor [n]; a single value keeps its shape."""
     return tf.concat([tf.reshape(value, [-1]) for value in values], 0) if len(values) > 1 else values[0]
@@ -278,6 +297,7 @@ def _copy_constants_to_their_readers(graph: tf.Graph) -> None:
                 key = tensor.ref(), here
                 if key not in copies:
                     copies[key] = _copy(tensor, op.device)
+                    graph.add_to_collection(_COPIES, (tensor, copies[key]))
                 set_input(op, index, copies[key])
 
 

@@ -42,11 +42,7 @@ class MergingSaver:
     """Writes checkpoints in parts."""
 
     def __init__(self, variables: tf.train.Saver, parts: Sequence[SavedPart]) -> None:
-        """Adds the operations to the current graph.
-
-        Args:
-          variables: saves all variables.
-        """
+        """Adds the operations to the current graph; `variables` saves all variables."""
         self._variables, self._parts = variables, list(parts)
         with tf.name_scope("ps_train/merging"):
             self._prefix, self._prefixes = tf.placeholder(tf.string, []), tf.placeholder(tf.string, [None])

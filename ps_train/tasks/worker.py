@@ -175,11 +175,7 @@ class FinalEvaluation:
     """
 
     def __init__(self, task: PreparedWorker) -> None:
-        """Prepares it; the chief builds its graph, to find faults before training.
-
-        Raises:
-          UserCodeError: a plug-in breaks its contract.
-        """
+        """Prepares it; the chief builds its graph, to find faults of plug-ins before training."""
         self.evaluator = Evaluator(*task.plugins) if task.cluster.is_chief else None
         self._timeout_secs, self._stop = task.settings.timeouts.eval_secs, task.stop
 

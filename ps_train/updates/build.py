@@ -278,6 +278,7 @@ def sync_update(
         operations = SyncEngine(
             optimizer, pairs, global_step, sync, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
             summed=rows.summed(), also_in_step=rows.updates_in_step()).operations()
+        refuse_feeds(operations.update_op)
         tf.summary.scalar("dropped_gradients", operations.status.dropped)
 
         def make_chief_service() -> ChiefService:
@@ -289,6 +290,15 @@ def sync_update(
         gradients_per_step=sync.replicas_to_aggregate,
         verdict=operations.verdict,
     )
+
+
+def refuse_feeds(update_op: tf.Operation) -> None:
+    """Makes it an error if a hook feeds what an update of all workers needs; refuses a placeholder there at once."""
+    needed = transfer.upstream([update_op])
+    reason = "which --sync_replicas uses for all workers, where no hook feeds; compute it, or leave the flag out"
+    transfer.note_unfed(needed, reason)
+    for name in [op.name for op in needed if op.type == "Placeholder"]:
+        raise UserCodeError("feed_not_used", f"the model's optimizer needs {name}, {reason}")
 
 
 def async_update(train_op: tf.Operation, loss: tf.Tensor) -> Update:

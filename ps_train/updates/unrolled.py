@@ -44,6 +44,8 @@ class StepTemplate:
     def __init__(self, ops: Iterable[tf.Operation], pulled: Iterable[transfer.View]) -> None:
         """Examines all operations of a step, which has `pulled` these values; refuses one that cannot be repeated."""
         self._ops = [op for op in ops if not _is_shared(op)]
+        transfer.note_unfed(self._ops, "which --steps_per_execution computes anew for each of several steps; feed a "
+                            "placeholder, or leave the flag out")
         for op in self._ops:
             if problem := _problem_of(op):
                 raise UserCodeError("step_not_repeatable", f"--steps_per_execution: {op.name} ({op.type}) {problem}, "
@@ -110,9 +112,11 @@ class StepTemplate:
 
 
 def _is_shared(op: tf.Operation) -> bool:
-    """Returns whether all steps use the same operation: a constant, or the handle of what outlives a session run."""
-    if op.type == "Const":
+    """Returns whether all steps use the same operation: a value given to the run, or the handle of what outlives it."""
+    if op.type in ("Const", "Placeholder"):
         return not op.control_inputs
+    if op.type == "PlaceholderWithDefault":
+        return _is_shared(op.inputs[0].op) and not op.control_inputs
     return "shared_name" in op.node_def.attr and any(tensor.dtype == tf.resource for tensor in op.outputs)
 
 

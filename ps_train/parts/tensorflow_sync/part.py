@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import BlackboardError, ClusterLostError, UserCodeError
 from ps_train.part import Part
+from ps_train.updates import build
 from ps_train.updates.sync import aggregation
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 from ps_train.updates.update import ChiefContext, ChiefService, InitOps, SyncSettings, Verdict
@@ -88,6 +89,7 @@ def build_engine(
     train_op = classic.apply_gradients(gradients, global_step)
     classic.ready_for_local_init_op.mark_used()  # it warns at exit if unused; ps_train checks more variables
     queue = classic.get_chief_queue_runner().queue
+    build.refuse_feeds(*classic.get_chief_queue_runner().enqueue_ops)
     (local_step,) = [variable for variable in tf.local_variables() if variable.op.name.endswith("sync_rep_local_step")]
     with tf.control_dependencies([local_step.initializer]):  # otherwise the initial value may be assigned last
         init_op = tf.group(tf.assign(local_step, global_step.read_value()))

@@ -13,7 +13,7 @@ from ps_train.plugins import contracts
 from ps_train.training import evaluation
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -68,6 +68,64 @@ def test_a_hook_sees_each_step_and_can_end_training(tmp_path, start_servers):
     assert made[0].calls == ["begin", "session", "end"]
     assert len(made[0].fetched) == 5 and all(np.isfinite(made[0].fetched))
     assert np.any(clusters.read_checkpoint(tmp_path)["weights"])
+
+
+def constant():
+    """Returns a rate of which each ps gets a copy of its own."""
+    return tf.constant(0.5)
+
+
+def with_default():
+    """Returns the placeholder of a rate."""
+    return tf.placeholder_with_default(0.5, [])
+
+
+def decayed():
+    """Returns a rate that each step computes."""
+    return 0.5 / (1 + tf.cast(tf.train.get_global_step().read_value(), tf.float32))
+
+
+def rated(make_rate, feed_key=lambda rate: rate):
+    """Returns a linear model with an optimizer of its own, and a hook that feeds its rate as 0."""
+    def model_fn(features, labels, mode, params):
+        weights, rate = tf.get_variable("weights", [4], initializer=tf.zeros_initializer()), make_rate()
+        loss = tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels))
+        train_op = tf.train.GradientDescentOptimizer(rate).minimize(loss, tf.train.get_global_step())
+        return ps_train.ModelSpec(loss=loss, train_op=train_op,
+                                  training_hooks=[Recording(None, {feed_key(rate): 0.0})])
+
+    return contracts.Model("rated", model_fn, {})
+
+
+@pytest.mark.parametrize("feed_key", [lambda rate: rate, lambda rate: rate.name], ids=["tensor", "name"])
+@pytest.mark.parametrize(("make_rate", "num_steps"), [
+    (constant, 1), (with_default, 1), (decayed, 1), (constant, 3), (with_default, 3)])
+def test_what_a_hook_feeds_reaches_the_optimizer_in_each_step(start_servers, make_rate, num_steps, feed_key):
+    """With a rate of 0 the weights stay as they are."""
+    training = bare_training.BareTraining(
+        start_servers(2, 1), model=rated(make_rate, feed_key), steps_per_execution=num_steps)
+    graph, session = training.graph, training.session
+    graph.hooks.around(session).run([graph.steps.unrolled.progress])
+    step, weights = session.run([graph.global_step, next(
+        variable for variable in graph.savers.variables if variable.op.name == "weights")])
+    assert step == num_steps and not weights.any()
+
+
+@pytest.mark.parametrize(("make_rate", "options"), [
+    (constant, {"gradients": 1}), (with_default, {"gradients": 1}), (decayed, {"steps_per_execution": 3}),
+    (with_default, {"gradients": 1, "sync_engine": "tensorflow"})], ids=str)
+def test_what_a_hook_feeds_in_vain_is_refused(make_rate, options):
+    """The update of all workers runs without it, or only the first of several steps would have it."""
+    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=rated(make_rate), **options)
+    with tf.Session(graph=built.graph) as session, raises("feed_not_used"):
+        built.hooks.around(session).run([built.steps.unrolled.progress])
+
+
+def test_a_placeholder_that_a_synchronous_update_needs_is_refused():
+    """No worker could feed it."""
+    with raises("feed_not_used"):
+        clusters.build_graph(clusters.GraphCluster(1, 1), 0, gradients=1,
+                             model=rated(lambda: tf.placeholder(tf.float32, [])))
 
 
 def test_the_chiefs_hooks_run_on_the_chief_alone(start_servers):
