@@ -7,6 +7,7 @@
 Start with `membership.py`. The decision: docs/decisions/scripts.md.
 
     membership     this process among the others: its claim, its heartbeat, how it leaves, and what ends it meanwhile
+    trainings      whether a session goes on with the training that is on the ps
     script_cluster the cluster that a script gives it, and the launcher's addresses for those that are written into it
     server         Server, and how long a ps serves; replica_device_setter, which balances bytes
     clients        when a server ends in a cluster without workers

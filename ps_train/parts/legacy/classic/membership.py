@@ -17,7 +17,6 @@ A thread ends a worker whose script is inside TensorFlow, waiting for something 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import math
 import threading
@@ -35,6 +34,7 @@ from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, PsTrainError
 from ps_train.graph.devices import task_of
+from ps_train.parts.legacy.classic.trainings import ScriptTraining
 from ps_train.runtime import reports, threads, waits
 from ps_train.runtime.waits import Timeouts
 
@@ -44,26 +44,6 @@ _LATE_JOIN_SECS = 10.0
 _CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
 _FIRST_RETRYABLE_CODE = 128
 _log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class ScriptTraining:
-    """What a session trains. A script may train several times: folds, or one model after another.
-
-    Attributes:
-      graph: its graph.
-      checkpoint_dir: from where its parameters are restored; None or "" for nowhere.
-      variables: the names of its variables.
-    """
-
-    graph: Any
-    checkpoint_dir: str | None
-    variables: frozenset[str]
-
-    def continues(self, other: ScriptTraining) -> bool:
-        """Returns whether this is the same training, in a new session or, as Estimator.train makes one, a new graph."""
-        has_same_checkpoints = bool(self.checkpoint_dir) and self.checkpoint_dir == other.checkpoint_dir
-        return self.graph is other.graph or (has_same_checkpoints and self.variables == other.variables)
 
 
 class Membership:
@@ -99,7 +79,9 @@ class Membership:
         self._chief_failed_secs = math.inf
         self._progress = WorkerProgress()
         self._training: ScriptTraining | None = None  # the parameters on the ps are those of this one
-        self._incarnations: tuple[int, ...] | None = None  # of the ps, at the last `find_parameters`
+        # At the last `find_parameters`: the incarnations of the ps, and how many trainings came before.
+        self._incarnations: tuple[int, ...] | None = None
+        self._found_number = self._number = 0
         self._has_joined = False
         self._is_late = False  # it joins to report its end: it has trained without the ps
         self._lock = threading.RLock()
@@ -150,33 +132,45 @@ class Membership:
     def find_parameters(self, training: ScriptTraining) -> bool:
         """Returns whether the parameters are in use already; then the chief must not overwrite them.
 
-        Those that this process has used for another training do not count: it creates new ones now.
+        Those of another training do not count: the chief creates new ones now. The first training of a chief is
+        compared with the one that the process before it has announced.
 
         Raises:
           ClusterLostError: a ps did not answer within the start time-out.
         """
-        is_live, self._incarnations = self._ask(lambda board: (board.is_prepared(), board.incarnations()),
-                                                f"an answer of {self._all_ps()}")
-        is_another = self._training is not None and not training.continues(self._training)
+        is_live, self._incarnations, fingerprint = self._ask(
+            lambda board: (board.is_prepared(), board.incarnations(), board.fingerprint()),
+            f"an answer of {self._all_ps()}")
+        before = self._training
+        if before is not None:
+            is_another = not (training.continues(before) if is_live else training.resembles(before))
+        else:
+            is_another = is_live and self.cluster.is_chief and training.is_another(fingerprint)
+        self._found_number = self._number + int(is_another and before is not None)
         self.was_live = is_live and not is_another
         if self.was_live:
             self._training = training
             return True
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self.join().note_activity("runs the initialisation of its script")
-        if self._training is not None and not is_another:
-            _warn_of_loss(training.checkpoint_dir)
+        if before is not None and not is_another:
+            training.warn_of_loss()
         if is_another:
-            ended = [service for service in self.update_services if service.is_of_training]
-            for service in ended:
-                service.conclude(waits_for_others=False, is_final=True)
-                self.update_services.remove(service)
+            _log.info("the parameters on the ps are of another training; this one restores or initialises its own")
+            self._end_updates()
         return False
+
+    def _end_updates(self) -> None:
+        """Ends those of the training before."""
+        for service in [service for service in self.update_services if service.is_of_training]:
+            service.conclude(waits_for_others=False, is_final=True)
+            self.update_services.remove(service)
 
     def announce_prepared(self, training: ScriptTraining) -> None:
         """Announces that the chief has prepared them; raises BlackboardError if a ps has ended or has restarted."""
-        self.join().start_run(prepared=self._incarnations)
-        self._training = training
+        fingerprint = training.fingerprint(self._found_number) if self.cluster.is_chief else ""
+        self.join().start_run(fingerprint, self._incarnations)
+        self._training, self._number = training, self._found_number
 
     def wait_until_prepared(self) -> None:
         """Waits until the chief has prepared the parameters.
@@ -306,15 +300,6 @@ class Membership:
             return False
         self.others |= {number, *other.others}
         return True
-
-
-def _warn_of_loss(checkpoint_dir: str | None) -> None:
-    path = tf.train.latest_checkpoint(checkpoint_dir) if checkpoint_dir else None
-    if path:
-        _log.warning("a ps has lost its parameters: restoring all ps from %s", path)
-    else:
-        _log.warning("a ps has lost its parameters, and NO CHECKPOINT was saved before: STARTING AGAIN from new "
-                     "parameters; save more often to lose less")
 
 
 class Serving(NamedTuple):

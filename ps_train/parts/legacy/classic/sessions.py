@@ -27,9 +27,10 @@ from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
 from ps_train.graph.devices import task_of
 from ps_train.parts.legacy.classic import ending, membership, named_tasks, placement
-from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
+from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.script_cluster import real_target
 from ps_train.parts.legacy.classic.stop_hook import StopHook
+from ps_train.parts.legacy.classic.trainings import ScriptTraining, variables_of
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 
@@ -229,8 +230,7 @@ class SessionManager(_TensorFlowManager):
         prepare = functools.partial(super().prepare_session, **arguments)
         if arguments.get("checkpoint_filename_with_path"):  # Estimator.predict: these variables belong to no training
             return self._bounded(member, prepare)
-        names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        training = ScriptTraining(self._graph, arguments.get("checkpoint_dir"), names)
+        training = ScriptTraining(self, arguments.get("checkpoint_dir"), variables_of(self._graph))
         if member.find_parameters(training):
             _recover_checkpoints(arguments.get("saver"), arguments.get("checkpoint_dir"))
             return self._bounded(member, functools.partial(

@@ -18,8 +18,9 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.legacy.classic.membership import Membership, ScriptTraining
+from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.sessions import Route
+from ps_train.parts.legacy.classic.trainings import ScriptTraining, variables_of
 from ps_train.parts.legacy.horovod import graphs
 
 _log = logging.getLogger(__name__)
@@ -60,8 +61,7 @@ class HorovodSessions:
         if not self.is_chief:
             state.keep_parameters()
             return
-        names = frozenset(variable.name for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        training = ScriptTraining(graph, None, names)
+        training = ScriptTraining(graph, None, variables_of(graph))
         if self._member.find_parameters(training):
             _log.info("the parameters are in use already, so they are not initialised")
             state.keep_parameters()

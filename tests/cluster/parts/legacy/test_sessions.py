@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import threading
 
 import pytest
@@ -210,10 +211,9 @@ def test_parameters_of_a_ps_that_restarts_while_the_chief_prepares_are_not_annou
 def train_one_step(worker, folder, name="number"):
     """Trains in a new graph and session, as one of several trainings; returns the variable after it."""
     with tf.Graph().as_default():
-        tf.train.get_or_create_global_step()
-        count = counter(name)
+        count = [counter(name), tf.assign_add(tf.train.get_or_create_global_step(), 1)]
         with tf.train.MonitoredTrainingSession(worker.target, is_chief=True, checkpoint_dir=folder) as session:
-            return session.run(count)
+            return session.run(count)[0]
 
 
 @pytest.mark.parametrize("folders", [["fold0", "fold1", "tuned"], [None, None, None]], ids=["folders", "no folders"])
@@ -223,6 +223,53 @@ def test_a_second_training_of_a_script_does_not_go_on_with_the_parameters_of_the
     assert train_one_step(worker, first) == 1.0
     assert train_one_step(worker, second) == 1.0
     assert train_one_step(worker, third, name="another") == 1.0
+
+
+@pytest.mark.parametrize("way", ["one graph", "emptied folder"])
+def test_a_new_session_of_the_chief_without_a_checkpoint_begins_a_new_training(worker, tmp_path, graph, way):
+    """Issue: the second fold had the parameters and the global step of the first, and ended without a step."""
+    folder = None if way == "one graph" else str(tmp_path / "model")
+    for _ in range(2):
+        if folder:
+            assert train_one_step(worker, folder) == 1.0
+            shutil.rmtree(folder)
+            continue
+        count = counter() if not tf.global_variables() else count  # noqa: F821 (of the round before)
+        with tf.train.MonitoredTrainingSession(worker.target, is_chief=True) as session:
+            assert session.run(count) == 1.0
+
+
+def restarted(worker):
+    """Takes from the membership what the process knows of its trainings, as if it had just been started again."""
+    worker._training, worker._number = None, 0
+
+
+@pytest.mark.parametrize(("way", "first", "second"), [
+    ("folders", 2.0, 2.0), ("no folder", 1.0, 1.0), ("first in a folder", 2.0, 1.0), ("other variables", 1.0, 2.0)])
+def test_a_restarted_chief_does_not_go_on_with_the_parameters_of_a_later_training(worker, tmp_path, way, first, second):
+    """Issue: killed in the second fold, it went on with the second one's parameters and overwrote the first model."""
+    trainings = {
+        "folders": [("a", "number"), ("b", "number")], "no folder": [(None, "number"), (None, "number")],
+        "first in a folder": [("a", "number"), (None, "number")], "other variables": [(None, "one"), ("b", "two")],
+    }[way]
+    trainings = [(folder and str(tmp_path / folder), name) for folder, name in trainings]
+    for folder, name in trainings:
+        assert train_one_step(worker, folder, name) == 1.0
+    restarted(worker)
+    assert [train_one_step(worker, folder, name) for folder, name in trainings] == [first, second]
+
+
+@pytest.mark.parametrize("way", ["same folder", "new folder", "skips the first"])
+def test_a_restarted_chief_goes_on_with_the_parameters_of_its_own_training(worker, tmp_path, way):
+    """A folder may have a new name at each start; a script may skip what it has trained."""
+    if way == "skips the first":
+        assert train_one_step(worker, str(tmp_path / "before")) == 1.0
+    folder = str(tmp_path / "first")
+    assert train_one_step(worker, folder) == 1.0
+    with tf.Graph().as_default(), tf.Session(worker.target) as other:
+        assert other.run(counter()) == 2.0  # later than the checkpoint
+    restarted(worker)
+    assert train_one_step(worker, str(tmp_path / "second") if way == "new folder" else folder) == 3.0
 
 
 @pytest.mark.parametrize("saves", [True, False])

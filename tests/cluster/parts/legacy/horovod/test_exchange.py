@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ps_train.parts.legacy.classic.membership import ScriptTraining
+from ps_train.parts.legacy.classic.trainings import ScriptTraining
 from ps_train.parts.legacy.horovod.exchange import REDUCTIONS, Exchange, mean
 from ps_train.runtime.threads import Call
 from tests.errors import raises
