@@ -29,7 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Callable, NoReturn
+from typing import Callable, NamedTuple, NoReturn
 
 from ps_train.errors import PsTrainError
 from ps_train.parts.legacy import path_mapping
@@ -47,8 +47,8 @@ _SCRIPT_SHARE = 0.5  # of the grace period, for the script to end by itself
 _log = logging.getLogger(__name__)
 
 _stop_requests: list[Callable[[], None]] = []  # SIGTERM calls them, for example a coordinator's `request_stop`
-_savers: list[Callable[[], None]] = []  # they save a checkpoint, and again if the script has not ended by itself
-_last_savers: list[Callable[[], None]] = []  # only if it has not
+_savers: list[Callable[[], None]] = []
+_last_savers: list[Callable[[], None]] = []
 _python2_advice: list[str] = []
 _stopping = threading.Event()  # the thread that ends the process has been started
 _noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
@@ -56,17 +56,38 @@ _said_stopped = threading.Lock()  # the thread that takes it prints the message;
 script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
 
 
-def on_stop(
-    request_stop: Callable[[], None], save: Callable[[], None] | None = None, *, loop_saves: bool = False
-) -> None:
-    """Registers how the script's loop is asked to end and, on the chief, what then saves a checkpoint.
+def on_stop(request_stop: Callable[[], None], *saves: Callable[[], None], loop_saves: bool = False) -> None:
+    """Registers how the script's loop is asked to end and, on the chief, what then saves checkpoints.
 
     Args:
-      loop_saves: whether the end of the loop saves by itself; then `save` is called only if the loop does not end well.
+      loop_saves: whether the end of the loop saves by itself; then `saves` are called only if the loop does not end
+        well.
     """
-    _stop_requests[:] = [request_stop]
-    _savers[:] = [save] if save and not loop_saves else []
-    _last_savers[:] = [save] if save and loop_saves else []
+    set_registered(Registered([request_stop], [] if loop_saves else [*saves], [*saves] if loop_saves else []))
+
+
+class Registered(NamedTuple):
+    """What a signal to stop calls.
+
+    Attributes:
+      stop_requests: they ask the script's loop to end.
+      savers: they save a checkpoint, and again if the script has not ended by itself.
+      last_savers: they save only if it has not.
+    """
+
+    stop_requests: list[Callable[[], None]]
+    savers: list[Callable[[], None]]
+    last_savers: list[Callable[[], None]]
+
+
+def registered() -> Registered:
+    """Returns what the last `on_stop` has registered."""
+    return Registered([*_stop_requests], [*_savers], [*_last_savers])
+
+
+def set_registered(functions: Registered) -> None:
+    """Registers what `registered` has returned, in place of what is."""
+    _stop_requests[:], _savers[:], _last_savers[:] = functions
 
 
 def save_after_error() -> None:

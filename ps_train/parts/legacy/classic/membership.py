@@ -59,6 +59,7 @@ class Membership:
       update_services: each a MemberRunner of updates.py, which the chief runs for synchronous training, or what else
         has to look at the other workers once a second. Those with `is_of_training` end with their training.
       is_sync: whether this worker waits for the chief's updates.
+      training: that whose parameters are on the ps; None if this process has prepared or found none there.
       others: the numbers of further workers whose servers are in this process.
     """
 
@@ -78,7 +79,7 @@ class Membership:
         self._answered_secs = self._chief_seen_secs = 0.0
         self._chief_failed_secs = math.inf
         self._progress = WorkerProgress()
-        self._training: ScriptTraining | None = None  # the parameters on the ps are those of this one
+        self.training: ScriptTraining | None = None
         # At the last `find_parameters`: the incarnations of the ps, and how many trainings came before.
         self._incarnations: tuple[int, ...] | None = None
         self._found_number = self._number = 0
@@ -141,7 +142,7 @@ class Membership:
         is_live, self._incarnations, fingerprint = self._ask(
             lambda board: (board.is_prepared(), board.incarnations(), board.fingerprint()),
             f"an answer of {self._all_ps()}")
-        before = self._training
+        before = self.training
         if before is not None:
             is_another = not (training.continues(before) if is_live else training.resembles(before))
         else:
@@ -149,7 +150,7 @@ class Membership:
         self._found_number = self._number + int(is_another and before is not None)
         self.was_live = is_live and not is_another
         if self.was_live:
-            self._training = training
+            self.training = training
             return True
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self.join().note_activity("runs the initialisation of its script")
@@ -170,7 +171,7 @@ class Membership:
         """Announces that the chief has prepared them; raises BlackboardError if a ps has ended or has restarted."""
         fingerprint = training.fingerprint(self._found_number) if self.cluster.is_chief else ""
         self.join().start_run(fingerprint, self._incarnations)
-        self._training, self._number = training, self._found_number
+        self.training, self._number = training, self._found_number
 
     def wait_until_prepared(self) -> None:
         """Waits until the chief has prepared the parameters.
@@ -334,6 +335,11 @@ def can_lose() -> bool:
 def current() -> Membership | None:
     """Returns the membership of this process, or None before its `Server` is created, and on a ps."""
     return _current[0] if _current else None
+
+
+def current_training() -> ScriptTraining | None:
+    """Returns the training whose parameters are on the ps; None if this process has prepared or found none there."""
+    return _current[0].training if _current else None
 
 
 def enter(membership: Membership) -> None:

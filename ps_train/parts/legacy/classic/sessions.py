@@ -332,8 +332,13 @@ class Supervisor(tf.train.Supervisor):
         """Returns a session whose parameters are ready; see TensorFlow's class."""
         session = super().prepare_or_wait_for_session(*args, **kwargs)
         if self.is_chief and self.saver and self.save_path:
-            ending.on_stop(self.request_stop, lambda: self.saver.save(
-                session, self.save_path, global_step=self.global_step))
+            training = membership.current_training()
+
+            def save() -> None:
+                if membership.current_training() is training:  # else the parameters on the ps are another's
+                    self.saver.save(session, self.save_path, global_step=self.global_step)
+
+            ending.on_stop(self.request_stop, save)
         return session
 
 

@@ -241,7 +241,7 @@ def test_a_new_session_of_the_chief_without_a_checkpoint_begins_a_new_training(w
 
 def restarted(worker):
     """Takes from the membership what the process knows of its trainings, as if it had just been started again."""
-    worker._training, worker._number = None, 0
+    worker.training, worker._number = None, 0
 
 
 @pytest.mark.parametrize(("way", "first", "second"), [
@@ -447,6 +447,54 @@ def test_a_monitored_session_whose_loop_waits_can_be_saved_by_another_thread(wor
         session.run(count)
     assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-4")
     ending._last_savers[0]()  # of a session that is closed
+
+
+def save_all():
+    """Does what a signal does if no loop ends."""
+    for save in [*ending._savers, *ending._last_savers]:
+        save()
+
+
+@pytest.mark.parametrize("kind", ["MonitoredTrainingSession", "MonitoredSession", "Supervisor"])
+def test_a_session_inside_the_loop_of_another_leaves_the_outer_one_its_last_save(
+        worker, graph, tmp_path, stoppable, kind):
+    """Issue: after an evaluation inside a chief's loop a signal saved nothing. Of two that save, both do."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    folder, inner_folder = str(tmp_path / "outer"), str(tmp_path / "inner")
+    if kind == "Supervisor":
+        supervisor = tf.train.Supervisor(logdir=folder, save_model_secs=0)
+        outer = supervisor.managed_session(worker.target)
+    else:
+        outer = saving_session(worker, folder, kind)
+    with outer as session:
+        session.run(count)
+        for _ in range(2):
+            with tf.Graph().as_default():
+                inner_count = tf.train.get_or_create_global_step().assign_add(1)
+                with tf.train.MonitoredTrainingSession(checkpoint_dir=inner_folder) as inner:
+                    step = inner.run(inner_count)
+                    save_all()
+                    assert tf.train.latest_checkpoint(inner_folder).endswith(f"model.ckpt-{step}")
+            if kind != "Supervisor":
+                assert tf.train.latest_checkpoint(folder).endswith("model.ckpt-1")
+        session.run(count)
+        save_all()
+        assert tf.train.latest_checkpoint(folder).endswith("model.ckpt-2")
+
+
+def test_a_session_that_a_script_has_left_open_does_not_save_the_parameters_of_its_next_training(
+        worker, tmp_path, stoppable):
+    """It would overwrite the model of the fold before."""
+    folders, opened = [str(tmp_path / name) for name in ("first", "second")], []
+    for folder in folders:
+        with tf.Graph().as_default():
+            count = tf.train.get_or_create_global_step().assign_add(1)
+            opened.append(tf.train.MonitoredTrainingSession(worker.target, is_chief=True, checkpoint_dir=folder))
+            opened[-1].run(count)
+    save_all()
+    assert [tf.train.latest_checkpoint(folder)[-1] for folder in folders] == ["0", "1"]
+    for session in reversed(opened):
+        session.close()
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
