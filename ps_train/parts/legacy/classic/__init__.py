@@ -19,4 +19,5 @@ Start with `membership.py`. The decision: docs/decisions/scripts.md.
     placement      variables where a script's own device functions want them
     updates        runs its updates on the chief
     ending         what happens when the script ends, fails or receives a signal to stop
+    imported_script the same, for one that imports the classes
 """

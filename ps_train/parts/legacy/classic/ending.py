@@ -5,18 +5,17 @@
     SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
                                      if it has not after half of the grace period, the chief saves, of whatever kind
                                      its session is; the process ends with 143
-    SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
+    SIGINT, no such loop is known    the script gets a KeyboardInterrupt, and all the time that it takes to handle it;
+                                     the process ends with 143
     SIGHUP, the terminal has closed  as SIGTERM, but never as a second signal; `nohup` lets the task ignore it
     another signal                   the process ends at once
 
-`ps_train run` does this for a whole script. A script that imports the classes gets it from `Server`, by
-`sys.excepthook`, `atexit` and a signal handler.
+`ps_train run` does this for a whole script. One that imports the classes gets it from `Server`, see imported_script.py.
 """
 
 from __future__ import annotations
 
 import atexit
-import builtins
 import contextlib
 import functools
 import logging
@@ -29,7 +28,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, NoReturn
+from typing import Callable, NamedTuple
 
 from ps_train.errors import PsTrainError
 from ps_train.parts.legacy import path_mapping
@@ -53,6 +52,7 @@ _python2_advice: list[str] = []
 _stopping = threading.Event()  # the thread that ends the process has been started
 _noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
 _said_stopped = threading.Lock()  # the thread that takes it prints the message; it is never released
+_handles_interrupt = threading.Event()  # the script has got a KeyboardInterrupt, and its main thread goes on
 script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
 
 
@@ -199,6 +199,7 @@ def _finish_child() -> None:
 
 def wait_for_threads() -> None:
     """Waits for the script's non-daemon threads and processes, as Python does; a signal ends the process meanwhile."""
+    _handles_interrupt.clear()
     for executors in filter(None, map(sys.modules.get, _EXECUTORS)):
         # Python calls it when the main thread has ended; without it, idle threads of an executor never end.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (no public name)
@@ -233,7 +234,7 @@ def leave(code: int) -> None:
     bound_secs = _STOPPED_CLEAN_UP_SECS if is_stopping() else _CLEAN_UP_SECS
 
     def end() -> None:
-        _flush()
+        flush()
         # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
         os._exit(code)
 
@@ -256,13 +257,14 @@ def leave(code: int) -> None:
             end()
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Writes what the standard streams hold, as far as that is possible."""
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         # A script may put an object in the place of a stream that can do no more than `write`, which sufficed Python 2.
-        flush = getattr(stream, "flush", None)
+        write_out = getattr(stream, "flush", None)
         with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream: the exit code still counts
-            if flush is not None:
-                flush()
+            if write_out is not None:
+                write_out()
 
 
 class SignalWatch:
@@ -301,13 +303,14 @@ class SignalWatch:
         if member is not None:
             member.stop.set()  # a wait for another task must not take the script's time
         if (_stop_requests or number == signal.SIGINT) and not script_ended.is_set():
-            _log.info("stopping: the script has %g s to end; another signal ends it at once", share_secs)
+            _log.info("stopping: the script has %g s to %s; another signal ends it at once", share_secs,
+                      "end" if _stop_requests else "notice the KeyboardInterrupt")
             end_secs = time.monotonic() + share_secs
             for save in _savers:  # while the session is open: a Supervisor's end saves nothing
                 _save(save, share_secs)
             for request_stop in _stop_requests:
                 request_stop()
-            script_ended.wait(max(0.0, end_secs - time.monotonic()))
+            _wait_for_script(share_secs, end_secs)
         if script_ended.is_set():
             time.sleep(share_secs)
         else:
@@ -318,6 +321,15 @@ class SignalWatch:
                     member.finish(STOPPED_CODE)
         _say_stopped()
         leave(STOPPED_CODE)
+
+
+def _wait_for_script(share_secs: float, end_secs: float) -> None:
+    """Waits until the script has ended, or for its share of time, which begins when it has handled an interrupt."""
+    while not script_ended.wait(min(_POLL_SECS, max(0.0, end_secs - time.monotonic()))):
+        if _handles_interrupt.is_set():
+            end_secs = time.monotonic() + share_secs
+        elif time.monotonic() >= end_secs:
+            return
 
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -342,6 +354,7 @@ def _note_signal(number: int, frame: object) -> None:
     """Leaves the signal to the thread that reads the wake-up descriptor, unless only Ctrl-C can reach the script."""
     _noted_signal.set()
     if number == signal.SIGINT and not _stop_requests and not script_ended.is_set():
+        _handles_interrupt.set()
         raise KeyboardInterrupt
 
 
@@ -350,46 +363,3 @@ def _save(save: Callable[[], None], timeout_secs: float) -> None:
         waits.bounded(save, timeout_secs, "the last checkpoint")
     except Exception as error:  # noqa: BLE001 (any error: this process ends now)
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
-
-
-_exit_codes = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python does not expose
-
-
-def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
-    def exit_and_note(status: object = None) -> NoReturn:
-        _exit_codes.append(status if isinstance(status, int) else int(status is not None))
-        leave_python(status)
-
-    return exit_and_note
-
-
-def watch_imported_script(stop_timeout_secs: float) -> None:
-    """Makes the end of this process finish the membership, for a script that runs without `ps_train run`."""
-    previous = sys.excepthook
-
-    def hook(kind: type, error: BaseException, trace: object) -> None:
-        if isinstance(error, PsTrainError) or is_lost_session(error):
-            report_failure(error)
-        elif not (isinstance(error, KeyboardInterrupt) and is_stopping()):
-            previous(kind, error, trace)
-        code = exit_code_of(error)
-        script_ended.set()
-        leave(finish(code))
-
-    def at_exit() -> None:
-        if not script_ended.is_set():
-            script_ended.set()
-            code = finish(_exit_codes[-1])
-            open_files.write_all()
-            _flush()
-            # Callbacks that were registered before the server was created do not run. But a thread that is inside
-            # TensorFlow while the interpreter shuts down would abort the process.
-            os._exit(code)
-
-    sys.excepthook = hook
-    for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
-        if hasattr(module, name):  # `python -S` has no `exit` and no `quit`
-            setattr(module, name, _noting_code(getattr(module, name)))
-    atexit.register(at_exit)
-    if threading.current_thread() is threading.main_thread():
-        SignalWatch(stop_timeout_secs)

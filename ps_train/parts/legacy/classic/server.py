@@ -34,7 +34,7 @@ from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph.devices import task_of
 from ps_train.graph.placement import LeastBytes
-from ps_train.parts.legacy.classic import clients, ending, membership
+from ps_train.parts.legacy.classic import clients, ending, imported_script, membership
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.classic.placement import placed_types
 from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_cluster, note_moved, sparse_jobs
@@ -117,7 +117,7 @@ class Server(tf.train.Server):
             reports.send(reports.Joined(self.cluster.task.name, ""), [])
             return
         if not self.exits_after_join:
-            ending.watch_imported_script(self._timeouts.stop_secs)
+            imported_script.watch_end(self._timeouts.stop_secs)
         if multiprocessing.parent_process() is not None:  # a script that starts its tasks by itself
             ending.finish_with_child()
         if self.cluster.job == "ps":

@@ -12,7 +12,7 @@ import types
 
 import pytest
 
-from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic import ending, imported_script
 from ps_train.runtime import tracebacks
 from tests.tensorflow_mode import tf
 
@@ -103,6 +103,34 @@ def test_what_the_end_of_a_loop_saves_is_saved_if_it_does_not_end(monkeypatch, e
     assert order == expected
 
 
+def test_a_script_has_all_the_time_that_it_takes_to_handle_ctrl_c(monkeypatch):
+    """Issue: it was killed after half of the grace period, in the middle of its own last save."""
+    waits, left = [], []
+
+    class Ended(threading.Event):
+        def wait(self, timeout):
+            waits.append(timeout)
+            if len(waits) == 5:  # the handler is done
+                monkeypatch.setattr(ending, "_wait_for", lambda find: None)
+                ending.wait_for_threads()
+            return super().wait(0)
+
+    for name in ("_stop_requests", "_savers", "_last_savers", "_EXECUTORS"):
+        monkeypatch.setattr(ending, name, [])
+    for name in ("_noted_signal", "_handles_interrupt"):
+        monkeypatch.setattr(ending, name, threading.Event())
+    monkeypatch.setattr(ending, "script_ended", Ended())
+    monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
+    monkeypatch.setattr(ending, "leave", left.append)
+    monkeypatch.setattr(ending.multiprocessing.util, "_run_finalizers", lambda priority: None)
+    with pytest.raises(KeyboardInterrupt):
+        ending._note_signal(ending.signal.SIGINT, None)
+    watch = object.__new__(ending.SignalWatch)  # without the handlers
+    watch._stop_timeout_secs = 0.0
+    watch._end(ending.signal.SIGINT)
+    assert len(waits) == 5 and left == [143]
+
+
 @pytest.mark.parametrize(("code", "expected"), [(0, 143), (1, 1)])
 def test_a_signal_while_the_chief_waits_for_the_others_counts(monkeypatch, code, expected):
     """Issue: its script had ended, and it ended with 0, though the others still needed its updates."""
@@ -163,11 +191,11 @@ def imported(monkeypatch):
     monkeypatch.setattr(ending.atexit, "register", registered.append)
     monkeypatch.setattr(ending, "SignalWatch", lambda stop_timeout_secs: None)
     monkeypatch.setattr(ending, "script_ended", threading.Event())
-    monkeypatch.setattr(ending, "_exit_codes", [0])
+    monkeypatch.setattr(imported_script, "_exit_codes", [0])
     monkeypatch.setattr(sys, "stdin", io.StringIO())  # `exit` closes it
     for place, name in ((sys, "excepthook"), (sys, "exit"), (builtins, "exit"), (builtins, "quit")):
         monkeypatch.setattr(place, name, getattr(place, name))
-    ending.watch_imported_script(1.0)
+    imported_script.watch_end(1.0)
     return registered[0], codes
 
 
@@ -220,7 +248,7 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
 
 _FORKING = """
 import multiprocessing, time
-from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic import ending, imported_script
 ending.SignalWatch(1.0)
 child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
 child.start()
@@ -238,7 +266,7 @@ def test_a_signal_to_a_child_of_the_script_is_not_one_to_the_script():
 
 _SAVING = """
 import os, signal, sys, time
-from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic import ending, imported_script
 ending.signals._ECHO_SECS = float(sys.argv[1])
 def save():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -261,7 +289,7 @@ def test_the_echo_of_a_signal_does_not_end_the_last_save(echo_secs, output):
 
 _HANGING_UP = """
 import os, signal, sys, time
-from ps_train.parts.legacy.classic import ending
+from ps_train.parts.legacy.classic import ending, imported_script
 def save():
     os.kill(os.getpid(), signal.SIGHUP)
     time.sleep(1.0)
