@@ -1,7 +1,7 @@
 """How does an Estimator's evaluator know that training is over? It asks ps 0 about the chief.
 
     ps 0 answers       the chief's script has ended --> over        it has failed --> ChiefFailedError
-    ps 0 is silent     a checkpoint of `max_steps` was evaluated, or the chief does not answer either --> over
+    ps 0 is silent     a checkpoint of `max_steps` was evaluated, or no chief or worker answers either --> over
 
 TensorFlow's own evaluator asks nobody, see estimator.py.
 """
@@ -76,7 +76,7 @@ class Observer:
             return True
         if self._answered_secs is not None:
             is_silent = now_secs - self._answered_secs > self._timeouts.heartbeat_secs
-            return is_silent and not reachability.accepts(self._cluster.chief.address)
+            return is_silent and not any(reachability.accepts(task.address) for task in self._cluster.workers)
         if now_secs - self._begun_secs > self._timeouts.start_secs:
             raise ClusterLostError(
                 "timed_out", f"waited {self._timeouts.start_secs:g} s for {self._cluster.ps[0]}: {error}")

@@ -280,20 +280,25 @@ def test_an_observer_closes_its_session_once_training_is_over(monkeypatch):
     assert answers == [(False, 0), (True, 1), (True, 1)]
 
 
-def test_an_evaluator_waits_for_a_lost_ps_as_long_as_the_chief_does(monkeypatch):
-    """Issue: it made the final export in the midst of training, and ended with 0, --beat_timeout_secs after a kill."""
-    answering, secs = {"ps:1", "chief:1"}, [0.0]
+@pytest.mark.parametrize("others", [[("worker:1",), ("chief:1",)], [("chief:1",), ("worker:1",)]])
+def test_an_evaluator_waits_for_a_lost_ps_as_long_as_a_worker_does(monkeypatch, others):
+    """Issue: it made the final export in the midst of training, and ended with 0, --beat_timeout_secs after a kill.
+
+    Also when the chief was killed with the ps, as on one machine, and another worker waits for both.
+    """
+    answering, secs = {"ps:1", "chief:1", "worker:1"}, [0.0]
     board = types.SimpleNamespace(
         snapshot=lambda: types.SimpleNamespace(state=State.RUNNING, finished=[False]), close=lambda: None)
     monkeypatch.setattr(observing.reachability, "accepts", lambda address: address in answering)
     monkeypatch.setattr(observing.blackboard, "for_client", lambda cluster, secs: board)
     monkeypatch.setattr(observing, "time", types.SimpleNamespace(monotonic=lambda: secs[0]))
     timeouts = Timeouts()
-    observer = observing.Observer(Cluster("evaluator", 0, {"ps": {0: "ps:1"}, "chief": {0: "chief:1"}}), timeouts)
+    cluster = Cluster("evaluator", 0, {"ps": {0: "ps:1"}, "chief": {0: "chief:1"}, "worker": {0: "worker:1"}})
+    observer = observing.Observer(cluster, timeouts)
     answers = []
-    for lost in ((), ("ps:1",), ("ps:1",), ("ps:1", "chief:1")):
+    for lost in ((), ("ps:1",), *others):
         secs[0] += 2 * timeouts.heartbeat_secs
-        answering -= set(lost)
+        answering -= {*lost}
         answers.append(observer.is_over(has_max_steps=False))
     assert answers == [False, False, False, True]
 
