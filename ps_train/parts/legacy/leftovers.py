@@ -79,7 +79,8 @@ _LAZY = ("map", "zip", "filter")
 _LAZY_TYPES = (map, zip, filter, range, type({}.keys()), type({}.values()), type({}.items()))
 _USED = re.compile(
     rf"\.\s*({'|'.join((*_METHODS, *python2_calls.METHODS))})\s*\(|\b({'|'.join(_LAZY)}|range|sorted)\s*\(|"
-    rf"\.({'|'.join(_VIEWS)})\(\s*\)|\.message\b|\bprint\s*(>>|\()|\b({'|'.join(python2_calls.SPECIAL)})\b|"
+    rf"\.({'|'.join(_VIEWS)})\(\s*\)|\.message\b|\bprint\s*(>>|\()|\b__cmp__\b|"
+    rf"\b({'|'.join(python2_calls.SPECIAL)})\b|"
     rf"\b({'|'.join((*NAMES, *python2_library.MODULES))})\b|[!=]=\s*\[")
 # Modules whose functions take a list, or what can be made one, but not an iterator; and those that take one.
 _TAKE_LISTS, _TAKE_ITERATORS = ("np", "numpy", "tf", "random"), ("fromiter", "loadtxt", "genfromtxt")

@@ -17,17 +17,17 @@ import ast
 import codecs
 import functools
 import io
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
-_SORTED, _ERROR = "__ps_train_sorted__", "__ps_train_error__"
+_SORTED, _ERROR, _ORDERED = "__ps_train_sorted__", "__ps_train_error__", "__ps_train_ordered__"
 # A special method of Python 2 -> how that of Python 3 is written, if a class has only the first.
 SPECIAL = {"next": ("__next__", "next"), "__nonzero__": ("__bool__", "__nonzero__"),
-            "__div__": ("__truediv__", "__div__"),
-            "__cmp__": ("__lt__", "lambda self, other: self.__cmp__(other) < 0")}
+            "__div__": ("__truediv__", "__div__")}
 _UNTYPED = {"string_escape": "unicode_escape", "string-escape": "unicode_escape"}
 
 
@@ -105,7 +105,18 @@ def error_of_python2(error: Any) -> Any:
     return types.SimpleNamespace(message=error.args[0] if len(error.args) == 1 else "")
 
 
-BUILTINS = {_SORTED: sorted_by, _ERROR: error_of_python2}
+def ordered(kind: type) -> type:
+    """Gives a class with `__cmp__` the comparisons that it lacks; it stays hashable, as this comes after its body."""
+    def by_cmp(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+        return lambda self, other: compare(self.__cmp__(other), 0)
+
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        if f"__{name}__" not in vars(kind):
+            setattr(kind, f"__{name}__", by_cmp(getattr(operator, name)))
+    return kind
+
+
+BUILTINS = {_SORTED: sorted_by, _ERROR: error_of_python2, _ORDERED: ordered}
 
 
 def may_change(node: ast.Call) -> bool:
@@ -127,6 +138,16 @@ def change_sorted(node: ast.Call) -> bool:
     return is_old
 
 
+def change_open_modes(tree: ast.Module) -> ast.Module:
+    """Leaves the "U" out of open(path, "rU"): Python 3 reads all kinds of line ends in any case, and refuses it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            for mode in [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]:
+                if isinstance(mode, ast.Constant) and isinstance(mode.value, str):
+                    mode.value = mode.value.replace("U", "") or "r"
+    return tree
+
+
 def change_message(node: ast.Attribute) -> None:
     """Changes `error.message`."""
     node.value = call_node(_ERROR, node.value, node.value)
@@ -145,7 +166,9 @@ def change_class(node: ast.ClassDef) -> bool:
         for part in ast.walk(value):
             node_at(part, node)
         node.body.append(node_at(ast.Assign([node_at(ast.Name(name, ast.Store()), node)], value), node))
-    return bool(missing)
+    if "__cmp__" in names:
+        node.decorator_list.append(node_at(ast.Name(_ORDERED, ast.Load()), node))
+    return bool(missing) or "__cmp__" in names
 
 
 def change_print(node: ast.Expr) -> bool:

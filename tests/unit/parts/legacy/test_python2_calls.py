@@ -139,6 +139,23 @@ def test_classes_have_the_special_methods_of_python_3():
                           "    __next__ = next\n    def __bool__(self): return True\n    __nonzero__ = __bool__\n")
 
 
+def test_a_class_is_compared_in_all_ways_by_its_cmp():
+    """Issue: `==`, `in` and `index` compared the objects, `<=` failed. Its own comparisons and its hash stay."""
+    values = values_of(
+        "class A(object):\n    def __init__(self, n): self.n = n\n"
+        "    def __cmp__(self, other): return cmp(self.n, other.n)\n"
+        "class B(A):\n    def __ne__(self, other): return 'own'\n    __cmp__ = lambda self, other: 0\n"
+        "class C(A): pass\n"
+        "a, b, c = A(1), A(1), A(2)\n"
+        "results = [a == b, a == c, a != b, a != c, a < c, a <= b, c > a, c >= a, a > b, b in [c, a],"
+        " [c, a].index(b)]\n"
+        "others = [B(1) == B(2), B(1) != B(1), C(1) == C(1), C(2) <= C(1), max([C(1), C(3), C(2)]).n]\n"
+        "hashes = len({a: 1, b: 2, a: 3})\n")
+    assert values["results"] == [True, False, False, True, True, True, True, True, False, True, 1]
+    assert values["others"] == [True, "own", True, False, 3] and values["hashes"] == 2
+    assert not is_changed("class A:\n    def compare(self, other): return 0\n")
+
+
 def test_each_name_is_among_those_of_the_scripts():
     """leftovers.py sets them in the modules that read them."""
     assert value_of("StandardError") is Exception and python2_calls.NAMES.keys() >= {"file", "execfile"}
