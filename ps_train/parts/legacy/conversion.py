@@ -1,10 +1,11 @@
 """How does the code of a script change on its way into Python? `--python2` and `--map_path`; no file is changed.
 
-    file --> decode_source --> as_python3 --> Python 2's division --> other paths --> compiled
+    file --> decode_source --> as_python3 --> Python 2's numbers --> other paths --> compiled
                       `--> leftovers, if Python 3 can read it --'
 
-Code of Python 2 becomes Python 3 by fissix, if that is installed; its division stays that of Python 2, unless the file
-imports Python 3's from __future__. A file is Python 2 if --python2 says so, or if only fissix can read it.
+Code of Python 2 becomes Python 3 by fissix, if that is installed; its numbers stay those of Python 2, and its
+division, unless the file imports Python 3's from __future__. A file is Python 2 if --python2 says so, or if only
+fissix can read it.
 
 This holds for the script and for each local module that it imports. The file name and the line numbers stay, so a
 traceback shows the lines of the original file.
@@ -45,7 +46,9 @@ from ps_train.parts.legacy import (
     one_number,
     path_mapping,
     proto_strings,
+    python2_calls,
     python2_library,
+    python2_numbers,
     python2_order,
     slice_lists,
     type_checks,
@@ -111,7 +114,7 @@ class Conversion:
             is_changed |= one_number.may_take_number(text) and one_number.change_numbers(tree)
             is_changed |= slice_lists.may_have_lists(text) and slice_lists.change_lists(tree)
         if is_converted:
-            tree = _OpenModes().visit(tree)
+            tree = python2_numbers.change_functions(python2_calls.change_open_modes(tree))
             tree = division.change_division(tree, text)
             tree = encoded_text.change_encode(proto_strings.change_bytes_lists(tree))
             tree = _marked(python2_order.change_order(tree))
@@ -150,6 +153,7 @@ class Conversion:
         type_checks.install_types()
         slice_lists.install_lists()
         division.install_division()
+        python2_numbers.install_functions()
         python2_order.install_order()
         proto_strings.install_texts()
         encoded_text.install_encoder()
@@ -387,16 +391,3 @@ def _tool(has_print_function: bool) -> Any:
     logging.getLogger("RefactoringTool").setLevel(logging.ERROR)
     fixers = refactor.get_fixers_from_package("fissix.fixes")
     return refactor.RefactoringTool(fixers, {"print_function": has_print_function})
-
-
-class _OpenModes(ast.NodeTransformer):
-    """Leaves the "U" out of open(path, "rU"): Python 3 reads all kinds of line ends in any case, and refuses it."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "open":
-            modes = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
-            for mode in modes:
-                if isinstance(mode, ast.Constant) and isinstance(mode.value, str):
-                    mode.value = mode.value.replace("U", "") or "r"
-        return node

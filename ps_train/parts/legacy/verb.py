@@ -29,6 +29,7 @@ from ps_train.runtime import installed
 from ps_train.verbs.verb import Verb
 
 _HELP = {"-h", "--help", "--helpshort", "--helpfull"}  # with which a script only prints its flags
+_HASH_SEED = "PYTHONHASHSEED"
 _CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 
 
@@ -186,7 +187,8 @@ def _command(
     for value_name, value in values.items():  # "{job_name}" in an argument, for a script that takes no flags
         words = [word.replace(f"{{{value_name}}}", value) for word in words]
     words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()]
-    variables = {source.CLUSTER_VARIABLE: json.dumps(cluster)}
+    # The order of a set of words, which may be a vocabulary, must be the same in all tasks, and after a restart.
+    variables = {source.CLUSTER_VARIABLE: json.dumps(cluster), _HASH_SEED: os.environ.get(_HASH_SEED, "0")}
     if by_tf_config:
         variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
     line = machines.command(name, ["run", *task_flags, *words], variables)

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy import conversion, division, leftovers, path_mapping, python2_order
+from ps_train.parts.legacy import conversion, division, leftovers, path_mapping, python2_numbers, python2_order
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import parse_mapped
 from tests.errors import raises
@@ -35,6 +35,7 @@ def values_of(text, tmp_path, **options):
     changes = Conversion(**{"is_python2": True, "mapped": (), **options})
     leftovers.install_changes()
     division.install_division()
+    python2_numbers.install_functions()
     python2_order.install_order()
     names = {"__name__": "__main__"}
     exec(changes.compile(str(path)), names)
@@ -49,6 +50,13 @@ def test_tabs_before_code_are_expanded_and_those_in_strings_stay(tmp_path):
     assert expanded.split("\n")[1:4] == ["        a = 1", '        b = "\t2"', '        c = """']
     assert {name: value for name, value in values_of(text, tmp_path).items() if len(name) == 1} == {
         "a": 1, "b": "\t2", "c": '\n\t3 # "\n', "d": "#"}
+
+
+@pytest.mark.parametrize(("is_python2", "expected"), [(True, (3.5, 1.0, 12416037344)), (False, (3.5, 0, hash("a")))])
+def test_numbers_are_those_of_python_2_in_a_file_that_is_converted(tmp_path, is_python2, expected):
+    """A file that Python 3 can read has Python 3's."""
+    text = "import math\nx = math.floor(7.5) / 2, round(0.5), hash('a')\n"
+    assert values_of(text, tmp_path, is_python2=is_python2, finds_python2=True)["x"] == expected
 
 
 @needs_fissix

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+import types
 
 import pytest
 
 from ps_train import __main__ as command_line
+from ps_train.parts.legacy import verb
 from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, before_script, split_script
 from ps_train.runtime import logs
 from tests.errors import raises
@@ -58,3 +60,16 @@ def test_a_wrong_command_line_is_refused(monkeypatch, capsys, words, message):
     assert command_line.main(words) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "0"), ("7", "7"), ("random", "random")])
+def test_all_tasks_hash_text_alike(monkeypatch, given, expected):
+    """Issue: a vocabulary of list(set(words)) had another order in each task, and after a restart."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if given:
+        monkeypatch.setenv("PYTHONHASHSEED", given)
+    hosts = types.SimpleNamespace(command=lambda name, words, variables: variables["PYTHONHASHSEED"])
+    commands = [verb._command(name, {"worker": ["a:1", "b:1"]}, Script("train.py", False, ()), (), flags={},
+                              by_tf_config=True, machines=hosts) for name in ("worker:0", "worker:1")]
+    for command in commands:
+        assert (command.command, command.environ["PYTHONHASHSEED"]) == (expected, expected)
