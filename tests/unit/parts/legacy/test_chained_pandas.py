@@ -40,6 +40,38 @@ def test_values_are_set_in_a_column():
     assert f.age.tolist() == [1, 100, 99] and f.name.tolist() == ["a", "x", "x"]
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    ("f['age'].loc[f['age'] > 99] = 99", [1, 5, 99]), ("f.age.iloc[0] = 9", [9, 5, 120]),
+    ("f['age'].at[7] = 9", [1, 5, 9]), ("f.age.iat[-1] = 9", [1, 5, 9]), ("f['age'].iloc[1:] = 2", [1, 2, 2]),
+    ("f['age'][f['age'] > 1] += 10", [1, 15, 130]), ("f.age.loc[5] -= 1", [0, 5, 120]),
+    ("f.age[6] /= 2", [1, 2.5, 120]),
+    ("f['age'].update(pd.Series([8.0], index=[6]))", [1, 8, 120]),
+    ("f['age'][5], other = 7, 8", [7, 5, 120]), ("(f.age[5], [f['age'].iloc[1], other]) = 7, (6, 5)", [7, 6, 120]),
+    ("f['age'][5] = f['age'][6] = 3", [3, 3, 120])])
+def test_a_part_of_a_column_is_changed_in_whatever_way(text, expected):
+    """Issue: only `column[...] = value` had an effect; all of these had one until pandas 2."""
+    assert run(f"f['age'] = [1.0, 5.0, 120.0]\n{text}\n", f=table())["f"].age.tolist() == expected
+
+
+def test_code_that_is_no_column_s_stays_right():
+    """Issue: private attributes, a variable `slice` and arrays of one number failed beside an import of pandas."""
+    names = run("class A(object):\n    __rows = {}\n    @classmethod\n    def put(cls, k, v): cls.__rows[k] = v\n"
+                "    @classmethod\n    def get(cls): return cls.__rows\n"
+                "A.put('a', 5)\nrows = A.get()\nslice = 7\nd['x'][1:] = [slice]\nd['loss'][0] = np.array([1.5])\n"
+                "same = d['x']\nd['x'] += [8]\nd['x'][0] += 1\nd['rows'][0] += [2]\nd['own'].update({'b': 2})\n",
+                np=np, d={"x": [1, 2, 3], "loss": np.zeros(1), "rows": [[1]], "own": {}})
+    d = names["d"]
+    assert names["rows"] == {"a": 5} and d["x"] == [2, 7, 8] and d["x"] is names["same"] and d["loss"].tolist() == [1.5]
+    assert d["rows"] == [[1, 2]] and d["own"] == {"b": 2}
+
+
+def test_an_operand_is_computed_after_the_item():
+    """As Python does it, and each part of the place once."""
+    names = run("def key():\n    calls.append('key')\n    return 'x'\ndef value():\n    d['x'][0] = 100\n    return 1\n"
+                "d[key()][0] += value()\n", d={"x": [1]}, calls=[])
+    assert names["d"] == {"x": [2]} and names["calls"] == ["key"]
+
+
 def test_other_objects_are_changed_as_it_is_written():
     """Lists in lists and in dictionaries, arrays of an object, several axes, and a method of another kind."""
     class Thing:
@@ -58,7 +90,8 @@ def test_other_objects_are_changed_as_it_is_written():
 
 @pytest.mark.parametrize("text", [
     "f['x'] = 1\n", "f['x'].fillna(0)\n", "y = f['x'].fillna(0, inplace=True)\n", "f.fillna(0, inplace=True)\n",
-    "self.rows[0] = 1\n", "f.loc[0, 'x'].sort_values(inplace=True)\n", "a[0][1] += 2\n",
+    "self.rows[0] = 1\n", "f.loc[0, 'x'].sort_values(inplace=True)\n",
+    "d.update(a=1)\n", "d['x'].update(a=1)\n", "a[0] += 2\n", "a.__b[0] = 2\n", "a, b[0] = 1, 2\n",
     "f['x'].dropna(inplace=True)\n", "a[1:2][0] = 3\n"])
 def test_other_statements_stay(text):
     """Of a frame itself, without inplace, of parts that are no columns, and what changes the rows."""
