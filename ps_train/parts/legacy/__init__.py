@@ -9,13 +9,14 @@ Start with `run.py`.
     verb        the verbs; runs all tasks of a script, on this machine or on others
     source      looks into a script before it runs; looped_flags finds flags that are defined in a loop
     conversion  paths that are written into a script, and code of Python 2; leftovers of it are leftovers.py's, which
-                asks scopes.py where a name belongs, python2_library has the modules, keyword_names has `async` and
-                `await`, chained_pandas the columns that pandas 3 leaves as they are, one_number numpy's arrays of one,
-                slice_lists its lists of slices
+                asks scopes.py where a name belongs, python2_library has the modules, python2_numbers `round` and
+                `hash`, keyword_names `async` and `await`, chained_pandas the columns that pandas 3 leaves as they are,
+                one_number numpy's arrays of one, slice_lists its lists of slices
     old_protos  modules that an older protoc has generated; late_globals, `global` behind a use of the name;
                 implicit_imports, what a package of Python 2 imported from its own folder; proto_strings, text in
                 protocol buffers; ended_generators, StopIteration that leaves a generator;
                 type_checks, `type(x) is tf.Tensor`; encoded_text, what `encode` returns
+    children    the processes that a script starts, by a command or by `multiprocessing`
     estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator, which learns from
                 observer when training is over; strategies trains it under tf.distribute, and strategy_ends says there
                 that training is over

@@ -5,12 +5,16 @@
 
 Such scripts start a ps and the workers of a cluster on one machine, which plain TensorFlow of today cannot run. A
 command stays as it is if its file is not there or does not use TensorFlow, and if it goes to another machine.
+
+A process that `multiprocessing` starts anew, by "spawn" or "forkserver", gets code with its data. It
+prepares the process before that loads the script's file as "__mp_main__".
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import multiprocessing.spawn
 import os
 import pathlib
 import re
@@ -40,9 +44,7 @@ class Children:
     def __init__(self, config: ScriptConfig) -> None:
         """Takes the flags of this process, which the children get, too."""
         self._tf_mode = config.tf_mode
-        names = [name for name, (_, _, default) in fields.rules(ScriptConfig).items()
-                 if getattr(config, name) != default]
-        self._words = ["-m", "ps_train", "run", *fields.as_flags(config, names)]
+        self._words = ["-m", "ps_train", "run", *_flags_of(config)]
 
     def install(self) -> None:
         """Changes the commands that this process starts from now on."""
@@ -52,6 +54,8 @@ class Children:
         def init(process: Any, *args: Any, **kwargs: Any) -> None:
             bound = _MAKE.bind(process, *args, **kwargs)
             given = bound.arguments
+            if not isinstance(given["args"], (str, bytes, os.PathLike, Sequence)):
+                given["args"] = list(given["args"])  # an iterator, which can be read once
             if not given.get("executable"):
                 command = self.changed(given["args"], given.get("shell", False), given.get("cwd"))
                 if command != given["args"]:
@@ -60,12 +64,14 @@ class Children:
             popen(*bound.args, **bound.kwargs)
 
         subprocess.Popen.__init__ = init  # type: ignore[method-assign]
-        os.system = lambda command: system(_with_path(self.changed_line(command, None), command))
+        os.system = lambda command: system(_with_path(self.changed(command, is_line=True), command))
 
     def changed(self, command: Any, is_line: bool, folder: Any = None) -> Any:
         """Returns a command as `subprocess` takes it: words, or a line if it is for a shell."""
         if isinstance(command, (str, bytes, os.PathLike)):
-            return self.changed_line(command, folder) if is_line and isinstance(command, str) else command
+            line = os.fsdecode(command)
+            changed = self.changed_line(line, folder) if is_line else line
+            return command if changed == line else changed
         words = [os.fspath(word) for word in command]
         if is_line or not all(isinstance(word, str) for word in words):
             return command
@@ -107,6 +113,11 @@ class Children:
         return bool(_USES.search(text)) and source.is_tensorflow_1(self._tf_mode, text)
 
 
+def _flags_of(config: ScriptConfig) -> list[str]:
+    names = [name for name, (_, _, default) in fields.rules(ScriptConfig).items() if getattr(config, name) != default]
+    return fields.as_flags(config, names)
+
+
 def _root() -> str:
     return str(pathlib.Path(ps_train.__file__).parents[1])
 
@@ -118,9 +129,9 @@ def _with_ps_train(env: Any) -> dict[str, str]:
     return variables
 
 
-def _with_path(line: str, before: str) -> str:
+def _with_path(line: Any, before: Any) -> Any:
     """Returns a line that has been changed with the place of ps_train in its environment."""
-    if line == before:
+    if line is before:
         return line
     return f"export PYTHONPATH={shlex.quote(_root())}${{PYTHONPATH:+:$PYTHONPATH}}; {line}"
 
@@ -133,3 +144,30 @@ def adopt_children(config: ScriptConfig) -> Callable[[], None]:
     def take_back() -> None:
         subprocess.Popen.__init__, os.system = popen, system  # type: ignore[method-assign]
     return take_back
+
+
+class _Preparation:
+    """Becomes a call of `verb.prepare_spawned` where it is unpickled."""
+
+    def __init__(self, flags: Sequence[str]) -> None:
+        self._flags = list(flags)
+
+    def __reduce__(self) -> tuple[Any, tuple[str, dict]]:
+        # Code, and not the function: the child may not find ps_train yet.
+        return exec, (f"import sys\nsys.path.append({_root()!r})\nfrom ps_train.parts.legacy import verb\n"
+                      f"verb.prepare_spawned({self._flags!r})\n", {})
+
+
+def adopt_spawned(config: ScriptConfig) -> None:
+    """Lets the processes that `multiprocessing` starts anew from now on run as this one does.
+
+    Args:
+      config: the flags of this process; `python2` says whether its script is converted.
+    """
+    preparation, original = _Preparation(_flags_of(config)), multiprocessing.spawn.get_preparation_data
+
+    @functools.wraps(original)
+    def with_preparation(name: str) -> dict[str, Any]:
+        return {**original(name), "ps_train": preparation}
+
+    multiprocessing.spawn.get_preparation_data = with_preparation

@@ -138,12 +138,13 @@ class Conversion:
                 return None, False
             raise
 
-    def run(self, path: str) -> None:
-        """Runs a script as the main module; raises what it raises."""
-        main = types.ModuleType("__main__")
+    def run(self, path: str, run_name: str = "__main__") -> dict[str, Any]:
+        """Runs a script as the main module, returns its names, and raises what it raises."""
+        main = types.ModuleType(run_name)
         main.__file__ = path
-        sys.modules["__main__"] = main
+        sys.modules[run_name] = main
         exec(self.compile(path), main.__dict__)
+        return main.__dict__
 
     def install(self) -> None:
         """Changes each local module that is imported from now on."""

@@ -8,13 +8,16 @@ from TensorFlow's own server or strategy that its task is not alone. The decisio
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import logging
+import multiprocessing.spawn
 import os
 import pathlib
 import runpy
 import sys
+import types
 import warnings
 from typing import Any, Callable
 
@@ -57,6 +60,8 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
+    if is_tensorflow_1:
+        children.adopt_spawned(dataclasses.replace(config, python2=changes.is_python2))
     if changes.is_python2:
         session_strings.let_sessions_return_text()
     ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
@@ -74,6 +79,20 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     if code == 0 and ps is not None:  # its workers in this process have ended; there may be others
         ps.leave()
     ending.leave(code)
+
+
+def prepare_spawned_child(config: ScriptConfig) -> None:
+    """Prepares this process, which a TensorFlow 1 script has started by `multiprocessing`, before it loads its file."""
+    if not config.tf_log:
+        let_script_show_tensorflow_log()
+    _prepare_tensorflow_1(config)
+    changes = Conversion(config.python2, parse_mapped("--map_path", config.map_path), finds_python2=True)
+    if changes.is_python2:
+        session_strings.let_sessions_return_text()
+    changes.install()
+    children.adopt_spawned(config)
+    multiprocessing.spawn.runpy = types.SimpleNamespace(  # type: ignore[attr-defined]
+        run_path=changes.run, run_module=runpy.run_module)
 
 
 def _conversion_of(config: ScriptConfig, path: str, is_tensorflow_1: bool) -> Conversion:

@@ -89,6 +89,42 @@ print "worker", sys.argv[5], "ends"
 """
 
 
+SPAWNS = """
+import multiprocessing
+import sys
+import tensorflow as tf
+
+tf.app.flags.DEFINE_integer("number", 3, "what is squared")
+
+def work(results):
+    with tf.Graph().as_default(), tf.Session() as session:
+        squares = [session.run(tf.square(tf.constant(tf.app.flags.FLAGS.number))) for _ in xrange(1)]
+    results.put(map(int, squares)[0])
+
+def main(_):
+    for method in sys.argv[2:]:
+        context = multiprocessing.get_context(method)
+        results = context.Queue()
+        process = context.Process(target=work, args=(results,))
+        process.start()
+        print("result", method, results.get())
+        process.join()
+        print("exit code", process.exitcode)
+
+if __name__ == "__main__":
+    tf.app.run()
+"""
+
+
+def test_the_processes_that_multiprocessing_starts_anew_run_as_the_script_does(start_process, tmp_path):
+    """Issue: they had plain TensorFlow, without tf.app, and Python 3 without `xrange`."""
+    (tmp_path / "script.py").write_text(SPAWNS)
+    start_process.start("script", ["run", str(tmp_path / "script.py"), "--number=5", "spawn", "forkserver"])
+    assert start_process.exit_code("script", 4 * processes.DEADLINE_SECS) == 0
+    log = start_process.log("script")
+    assert "result spawn 25\nexit code 0\nresult forkserver 25\nexit code 0\n" in log
+
+
 @pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
 def test_the_tasks_that_a_script_starts_as_processes_run_as_it_does(start_process, tmp_path):
     """Issue: plain TensorFlow ran them, which has no tf.train, and plain Python, which reads no Python 2."""

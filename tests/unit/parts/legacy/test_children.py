@@ -74,12 +74,17 @@ def test_commands_in_a_line_are_changed():
     "ssh host 'cd x && python worker.py'", "docker run image python worker.py", "python setup.py && python missing.py",
     "cat worker.py", "mypython worker.py", "python worker.pyc"])
 def test_other_lines_stay(line):
-    """Those for another machine, too."""
-    assert changed(line, is_line=True) == line
+    """Those for another machine, too, and lines of bytes."""
+    assert changed(line, is_line=True) is line
+    encoded = line.encode()
+    assert changed(encoded, is_line=True) is encoded
 
 
 def test_processes_are_started_by_the_changed_command(tmp_path, monkeypatch):
-    """By `subprocess` and `os.system`, with ps_train on the path of an environment of their own; others as before."""
+    """By `subprocess` and `os.system`, with ps_train on the path of an environment of their own; others as before.
+
+    Issue: an iterator of words was read before `subprocess` read it, and a line of bytes failed.
+    """
     calls = []
     monkeypatch.setattr(subprocess.Popen, "__init__", lambda process, *args, **kwargs: calls.append((args, kwargs)))
     monkeypatch.setattr(os, "system", lambda line: calls.append(line) or 7)
@@ -90,9 +95,15 @@ def test_processes_are_started_by_the_changed_command(tmp_path, monkeypatch):
         assert os.system("python worker.py &") == 7
         assert os.system("true") == 7
         subprocess.Popen("true", shell=True)
+        assert os.system(b"python worker.py &") == 7
+        assert os.system(b"\xff") == 7
+        subprocess.Popen(map(str, ["echo", 5]))
+        subprocess.Popen(iter(["python", "worker.py"]))
     finally:
         take_back()
-    (args, kwargs), line, other, (plain, _) = calls
+    (args, kwargs), line, other, (plain, _), *more = calls
+    assert more[:2] == [line, b"\xff"] and more[2][0][0] == ["echo", "5"]
+    assert more[3][0][0] == [sys.executable, *RUN, "worker.py"]
     given = dict(zip(("args",), args), **kwargs)
     assert given["args"] == [sys.executable, *RUN, "worker.py"]
     assert given["env"]["A"] == "b" and children._root() in given["env"]["PYTHONPATH"].split(os.pathsep)
