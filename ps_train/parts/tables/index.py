@@ -313,9 +313,10 @@ def read_whole(variable: tf.Variable) -> tf.Tensor:
 
 
 def replace_value(variable: tf.Variable, value: tf.Tensor) -> tf.Operation:
-    """Returns the operation that replaces the value, without a copy."""
+    """Returns the operation that replaces the value, without a copy; the new one may follow from the old one."""
     # A variable whose rows were read or written once copies what it is assigned, and so would take all of its memory.
-    destroyed = tf.raw_ops.DestroyResourceOp(resource=variable.handle, ignore_lookup_error=True)
+    with tf.control_dependencies([value]):  # what reads the old value for the new one would not find the variable
+        destroyed = tf.raw_ops.DestroyResourceOp(resource=variable.handle, ignore_lookup_error=True)
     with tf.control_dependencies([destroyed]):
         return tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 

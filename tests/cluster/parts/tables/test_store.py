@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.parts.tables import rules, upkeep
+from ps_train.parts.tables import index, rules, upkeep
 from tests.cluster.parts.tables.sharded import ShardedTable
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -283,3 +283,16 @@ def test_two_sessions_on_the_same_rows_lose_no_update(start_servers, kind):
     assert tables[0].counts()["used"] == 50
     for table in tables:
         table.session.close()
+
+
+def test_a_new_value_may_follow_from_the_old_one():
+    """As the ids of a round of local steps, which begin with those that the copy has when it is emptied."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        numbers = index.make_variable("numbers", tf.int64, [None])
+        session.run(numbers.initializer)
+        session.run(index.replace_value(numbers, tf.constant([1, 2], tf.int64)))
+        slow = tf.py_func(lambda: np.int64(3), [], tf.int64)  # the old value is read after what needs Python
+        with tf.control_dependencies([slow]):
+            more = tf.concat([index.read_whole(numbers), [slow]], 0)
+        session.run(index.replace_value(numbers, more))
+        assert session.run(index.read_whole(numbers)).tolist() == [1, 2, 3]
