@@ -26,7 +26,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.parts.tables.hashing import owner_of
 from ps_train.parts.tables.registry import Lookup, Registry, current_registry
-from ps_train.parts.tables.rules import DELETED_KEY, EMPTY_KEY, TableSpec
+from ps_train.parts.tables.rules import DELETED_KEY, TableSpec
 
 _HERE = contextlib.nullcontext()
 _MOST_IDS = 2**31 + 1  # more than int32 has
@@ -80,7 +80,7 @@ class RowExchange:
 
     def _send_ids(self, parts: list[tf.Tensor], ps: int) -> _SentIds:
         """Sends the ids of all tables to one ps, in one message."""
-        worker_sizes = tf.stack([_count(part) for part in parts])
+        worker_sizes = tf.stack([tf.size(part, out_type=tf.int64) for part in parts])
         message = tf.cast(tf.concat([worker_sizes, *parts], 0) if len(parts) > 1 else parts[0], self._id_dtype)
         with self._on_ps(ps):
             message = tf.cast(tf.identity(message), tf.int64)
@@ -224,13 +224,6 @@ def dense_gradient(gradient: Any, values: tf.Tensor) -> tf.Tensor:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, tf.shape(values)[0])
     return gradient
-
-
-def _count(ids: tf.Tensor) -> tf.Tensor:
-    """Returns how many ids int64 [n] there are, int64 scalar."""
-    # Not tf.size: in a round of local steps, TensorFlow's constant folding takes that for 0. What `where` finds, it
-    # does not know. Every id is above this key.
-    return tf.size(tf.where(ids > EMPTY_KEY), out_type=tf.int64)
 
 
 def _cut(message: tf.Tensor, sizes: tf.Tensor, widths: Sequence[int]) -> list[tf.Tensor]:

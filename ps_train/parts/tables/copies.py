@@ -86,11 +86,14 @@ class TableCopies:
         Returns:
           int64 scalar, available after the rows: the number of mini-batches, which is lower where the data ends.
         """
-        with tf.control_dependencies([begun]), tf.device(self._batches.device):
-            cleared = self._waiting.clear()
-        with tf.control_dependencies([cleared, *self._empty(begun)]):
-            no_ids = [copy.ids.read_value() for copy in self._copies.values()]
-            first = [*map(tf.identity, (tf.size(no_ids[0], out_type=tf.int64), tf.constant(True), *no_ids))]
+        with tf.device(self._batches.device):
+            with tf.control_dependencies([begun]):
+                cleared = self._waiting.clear()
+            with tf.control_dependencies([cleared]):
+                none = self._waiting.size()
+        with tf.control_dependencies(self._empty(none)):
+            no_ids = [tf.zeros([none], tf.int64) for _ in self._copies]
+            first = [*map(tf.identity, (tf.cast(none, tf.int64), tf.constant(True), *no_ids))]
         shapes = [tf.TensorShape([]), tf.TensorShape([]), *(tf.TensorShape([None]) for _ in self._copies)]
 
         def fetch_one(number: tf.Tensor, _: tf.Tensor, *ids: tf.Tensor) -> list[tf.Tensor]:
@@ -111,11 +114,15 @@ class TableCopies:
         with tf.control_dependencies([*assigned, self._end_without_batch(num_batches)]):
             return tf.identity(num_batches)
 
-    def _empty(self, begun: tf.Operation) -> list[tf.Operation]:
-        """Empties the copies: a fetch that fails must not leave the rows of the previous round to `push`."""
-        with tf.control_dependencies([begun]):
-            return [replace_value(variable, tf.zeros([0, *variable.shape[1:]], variable.dtype.base_dtype))
-                    for copy in self._copies.values() for variable in copy]
+    def _empty(self, none: tf.Tensor) -> list[tf.Operation]:
+        """Empties the copies: a fetch that fails must not leave the rows of the previous round to `push`.
+
+        Args:
+          none: int32 scalar, 0. It must not be a constant: TensorFlow's shape inference takes all values that a variable
+            gets to have the same size, and its constant folding would take every round to be without ids.
+        """
+        return [replace_value(variable, tf.zeros([none, *variable.shape[1:]], variable.dtype.base_dtype))
+                for copy in self._copies.values() for variable in copy]
 
     def _stage(
         self, batch: Any, number: tf.Tensor, ids: Sequence[tf.Tensor],

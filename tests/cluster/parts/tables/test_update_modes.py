@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import ps_train
 from ps_train.parts.tables import contents, rules
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -22,6 +23,15 @@ def data(num_examples=96):
     random = np.random.default_rng(3)
     ids = np.minimum(random.geometric(0.15, size=(num_examples, 3)), _NUM_IDS) - 1
     return ids.astype(np.int64), random.normal(size=num_examples).astype(np.float32)
+
+
+def one_table(num_rows=None):
+    """Returns a model of one table, whose prediction is the sum of its rows and a bias."""
+    def predict(features):
+        return (tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+                + tf.reduce_sum(ps_train.embedding_table("items", 2, num_rows=num_rows).lookup(features), [1, 2]))
+
+    return clusters.model_of(predict)
 
 
 def model(num_rows=None, rule=None, dtype=tf.float32):
@@ -77,6 +87,7 @@ def assert_same(found, expected):
             np.testing.assert_allclose(found[name][row], value, rtol=1e-4, atol=1e-6, err_msg=f"{name} {row}")
 
 
+@pytest.mark.optimised
 def test_one_worker_comes_to_the_same_rows_with_local_steps(tmp_path, start_servers):
     """Values and slots after rounds of 5, on 2 ps: with one worker nothing is merged.
 
@@ -111,6 +122,20 @@ def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
     _, first, _ = train(start_servers(1, 1), tmp_path / "one", 4, period=Period(4), **sgd)
     _, synced, _ = train(start_servers(1, 2), tmp_path / "sync", 4, num_workers=2, gradients=2, period=Period(4), **sgd)
     assert_same(synced, first)  # both have the same data, so the mean of their changes is that of one
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("built", [one_table(_NUM_IDS), one_table(), model()], ids=["fixed", "dynamic", "two tables"])
+def test_ids_are_counted_in_a_round(start_servers, built):
+    """Found are those that had a row already; a change of a round is one update. There are 12 different mini-batches."""
+    training = bare_training.BareTraining(start_servers(1, 1), model=built, dataset=dataset(), period=Period(4),
+                                          flags=_ADAGRAD)
+    training.train(20)
+    found = training.graph.rows.files.counts(training.session)["items"][0]
+    ids = [set(part.ravel()) for part in np.split(np.concatenate([data()[0]] * 2)[:160], 5)]
+    num_rows = len(set().union(*ids))
+    assert (found["updates"], found["used"], found["admitted"]) == (5, num_rows, num_rows)
+    assert (found["hits"], found["misses"]) == (sum(map(len, ids)) - num_rows, num_rows)
 
 
 def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_servers):
