@@ -118,8 +118,8 @@ class TableCopies:
         """Empties the copies: a fetch that fails must not leave the rows of the previous round to `push`.
 
         Args:
-          none: int32 scalar, 0. It must not be a constant: TensorFlow's shape inference takes all values that a variable
-            gets to have the same size, and its constant folding would take every round to be without ids.
+          none: int32 scalar, 0. It must not be a constant: TensorFlow's shape inference takes all values of a variable
+            to have the same size, and its constant folding would take every round to be without ids.
         """
         return [replace_value(variable, tf.zeros([none, *variable.shape[1:]], variable.dtype.base_dtype))
                 for copy in self._copies.values() for variable in copy]

@@ -244,10 +244,19 @@ class HashIndex:
         exists = tf.not_equal(gather(self._ids, numbers), EMPTY_KEY)
         return gather(self._marks, tf.gather(numbers, places_where(exists)))
 
-    def drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tuple[list[tf.Operation], tf.Tensor]:
-        """Returns the operations that drop rows with a mark below `oldest`, and how many rows these are."""
+    def drop(
+        self, begin: tf.Tensor, end: tf.Tensor, *, oldest: tf.Tensor, part: tf.Tensor
+    ) -> tuple[list[tf.Operation], tf.Tensor]:
+        """Returns the operations that drop rows, and how many rows these are.
+
+        Args:
+          begin, end: the row numbers, as of `range`.
+          oldest: rows with a lower mark are dropped.
+          part: of the rows with just this mark, the part that is dropped, drawn at random; float32.
+        """
         numbers = tf.range(begin, end)
-        return self.drop_where(numbers, gather(self._marks, numbers) < oldest)
+        marks, drawn = gather(self._marks, numbers), tf.random.uniform(tf.shape(numbers))
+        return self.drop_where(numbers, (marks < oldest) | (tf.equal(marks, oldest) & (drawn < part)))
 
     def drop_where(self, numbers: tf.Tensor, is_dropped: tf.Tensor) -> tuple[list[tf.Operation], tf.Tensor]:
         """Returns the operations that drop rows, bool [n] for row numbers [n], and how many rows these are."""

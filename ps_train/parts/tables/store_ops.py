@@ -155,7 +155,8 @@ class StoreOps(RowOps):
         self.uses_ps_files = True
         with store.on_ps():
             self._begin, self._end, self._number, self._expected = (tf.placeholder(tf.int64, []) for _ in range(4))
-            self._since, self._threshold = tf.placeholder(tf.int32, []), tf.placeholder(tf.float32, [])
+            self._since = tf.placeholder(tf.int32, [])
+            self._threshold, self._part = (tf.placeholder(tf.float32, []) for _ in range(2))
             self._prefix, self._seen_name = (tf.placeholder(tf.string, []) for _ in range(2))
             self._names = tf.placeholder(tf.string, [len(PARTS)])
             self._keeps_present = tf.placeholder(tf.bool, [])
@@ -176,8 +177,10 @@ class StoreOps(RowOps):
                 self._sample_op = store.index.sample_marks(tf.identity(self._number))
 
     def _drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tf.Operation:
-        """Returns the operation that drops the rows with numbers from begin to end - 1 whose mark is below `oldest`."""
-        return self._drop_exclusively([begin, end, oldest], lambda: self.store.index.drop(begin, end, oldest))
+        """Returns the operation that drops the rows with numbers from begin to end - 1 that `drop` names."""
+        part = tf.identity(self._part)
+        return self._drop_exclusively(
+            [begin, end, oldest, part], lambda: self.store.index.drop(begin, end, oldest=oldest, part=part))
 
     def _drop_small(self, begin: tf.Tensor, end: tf.Tensor) -> tf.Operation:
         """Returns the operation that drops the rows with these numbers whose value has a norm below `_threshold`."""
@@ -301,9 +304,9 @@ class StoreOps(RowOps):
         """Returns the marks of at most `count` rows, drawn at random."""
         return session.run(self._sample_op, {self._number: count})
 
-    def drop(self, session: tf.Session, oldest: int, num_used: int) -> None:
-        """Drops the rows that were last touched before update `oldest`."""
-        self._drop_pieces(session, num_used, self._drop_op, {self._since: min(oldest, LAST_MARK)})
+    def drop(self, session: tf.Session, oldest: int, num_used: int, *, part: float = 0.0) -> None:
+        """Drops the rows that were last touched before update `oldest`, and this part of those touched by just that."""
+        self._drop_pieces(session, num_used, self._drop_op, {self._since: min(oldest, LAST_MARK), self._part: part})
 
     def drop_small(self, session: tf.Session, threshold: float, num_used: int) -> None:
         """Drops the rows whose value has a Euclidean norm below `threshold`."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.parts.tables import contents, pretrained, store_ops
+from ps_train.parts.tables import contents, pretrained, store_ops, upkeep
 from ps_train.parts.tables.pretrained import Origin
 from ps_train.parts.tables.rules import Adagrad, TableSpec
 from ps_train.storage.merging_saver import MergingSaver
@@ -107,6 +107,21 @@ def test_rows_for_which_there_is_no_room_are_counted(saved, caplog):
     with items, caplog.at_level(logging.WARNING):
         items.pretrained.load(items.session, path, {"items": Origin("items", contents.read_tables(path)["items"])})
     assert f"no room for {len(_IDS) - 4} rows" in caplog.text
+
+
+def test_a_full_table_drops_a_tenth_of_them(tmp_path):
+    """Not all rows that no update has touched yet: as dropping goes, all are as old as each other."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = tf.Variable(np.ones([1000, 2], np.float32), name="items")
+        session.run(made.initializer)
+        path = tf.train.Saver([made]).save(session, str(tmp_path / "model.ckpt"))
+    items = Items(1, max_rows=1000)
+    with items:
+        items.pretrained.load(items.session, path, {"items": Origin("items", shape=[1000, 2])})
+        for _ in range(2):
+            items.session.run(items.train_op, {items.ids: [7]})
+        upkeep.drop_old_rows(items.session, items.tables)
+        assert 60 < items.tables.counts(items.session)["items"][0]["evicted"] < 140
 
 
 def test_what_does_not_fit_is_said():

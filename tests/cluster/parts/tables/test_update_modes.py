@@ -127,7 +127,7 @@ def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
 @pytest.mark.optimised
 @pytest.mark.parametrize("built", [one_table(_NUM_IDS), one_table(), model()], ids=["fixed", "dynamic", "two tables"])
 def test_ids_are_counted_in_a_round(start_servers, built):
-    """Found are those that had a row already; a change of a round is one update. There are 12 different mini-batches."""
+    """Found are those that had a row already; the push of a round is one update. The data has 12 mini-batches."""
     training = bare_training.BareTraining(start_servers(1, 1), model=built, dataset=dataset(), period=Period(4),
                                           flags=_ADAGRAD)
     training.train(20)
