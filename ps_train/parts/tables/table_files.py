@@ -42,6 +42,7 @@ from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import PartWriter
 
 _NOTED_MOMENTS = 100  # in the time after which rows are dropped
+_USUAL_TIMES = 3.0  # the usual time between updates: a longer one is a pause
 _SHORT_PASS_SECS = 0.5  # leaves little to the next one: what was trained meanwhile
 _log = logging.getLogger(__name__)
 Counts = dict[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `index.COUNTS` by name
@@ -50,7 +51,8 @@ Counts = dict[str, list[dict[str, int]]]  # name of a table -> for each ps, the 
 class TableClock:
     """The seconds in which a table was updated, and how many updates it had had by then; for `ttl_secs`.
 
-    Time in which nothing is updated does not count: a training that waits or stands still loses no row.
+    A pause does not count: a training that waits or stands still loses no row. A time without updates is a pause where
+    it is longer than three times what was usual, as updates may come less often than this clock is asked.
     """
 
     def __init__(self, ttl_secs: float, noted: Iterable[Sequence[float]] = ()) -> None:
@@ -59,6 +61,8 @@ class TableClock:
         self._noted = [(float(secs), int(updates)) for secs, updates in noted]
         self._secs, self._updates = self._noted[-1] if self._noted else (0.0, 0)
         self._seen_secs: float | None = None
+        self._updated_secs = 0.0  # when it last saw an update
+        self._usual_secs = 0.0  # between two times at which it did
 
     def noted(self) -> list[tuple[float, int]]:
         """Returns pairs of seconds and updates, the last one of now."""
@@ -71,8 +75,10 @@ class TableClock:
           updates: how many the table has had, the least on any ps.
           now_secs: of `time.monotonic`; time counts from the first call.
         """
-        if self._seen_secs is not None and updates > self._updates:
-            self._secs += now_secs - self._seen_secs
+        if self._seen_secs is None:
+            self._seen_secs = self._updated_secs = now_secs
+        if updates > self._updates:
+            self._count_until(now_secs)
         self._seen_secs, self._updates = now_secs, updates
         if not self._noted or self._secs - self._noted[-1][0] >= self._ttl_secs / _NOTED_MOMENTS:
             self._noted.append((self._secs, updates))
@@ -81,6 +87,13 @@ class TableClock:
             self._noted.pop(0)
         secs, updates_then = self._noted[0]
         return updates_then + 1 if secs <= begin_secs else 0
+
+    def _count_until(self, now_secs: float) -> None:
+        """Counts the time until an update that is seen now: at least since the last look."""
+        secs = max(now_secs - self._seen_secs, min(now_secs - self._updated_secs, _USUAL_TIMES * self._usual_secs))
+        self._secs += secs
+        # It follows longer times at once and shorter ones slowly: a few updates may come at once.
+        self._usual_secs, self._updated_secs = max(secs, self._usual_secs / 2), now_secs
 
 
 class TableFiles:

@@ -746,6 +746,20 @@ def test_a_clock_notes_few_moments():
     assert resumed.oldest(updates=15_000, now_secs=77.0) == moments[-1][1]
 
 
+@pytest.mark.parametrize("gap_secs", [5, 20, 60])
+def test_a_clock_counts_the_time_between_updates(gap_secs):
+    """Also if it is asked every 5 s, and most times has seen none since. A pause counts as three such times at most."""
+    clock = table_files.TableClock(1000.0)
+    for secs in range(0, 900, 5):
+        clock.oldest(updates=1 + secs // gap_secs, now_secs=float(secs))
+    counted_secs, updates = clock.noted()[-1]
+    assert 900 - 3 * gap_secs <= counted_secs <= 900
+    for secs in range(900, 20_000, 5):
+        clock.oldest(updates, now_secs=float(secs))
+    clock.oldest(updates + 1, now_secs=20_000.0)
+    assert counted_secs < clock.noted()[-1][0] <= counted_secs + 3 * gap_secs
+
+
 def test_the_rows_of_each_ps_are_counted(caplog):
     """With their bytes: two floats of value, two of slots, id and mark; in the line of the log, and as JSON."""
     tables = _tables(num_ps=2, kinds={"items": {}})
