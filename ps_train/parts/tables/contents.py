@@ -5,7 +5,7 @@
     items/ps_0_of_2/000012/marks             int32 [n]
     items/ps_0_of_2/000012/values            float32 [n, dim]
     items/ps_0_of_2/000012/slots             float32 [n, number of slots]
-    items/ps_0_of_2/seen                     uint16 [2^22]                how often ids without a row came, by hash
+    items/ps_0_of_2/sightings                uint16 [2^22]                how often ids without a row came, by hash
 
 A delta is a file next to its checkpoint:
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +37,10 @@ from ps_train.storage import checkpoints
 
 KEY = "ps_train/tables"
 PARTS = ("ids", "marks", "values", "slots")
+SIGHTINGS = "sightings"  # of ids; in earlier checkpoints "seen", which are by another hash
 _DELTA_INDEX = re.compile(r"(.+\.delta-(\d+))\.index")
 _PIECES_PER_READER = 32  # a reader keeps memory for each file that it has read from
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +174,15 @@ def check_tables_fit(path: str, specs: Mapping[str, TableSpec]) -> None:
         raise CheckpointError("checkpoint_of_another_model", (
             f"checkpoint {path} is of another model: {'; '.join(problems)}; give another --train_dir, or the --model, "
             "--params and --embedding_optimizer that it was trained with"))
+
+
+def known_seen(path: str, name: str, saved: SavedTable) -> list[str]:
+    """Returns `SavedTable.seen`; none, and warns, if an earlier version has counted by another hash."""
+    if all(seen.endswith(f"/{SIGHTINGS}") for seen in saved.seen):
+        return saved.seen
+    _log.warning("table %s: checkpoint %s is of an earlier ps_train, whose counts of ids without a row cannot be used: "
+                 "each of these ids counts from 0 for min_count", name, path)
+    return []
 
 
 def read_table(path: str, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -15,11 +15,12 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.tables.hashing import fixed_id_of, fixed_row_of
+from ps_train.parts.tables.hashing import fixed_id_of, fixed_row_of, random_bits
 from ps_train.parts.tables.id_map import IdMap
 from ps_train.parts.tables.rules import EMPTY_KEY
 
-_NUM_SEEN = 2**22  # counters for ids without a row
+_SEEN_BITS = 22
+_NUM_SEEN = 2**_SEEN_BITS  # counters for ids without a row
 # The elements of the variable `counts` of a store: updates; rows ever used, dropped rows that can be reused, the
 # capacity; ids that updates have found, and not found; rows made, dropped; ids refused because the store was full; rows
 # dropped since the index was built.
@@ -224,7 +225,8 @@ class HashIndex:
         return tf.minimum(*counts) >= self._min_count
 
     def _places_of_counters(self, ids: tf.Tensor) -> list[tf.Tensor]:
-        return [tf.math.floormod(ids * factor + ids // _NUM_SEEN, _NUM_SEEN) for factor in (1, -7046029254386353131)]
+        # Of all bits of an id, mixed: ids with the number of a field in their upper bits must not share both counters.
+        return tf.unstack(random_bits(ids, 2, _SEEN_BITS, seed="sightings", number=0), axis=1)
 
     def changed(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> tf.Tensor:
         """Returns the numbers from begin to end - 1 of the rows with a mark above `since`."""

@@ -222,10 +222,10 @@ class TableFiles:
         count of all ps holds, so no id counts less than it was seen.
         """
         for name, stores in self.stores.items():
+            seen = contents.known_seen(path, name, saved[name]) if stores[0].counts_unseen else []
             for store in stores:
-                if store.counts_unseen and saved[name].seen:
-                    for ps in _ps_of(saved[name], store):
-                        store.load_seen(session, path, saved[name].seen[ps])
+                for ps in _ps_of(saved[name], store) if seen else ():
+                    store.load_seen(session, path, seen[ps])
 
     def warn_of_refused(self, session: tf.Session, path: str) -> None:
         """Warns of the rows of a checkpoint for which there was no room."""
@@ -356,7 +356,7 @@ class TableWriter(PartWriter):
         names, stores = [], self._tables.stores[name]
         for ps, store in enumerate(stores):
             if store.counts_unseen:
-                names.append(f"{name}/ps_{ps}_of_{len(stores)}/seen")
+                names.append(f"{name}/ps_{ps}_of_{len(stores)}/{contents.SIGHTINGS}")
                 store.save_seen(self._session, self._new_file(f"{self._number_of(name)}-{ps}-seen"), names[-1])
         return names
 

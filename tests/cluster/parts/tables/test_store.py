@@ -85,6 +85,19 @@ def test_an_id_gets_a_row_when_it_was_seen_often_enough():
             "updates": 3, "used": 1, "admitted": 1, "hits": 0, "misses": 3}
 
 
+@pytest.mark.parametrize("bit", [22, 44, 48, 60])
+def test_ids_with_a_field_in_some_bits_do_not_count_for_each_other(bit):
+    """26 fields with 1000 ids each: none gets a row when it is seen first, as they share few of the counters."""
+    ids = np.concatenate([np.arange(1000) + (field << bit) for field in range(min(26, 2**(63 - bit)))])
+    with ShardedTable(_SGD, min_count=3) as table:
+        table.reset().update(ids, _ones(ids))
+        assert table.counts()["admitted"] == 0
+        table.update(ids, _ones(ids))
+        assert table.counts()["admitted"] < len(ids) / 100
+        table.update(ids, _ones(ids))
+        assert table.counts()["admitted"] == len(ids)
+
+
 def test_a_full_table_refuses_new_ids_and_goes_on_with_the_others():
     """Of 6 new ids, 4 get rows; the refused ones keep their first values."""
     with ShardedTable(_SGD, max_rows=4) as table:

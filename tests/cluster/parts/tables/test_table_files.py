@@ -417,6 +417,21 @@ def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta, local_d
                 assert _ids_in(again) == known, num_ps
 
 
+def test_counts_by_the_hash_of_an_earlier_version_are_left_out(tmp_path, monkeypatch, caplog):
+    """They would admit ids that were never seen. A line says so."""
+    tables = _tables(kinds={"items": {"min_count": 3}})
+    with tables:
+        for _ in range(2):
+            tables.train(np.array([1, 2]))
+        monkeypatch.setattr(contents, "SIGHTINGS", "seen")
+        path = tables.save(tmp_path)
+        monkeypatch.undo()
+        tables.tables.restore(tables.session, path)
+        tables.train(np.array([1, 2]))
+        assert tables.tables.counts(tables.session)["items"][0]["used"] == 0
+    assert f"table items: checkpoint {path} is of an earlier ps_train" in caplog.text
+
+
 def test_a_checkpoint_without_these_counts_restores(tmp_path):
     """Of a table that admitted all ids when it was saved, or of an older ps_train."""
     saving, restored = _tables(kinds={"items": {}}), _tables(kinds={"items": {"min_count": 2}})
