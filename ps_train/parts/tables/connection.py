@@ -9,9 +9,9 @@
 With --embedding_wire_dtype, values travel as the nearest bfloat16, and so do gradients and the changes of local steps.
 The ids of tables with at most 2^31 rows travel as int32.
 
-A step is stopped before it sends an id that its table cannot have, or uses weights that do not match their ids. While
-the graph is built, ids are refused that a model draws at random where it is built twice: for its lookups, and for its
-step.
+A step is stopped before it sends an id that its table cannot have, or uses weights that do not match their ids. Where
+a model is built twice, for its lookups and for its step, ids that it draws at random are refused while the graph is
+built, as far as the graph shows that, and a step is stopped whose ids are others than those whose rows were pulled.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from ps_train.parts.tables.rules import DELETED_KEY, TableSpec
 
 _HERE = contextlib.nullcontext()
 _MOST_IDS = 2**31 + 1  # more than int32 has
-_BAD_ID, _BAD_WEIGHTS = "ps_train bad id", "ps_train bad weights"
+_BAD_ID, _BAD_WEIGHTS, _OTHER_IDS = "ps_train bad id", "ps_train bad weights", "ps_train other ids"
 _ID_MESSAGE = re.compile(rf"\[{_BAD_ID}\] \[(.*?)\] \[(.*?)\] \[(-?\d+)\] \[(.*?)\]", re.DOTALL)
+_OTHER_IDS_MESSAGE = re.compile(rf"\[{_OTHER_IDS}\] \[(.*?)\]", re.DOTALL)
 _WEIGHTS_MESSAGE = re.compile(rf"\[{_BAD_WEIGHTS}\] \[(.*?)\] \[(.*?)\] \[(\d+)\] \[(\d+)\]", re.DOTALL)
 
 
@@ -186,6 +187,14 @@ def flat_ids(lookups: Sequence[Lookup], spec: TableSpec) -> tf.Tensor:
     return _concat([tf.reshape(check_ids(lookup, spec), [-1]) for lookup in lookups])
 
 
+def check_same_ids(lookups: Sequence[Lookup], pulled: tf.Tensor) -> tf.Operation:
+    """Returns the operation that fails if the ids of all lookups in a table are not those in `pulled`, int64 [n]."""
+    ids = _concat([tf.reshape(lookup.ids, [-1]) for lookup in lookups])
+    is_same = tf.reduce_all(tf.raw_ops.Equal(x=ids, y=pulled, incompatible_shape_error=False))
+    is_same &= tf.equal(tf.size(ids), tf.size(pulled))  # `Equal` compares a single id with each of the others
+    return tf.raw_ops.Assert(condition=is_same, data=[_OTHER_IDS, lookups[0].table])
+
+
 def _acceptable_ids(lookups: Sequence[Lookup], spec: TableSpec) -> tf.Tensor:
     """Returns the ids of all lookups in a table that is only read, int64 [n], including those that it cannot have."""
     del spec  # such an id has no row, and so its first value
@@ -291,7 +300,7 @@ def _describe_weights(feature: str, num_ids: int, num_weights: int) -> str:
 
 
 def raise_if_bad_id(error: tf.errors.InvalidArgumentError, where: str) -> None:
-    """Raises UserCodeError if an id, or weights of ids, have stopped a step.
+    """Raises UserCodeError if an id has stopped a step, or weights of ids, or ids other than those that were pulled.
 
     Args:
       where: where it stopped, such as the name of a worker.
@@ -304,6 +313,11 @@ def raise_if_bad_id(error: tf.errors.InvalidArgumentError, where: str) -> None:
         raise UserCodeError("bad_id", (
             f"{where}: table {match[1]}: {match[2]} has the id {match[3]}; allowed: {match[4]}; nothing of that batch "
             "was applied. Correct the data, or change the table")) from error
+    if match := _OTHER_IDS_MESSAGE.search(error.message):
+        raise UserCodeError("ids_drawn_at_random", (
+            f"{where}: --communication_period: model_fn is called twice, to find ids and for the step, and gave other "
+            f"ids of table {match[1]} for the step, as if it drew them at random or made them from variables or "
+            "the global step; make them in input_fn, or leave the flag out")) from error
 
 
 def refuse_drawn(lookups: Iterable[Lookup], batch: Any, flag: str) -> None:

@@ -163,7 +163,10 @@ class TableCopies:
         places, values, rows, end_offsets = {}, {}, {}, []
         for (name, copy), offset in zip(self._copies.items(), offsets):
             end_offsets.append(offset + tf.add_n([tf.size(lookup.ids) for lookup in lookups[name]]))
-            places[name], inverse = tf.unique(self._exchange.places[name][offset:end_offsets[-1]])
+            of_step = self._exchange.places[name][offset:end_offsets[-1]]
+            checked = connection.check_same_ids(lookups[name], tf.gather(self._exchange.ids[name], of_step))
+            with tf.control_dependencies([checked]):
+                places[name], inverse = tf.unique(of_step)
             width, dim = self._widths[name], self._registry.specs[name].dim
             rows[name] = tf.ensure_shape(gather(copy.current, places[name]), [None, width])
             values[name], _ = tf.split(rows[name], [dim, width - dim], axis=1)

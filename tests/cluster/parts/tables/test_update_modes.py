@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -136,6 +138,44 @@ def test_ids_are_counted_in_a_round(start_servers, built):
     num_rows = len(set().union(*ids))
     assert (found["updates"], found["used"], found["admitted"]) == (5, num_rows, num_rows)
     assert (found["hits"], found["misses"]) == (sum(map(len, ids)) - num_rows, num_rows)
+
+
+_numbers = itertools.count()
+_CHOOSE = {
+    "Python": lambda ids, drift: tf.py_func(lambda own: np.full_like(own, next(_numbers)), [ids], tf.int64),
+    "Python, some": lambda ids, drift: tf.py_func(lambda own: own.ravel()[:next(_numbers) % 7], [ids], tf.int64),
+    "the global step": lambda ids, drift: ids + tf.train.get_global_step(),
+    "a variable": lambda ids, drift: ids + tf.cast(1e6 * drift, tf.int64),
+}
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("choose", _CHOOSE.values(), ids=_CHOOSE)
+def test_other_ids_in_a_step_than_those_whose_rows_were_pulled_are_refused(start_servers, choose):
+    """The graph does not show them; their step would train the rows of other ids. Nothing of the round is pushed."""
+    def predict(features):
+        drift = tf.get_variable("drift", [], initializer=tf.ones_initializer())
+        ids = tf.reshape(choose(features, drift), [-1])
+        return drift * tf.reduce_sum(ps_train.embedding_table("items", 2).lookup(ids))
+
+    training = bare_training.BareTraining(start_servers(1, 1), model=clusters.model_of(predict), dataset=dataset(),
+                                          period=Period(4))
+    with raises("ids_drawn_at_random") as caught:
+        training.train(20)
+    assert "worker:0: --communication_period" in str(caught.value) and "table items" in str(caught.value)
+    assert training.graph.rows.files.counts(training.session)["items"][0]["updates"] == 0
+
+
+def test_ids_that_a_function_of_python_reads_from_the_data_are_trained(start_servers):
+    """They are the same each time."""
+    def predict(features):
+        ids = tf.py_func(lambda own: own[own % 2 == 0], [features], tf.int64)
+        rows = ps_train.embedding_table("items", 2).lookup(tf.reshape(ids, [-1]))
+        return tf.reduce_sum(rows) + tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+
+    training = bare_training.BareTraining(start_servers(1, 1), model=clusters.model_of(predict), dataset=dataset(),
+                                          period=Period(4))
+    assert training.train(8).local_steps == 8
 
 
 def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_servers):
