@@ -42,7 +42,7 @@ class ChangeOptimizer(tf.train.GradientDescentOptimizer):
         self, grads_and_vars: Gradients, global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
         """Applies changes as gradients; see `tf.compat.v1.train.Optimizer`."""
-        applied = super().apply_gradients(grads_and_vars, name=name)
+        applied = super().apply_gradients(grads_and_vars, name=name) if grads_and_vars else tf.no_op(name)
         if global_step is None:
             return applied
         with tf.control_dependencies([applied]):

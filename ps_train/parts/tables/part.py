@@ -30,6 +30,7 @@ from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.table_files import ReadOnlyTables, TableFiles
 from ps_train.runtime import tensorflow_errors, waits
 from ps_train.storage.merging_saver import SavedPart
+from ps_train.updates.local_steps import ChangeOptimizer
 
 UPKEEP_SECS = 5.0  # between two checks of the tables
 _log = logging.getLogger(__name__)
@@ -196,7 +197,8 @@ class TableOptimizer(tf.train.GradientDescentOptimizer):
         others = [pair for pair in pairs if pair[1].ref() not in self._stores]
         # The global step rises after both. The dense optimizer raises it, because it may do more after an update.
         with tf.control_dependencies(tables):
-            if any(gradient is not None for gradient, _ in others):
+            # A round without a dense variable has its number of steps, too.
+            if any(gradient is not None for gradient, _ in others) or isinstance(self._dense, ChangeOptimizer):
                 return self._dense.apply_gradients(others, global_step, name=name)
             return tf.no_op(name) if global_step is None else global_step.assign_add(1, read_value=False)
 

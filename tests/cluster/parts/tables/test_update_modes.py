@@ -117,6 +117,17 @@ def test_a_fixed_table_comes_to_the_same_rows_with_several_steps_in_a_run_and_wi
         assert_same(rows, ends[0][1])
 
 
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_the_steps_of_a_round_count_without_any_dense_variable(tmp_path, start_servers, gradients):
+    """Two rounds of 4 take a model with nothing but a table to the global step 8."""
+    def predict(features):
+        return tf.reduce_sum(ps_train.embedding_table("items", 2).lookup(features), [1, 2])
+
+    [outcome] = clusters.train_together(start_servers(1, 1), tmp_path, 8, 1, model=clusters.model_of(predict),
+                                        dataset=dataset(), period=Period(4), gradients=gradients)
+    assert (outcome.global_step, outcome.local_steps) == (8, 8)
+
+
 def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
     """With sgd, a table ends as if each worker's change were added to its first values; the mean in sync."""
     sgd = {"flags": {"embedding_optimizer": "sgd", "embedding_learning_rate": _RATE},
