@@ -96,16 +96,11 @@ def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
     """Returns a line with the size of the model, and of everything on the ps, including the optimizer's slots."""
     model = [variable for variable in variables if variable.trainable]
     num_parameters = sum(variable.shape.num_elements() or 1 for variable in model)
-    num_variables = len({_logical_name(variable) for variable in model})
+    num_variables = len({part.full_name if (part := _slice_of(variable)) else variable.op.name for variable in model})
     sizes = [logs.readable_bytes(sum(shape_bytes(variable.shape, variable.dtype.base_dtype) for variable in counted))
              for counted in (model, variables)]
     return (f"{num_parameters:,} parameters in {num_variables} variable{'s' * (num_variables != 1)} "
             f"({sizes[0]}); {sizes[1]} with the optimizer's slots, on {num_ps} ps")
-
-
-def _logical_name(variable: tf.Variable) -> str:
-    part = _slice_of(variable)
-    return part.full_name if part else variable.op.name
 
 
 @contextlib.contextmanager

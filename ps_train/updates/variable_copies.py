@@ -253,7 +253,7 @@ class SlotTransfer(NamedTuple):
     """Moves optimizer slots between a worker and the parameter servers.
 
     Attributes:
-      forget_op: discards the worker's slots, and `begin_op` pulls them again; for a process's first session.
+      forget_op: discards the worker's copy and its slots, which `begin_op` pulls again; for a process's first session.
       begin_op: pulls the slots from the ps unless the worker has slots; runs before the first round.
       before_save_op: pushes this worker's slots to the ps, for a checkpoint.
     """
@@ -286,8 +286,11 @@ def transfer_slots(
 
     pushed = [part.assign(value) for logical, slot in slots
               for part, value in zip(logical.parts, logical.split(slot.read_value()))]
+    # All of them: the next training on the same servers may have other shapes.
+    kept = [mark, *(slot for _, slot in slots), *(part for copy in copies for part in (copy.current, copy.start))]
+    forgotten = (tf.raw_ops.DestroyResourceOp(resource=one.handle, ignore_lookup_error=True) for one in kept)
     return SlotTransfer(
-        forget_op=tf.raw_ops.DestroyResourceOp(resource=mark.handle, ignore_lookup_error=True),
+        forget_op=tf.group(*forgotten),
         begin_op=tf.group(tf.cond(tf.is_variable_initialized(mark), tf.no_op, pull)),
         before_save_op=tf.group(*pushed),
     )

@@ -87,7 +87,7 @@ class History:
             self._discarded |= self._ever[ps.name] - at_ps
             self._applied[ps.name] = set(at_ps)
             return
-        pushed = request.taken.get(f"counts_{ps.name.removeprefix('ps:')}/gradients")
+        pushed = request.taken_from(f"counts_{ps.name.removeprefix('ps:')}/gradients")
         for caller, computed_for in pushed if pushed is not None else [(request, None)]:
             step = caller.number
             if step in self._applied[ps.name]:

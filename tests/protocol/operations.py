@@ -133,6 +133,10 @@ class Caller:
         self.number = number
         self.taken: dict[str, list[tuple[Any, int]]] = {}
 
+    def taken_from(self, name: str) -> list[tuple[Any, int]] | None:
+        """Returns what the caller has taken from the accumulator whose name begins so, or None."""
+        return next((pushed for full_name, pushed in self.taken.items() if full_name.startswith(f"{name}_")), None)
+
 
 class Store:
     """The variables, accumulators and queues of one process."""

@@ -127,7 +127,8 @@ class WaitingWatcher:
     def _check_quorum(self, request: Request) -> None:
         """An update has a gradient of each worker that is alive and takes steps."""
         now_secs, setting = self._world.now_secs, self._setting
-        if setting.drops_late or "ps_train/gate" not in request.taken or self._in_loop_since(0) is None:
+        gradients = request.taken_from("ps_train/gate")
+        if setting.drops_late or gradients is None or self._in_loop_since(0) is None:
             return
         awaited = {0}
         for number in range(1, setting.num_workers):
@@ -135,9 +136,8 @@ class WaitingWatcher:
                         self._on_time_since(f"worker:{number}", "worker:0", *self._ps))
             if self._in_loop_since(number) is not None and now_secs - since >= _QUORUM_SECS:
                 awaited.add(number)
-        num_gradients = len(request.taken["ps_train/gate"])
-        if num_gradients < len(awaited):
-            self.fail(f"an update does not wait for a worker that is alive: it has {num_gradients} gradients, and "
+        if len(gradients) < len(awaited):
+            self.fail(f"an update does not wait for a worker that is alive: it has {len(gradients)} gradients, and "
                       f"these workers take steps: {sorted(awaited)}")
 
     def _check_bound(self, number: int) -> None:

@@ -87,6 +87,7 @@ def build_engine(
     num_workers = settings.num_workers
     classic = tf.train.SyncReplicasOptimizer(optimizer, settings.replicas_to_aggregate, num_workers)
     train_op = classic.apply_gradients(gradients, global_step)
+    _name_by_kind(classic)
     classic.ready_for_local_init_op.mark_used()  # it warns at exit if unused; ps_train checks more variables
     queue = classic.get_chief_queue_runner().queue
     build.refuse_feeds(*classic.get_chief_queue_runner().enqueue_ops)
@@ -106,6 +107,18 @@ def build_engine(
     return TensorFlowOperations(
         train_op=tf.group(train_op), init=InitOps(init_op, new_run_op, live_run_op), release_op=release_op,
         runner=_runner_that_keeps_the_queue_open(classic))
+
+
+def _name_by_kind(classic: Any) -> None:
+    """Adds to the name of each accumulator what it accumulates.
+
+    TensorFlow names it by the variable only, and the next training on the same servers may have other shapes.
+    """
+    for accumulator, _ in classic._accumulator_list:  # noqa: SLF001 (no public name)
+        op = accumulator.accumulator_ref.op
+        kind = "_".join([op.type, *(str(op.get_attr(name)) for name in ("dtype", "shape"))])
+        name = op.get_attr("shared_name") + f"_{kind}".encode()
+        op._set_attr("shared_name", tf.AttrValue(s=name))  # noqa: SLF001 (no public name)
 
 
 def _begin_step(classic: Any, global_step: tf.Variable, num_steps: int) -> tf.Operation:

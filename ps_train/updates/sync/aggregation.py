@@ -93,20 +93,22 @@ def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = F
       sums: whether to sum the gradients. By default they are averaged: a row of a sparse gradient over those that have
         it.
     """
-    options = {"shared_name": f"{variable.op.name}/gradients", "reduction_type": "SUM" if sums else "MEAN"}
     # TensorFlow has no accumulator of bfloat16, and a sum of float16 soon overflows.
     dtype = tf.float32 if gradient.dtype.size == 2 else gradient.dtype
+    is_sparse, reduction = isinstance(gradient, tf.IndexedSlices), "SUM" if sums else "MEAN"
+    make = tf.SparseConditionalAccumulator if is_sparse else tf.ConditionalAccumulator
+    kind = {"dtype": dtype, "shape": () if is_sparse else variable.shape, "reduction_type": reduction}
+    # The kind is in the name: the next training on the same servers may have other shapes.
+    name = "_".join([f"{variable.op.name}/gradients", make.__name__, *map(str, kind.values())])
     with tf.device(variable.device):
-        accumulator = (tf.SparseConditionalAccumulator(dtype, shape=(), **options)
-                       if isinstance(gradient, tf.IndexedSlices)
-                       else tf.ConditionalAccumulator(dtype, variable.shape, **options))
-    return Accumulator(accumulator, variable.device)
+        return Accumulator(make(**kind, shared_name=name), variable.device)
 
 
 def summing(name: str, size: int, device: str) -> Accumulator:
     """Returns an accumulator of float64 [size], of which `take` returns the sum."""
     with tf.device(device):
-        return Accumulator(tf.ConditionalAccumulator(tf.float64, [size], name, reduction_type="SUM"), device)
+        shared_name = f"{name}_{size}"  # as in `gradient_accumulator`
+        return Accumulator(tf.ConditionalAccumulator(tf.float64, [size], shared_name, reduction_type="SUM"), device)
 
 
 class Gate:

@@ -144,6 +144,31 @@ def test_each_row_is_averaged_in_whatever_order_it_is_looked_up(tmp_path, start_
     np.testing.assert_array_equal(saved["table"][:, 0], [0, -1, -1, -1.5])
 
 
+def train_in_turn(cluster, folder, kinds=((2, False), (3, False), (3, True)), **options):
+    """Trains models one after the other, as new processes on the same servers.
+
+    Args:
+      kinds: of each model, the width of its table, and whether its gradient is sparse.
+    """
+    for number, (width, looks_up) in enumerate(kinds):
+        def predict(features, width=width, looks_up=looks_up):
+            table = tf.get_variable("table", [4, width], initializer=tf.ones_initializer())
+            rows = tf.nn.embedding_lookup(table, tf.zeros([8], tf.int32)) if looks_up else features @ table
+            return tf.reduce_sum(rows, 1)
+
+        (folder / str(number)).mkdir()
+        worker = clusters.Worker(cluster, 0, folder / str(number), 4, shared_flags={"number": number},
+                                 model=clusters.model_of(predict), optimizer_name="momentum", **options)
+        worker.start()
+        assert worker.result().global_step == 4
+        assert clusters.read_checkpoint(folder / str(number))["table"].shape == (4, width)
+
+
+def test_the_next_training_on_the_same_servers_may_have_other_shapes(tmp_path, start_servers):
+    """An accumulator stays on its server, with the shape that it was made with."""
+    train_in_turn(start_servers(1, 1), tmp_path, gradients=1)
+
+
 def test_the_chief_tells_once_which_tables_adam_updates_row_by_row(tmp_path, caplog):
     """With several steps in a session run, too: the critical section is copied with each step."""
     with caplog.at_level("INFO"):

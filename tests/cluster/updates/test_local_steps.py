@@ -21,7 +21,7 @@ from ps_train.updates import staleness
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
-from tests.cluster.updates.test_build import gradients_of
+from tests.cluster.updates.test_build import gradients_of, train_in_turn
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -291,6 +291,12 @@ def test_slots_stay_on_the_worker_and_survive_the_loss_of_its_session(start_serv
     worker.session.run(slots.begin_op)
     worker.session.run(slots.before_save_op)
     np.testing.assert_array_equal(worker.read("weights/Momentum"), kept)
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_the_next_training_on_the_same_servers_may_have_other_shapes(tmp_path, start_servers, gradients):
+    """The copy and the slots stay on the worker's server, with their shapes."""
+    train_in_turn(start_servers(1, 1), tmp_path, [(2, False), (3, False)], gradients=gradients, period=Period(2))
 
 
 @pytest.mark.parametrize("wire", [transfer.Wire(), transfer.Wire(is_fused=False), transfer.Wire(tf.bfloat16)],

@@ -9,7 +9,7 @@ import numpy as np
 from ps_train.coordination import sessions
 from ps_train.training.reporting import End
 from tests import bare_training, clusters
-from tests.cluster.updates.test_build import gradients_of
+from tests.cluster.updates.test_build import gradients_of, train_in_turn
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -110,6 +110,11 @@ def test_a_second_run_on_the_same_servers_finds_no_old_tokens_or_gradients(tmp_p
         saved = train_in_lock_step(cluster, tmp_path / run, 5, dataset=bare_training.IN_ORDER, sync_engine="tensorflow")
         cluster.create_blackboard()
         np.testing.assert_allclose(saved["weights"], by_numpy(5)[0], rtol=1e-5, err_msg=run)
+
+
+def test_the_next_training_on_the_same_servers_may_have_other_shapes(tmp_path, start_servers):
+    """TensorFlow's accumulators have only the name of their variable, and stay on the ps."""
+    train_in_turn(start_servers(1, 1), tmp_path, gradients=1, sync_engine="tensorflow")
 
 
 def test_a_session_that_is_closed_late_leaves_no_traceback(tmp_path, start_servers, monkeypatch):
