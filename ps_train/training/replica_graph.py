@@ -239,7 +239,7 @@ def _build(
     savers = _make_savers(update, parts)
     if settings.bound and num_local_steps > 1:  # a round that was cut short counts, too
         with _on_first_ps(cluster), tf.control_dependencies([
-                staleness.count_steps(cluster.worker_number, update.failed_run_steps)]):
+                staleness.count_steps(cluster.worker_number, update.failed_run_steps, settings.bound)]):
             update = update._replace(failed_run_steps=tf.identity(update.failed_run_steps))
     steps = _make_steps(cluster, global_step, update, settings.bound)
     with tf.device(settings.device):
@@ -281,7 +281,7 @@ def _make_steps(cluster: Cluster, global_step: tf.Variable, update: Update, boun
         begun = global_step.read_value()
         with tf.control_dependencies([update.train_op]):
             reached = global_step.read_value()
-            counted = [staleness.count_steps(worker, update.num_taken)] if bound else [reached]
+            counted = [staleness.count_steps(worker, update.num_taken, bound)] if bound else [reached]
         with tf.control_dependencies(counted):
             age = staleness.measure(begun=begun, reached=reached, num_taken=update.num_taken)
             progress = tf.stack([_status(worker, reached, update.num_taken, age, bound)])

@@ -7,7 +7,8 @@
 
 --staleness_bound bounds the lead, and with it the staleness (stale synchronous parallel: Ho et al. 2013, "More
 Effective Distributed ML via a Stale Synchronous Parallel Parameter Server"). Workers that are dead, have finished or
-have not joined yet are ignored. A worker that joins starts at the step count of the slowest one.
+have not joined yet are ignored. A worker that joins, or returns after a pause without data, starts at the step count of
+the slowest one; one that was frozen, as many steps behind the fastest one as the bound allows.
 
 All of it is computed on ps 0 in the session run of the step, so it costs no round trip. See
 docs/decisions/staleness.md.
@@ -33,8 +34,7 @@ def alive_workers(heartbeat_timeout_secs: float) -> tf.Tensor:
 
 def training_workers(heartbeat_timeout_secs: float) -> tf.Tensor:
     """Returns which workers are alive and have joined."""
-    has_joined = tf.equal(variables.read("joined"), variables.read("claims"))
-    return tf.logical_and(alive_workers(heartbeat_timeout_secs), has_joined)
+    return alive_workers(heartbeat_timeout_secs) & tf.equal(variables.read("joined"), variables.read("claims"))
 
 
 def without_worker(worker: int, workers: tf.Tensor) -> tf.Tensor:
@@ -79,17 +79,18 @@ def measure(*, begun: tf.Tensor, reached: tf.Tensor, num_taken: tf.Tensor) -> tf
     return tf.maximum(reached - begun - num_taken, 0)
 
 
-def count_steps(worker: int, num_taken: tf.Tensor) -> tf.Operation:
-    """Adds to the step count of a worker; place it on ps 0."""
-    return variables.add_element("step_counts", worker, num_taken)
+def count_steps(worker: int, num_taken: tf.Tensor, bound: Bound) -> tf.Operation:
+    """Adds to the step count of a worker, and raises it to what the bound allows; place it on ps 0."""
+    # It is lower if the others went on without this worker, as when it was frozen. They must not wait until it has
+    # caught up.
+    with tf.control_dependencies([variables.add_element("step_counts", worker, num_taken)]):
+        counts = variables.read("step_counts")
+    furthest = tf.reduce_max(tf.where(training_workers(bound.heartbeat_timeout_secs), counts, tf.zeros_like(counts)))
+    return variables.raise_element("step_counts", worker, furthest - bound.steps)
 
 
 def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how far a worker is ahead of the slowest training one, and the number of that one; place it on ps 0.
-
-    Returns:
-      Two int64 scalars.
-    """
+    """Returns a worker's lead over the slowest training one, and the number of that one; int64 scalars, on ps 0."""
     counts = variables.read("step_counts")
     count = counts[worker]
     is_training = training_workers(bound.heartbeat_timeout_secs)

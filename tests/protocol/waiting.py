@@ -141,7 +141,10 @@ class WaitingWatcher:
                       f"these workers take steps: {sorted(awaited)}")
 
     def _check_bound(self, number: int) -> None:
-        """No worker is more steps ahead of one that is alive than the bound; who joins is level with the slowest."""
+        """No worker is more steps ahead of one that is alive than the bound.
+
+        Who joins is level with the slowest, and who counted as dead need not catch up.
+        """
         bound = dict(self._setting.flags).get("staleness_bound")
         if not bound:
             return
@@ -150,6 +153,9 @@ class WaitingWatcher:
             if since is not None and since != self._since_secs.get(other):  # it has joined, here or in a new session
                 self._since_secs[other] = since
                 self._ahead[other, :] = self._ahead[:, other] = 0.0
+            values = self._world.processes["ps:0"].store.values
+            if values["ps_train/clock"] - values["ps_train/heartbeats"][other] >= HEARTBEAT_TIMEOUT_SECS:
+                self._ahead[:, other] = 0.0
         self._ahead[number, :] += 1.0
         self._ahead[:, number] -= 1.0
         for other in range(self._setting.num_workers):

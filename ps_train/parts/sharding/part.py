@@ -229,6 +229,8 @@ class RangeTrainer:
     def _return(self, session: tf.Session) -> None:
         """Lets others wait for this worker again; synchronous updates would drop its gradients before they do."""
         if self._rejoin_op is None:
+            # Before they wait for it: it joins the staleness bound where they are by now.
+            sessions.run_bounded(session, self._graph.steps.join_op, options=_CALL)
             self._report(Finished.NO)
             return
         self._report(Finished.RETURNS)

@@ -178,6 +178,37 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
     board.close()
 
 
+def test_the_others_wait_for_one_step_of_who_was_frozen():
+    """Its count is far below theirs: with its first step it is as far behind as the bound allows, and they go on."""
+    bound = bound_of(4)
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(variables.clear_first_ps())
+        for worker in range(3):
+            session.run(variables.write_element("claims", worker, worker + 1))
+            session.run(staleness.join_at_slowest(worker, bound))
+
+        def lead():
+            return session.run(staleness.lead(0, bound)[0])
+
+        def step(worker, count):
+            session.run(staleness.count_steps(worker, tf.constant(count, tf.int64), bound))
+
+        frozen = [variables.write_element("heartbeats", worker, -2000.0) for worker in (1, 2)]
+        awake = [variables.write_element("heartbeats", worker, 0.0) for worker in (1, 2)]
+        step(1, 3), step(2, 1)
+        session.run(frozen)
+        step(0, 100)
+        assert lead() == 0
+        session.run(awake)
+        assert lead() == 99
+        step(1, 1)
+        assert lead() == 99
+        step(2, 1)
+        assert lead() == 4
+        step(1, 1), step(2, 1)
+        assert lead() == 3
+
+
 def test_the_staleness_is_what_others_did_between_pull_and_push():
     """From step 10 to 14, of which 3 are its own: 1. Its own steps are none of it."""
     with tf.Graph().as_default(), tf.Session() as session:
