@@ -59,8 +59,12 @@ def find_effects(
     behind = transfer.downstream([one.after for one in captured])
     after = [op for op in effects if op in behind]
     before = [op for op in effects if op not in behind]
-    needs_batch = any(_BATCH.match(op.type) for op in transfer.upstream(after))
-    return Effects(before, after, needs_batch, _problem(captured, run_anyway, effects, global_step))
+    return Effects(before, after, needs_batch(after), _problem(captured, run_anyway, effects, global_step))
+
+
+def needs_batch(ends: Sequence[tf.Tensor | tf.Operation]) -> bool:
+    """Returns whether these tensors and operations need the mini-batch."""
+    return any(_BATCH.match(op.type) for op in transfer.upstream(ends))
 
 
 def _problem(

@@ -40,12 +40,16 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
         """Applies gradients; see `tf.compat.v1.train.Optimizer`.
 
         With a global step this is a whole update, with the model's operations after it; once in a graph.
+
+        Raises:
+          UserCodeError: they are a mean over several workers, and an optimizer needs the mini-batch.
         """
-        applied = []
-        for one, pairs in zip(self._captured, self._split(list(grads_and_vars))):
+        applied, all_pairs = [], list(grads_and_vars)
+        for one, pairs in zip(self._captured, self._split(all_pairs)):
             if any(gradient is not None for gradient, _ in pairs):
                 with one.scopes():
                     applied.append(one.optimizer.apply_gradients(pairs, **one.options))
+        _refuse_batch(all_pairs, applied)
         with tf.control_dependencies(applied):
             if global_step is None:
                 return tf.no_op(name)
@@ -85,6 +89,16 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
     def _non_slot_variables(self) -> list[tf.Variable]:
         return [variable for one in self._captured
                 for variable in one.optimizer._non_slot_variables()]  # noqa: SLF001 (no public name)
+
+
+def _refuse_batch(pairs: Sequence[transfer.Pair], applied: Sequence[tf.Operation]) -> None:
+    gradients = [part for gradient, _ in pairs for part in transfer.tensors_of(gradient)]
+    # The mean of a synchronous update comes from accumulators. The chief would take a mini-batch for its rate alone.
+    is_mean = any("AccumulatorTakeGradient" in op.type for op in transfer.upstream(gradients))
+    if is_mean and effects.needs_batch(applied):
+        raise UserCodeError("train_op_unsupported", "--sync_replicas: the model's optimizer depends on the mini-batch, "
+                            "as a learning rate computed from the features does, and an update has the mini-batches of "
+                            "all workers; compute it from variables or the global step, or scale the loss instead")
 
 
 class OwnUpdate(NamedTuple):

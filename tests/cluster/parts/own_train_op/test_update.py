@@ -17,7 +17,8 @@ from tests.tensorflow_mode import tf
 
 STEPS = 12
 PARAMS = {"batch_size": 8, "seed": 7}
-MODES = {"async": {}, "sync": {"gradients": 1}, "rounds": {"period": Period(5, train_steps=STEPS)}}
+MODES = {"async": {}, "sync": {"gradients": 1}, "rounds": {"period": Period(5, train_steps=STEPS)},
+         "sync by TensorFlow": {"gradients": 1, "sync_engine": "tensorflow"}}
 # As tf.estimator.EstimatorSpec, which the core does not know.
 Spec = collections.namedtuple(
     "Spec", "mode predictions loss train_op eval_metric_ops training_hooks training_chief_hooks scaffold",
@@ -64,6 +65,11 @@ def two_optimizers(loss):
                         tf.train.AdagradOptimizer(0.1).minimize(loss, var_list=others))
     with tf.control_dependencies([train_op]):
         return tf.assign_add(tf.train.get_global_step(), 1)
+
+
+def by_rate_of_the_batch(loss):
+    """A learning rate that falls with the loss of the mini-batch."""
+    return tf.train.GradientDescentOptimizer(tf.minimum(0.05, 0.01 * loss)).minimize(loss, tf.train.get_global_step())
 
 
 def as_a_tensor(loss):
@@ -143,7 +149,8 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("train_op, mode", [
-    (by_minimize, "rounds"), (clipped_with_schedule, "sync"), (two_optimizers, "async"), (two_optimizers, "rounds")])
+    (by_minimize, "rounds"), (clipped_with_schedule, "sync"), (two_optimizers, "async"), (two_optimizers, "rounds"),
+    (by_rate_of_the_batch, "async"), (by_rate_of_the_batch, "rounds")])
 def test_one_worker_ends_where_a_plain_session_does(tmp_path, start_servers, train_op, mode):
     """Variables, slots, global step, and all their names: a checkpoint fits both."""
     model = model_of(train_op)
@@ -231,6 +238,8 @@ def synchronous(loss):
 
 @pytest.mark.parametrize("train_op, mode, code", [
     (with_moving_average, "rounds", "train_op_unsupported"),
+    (by_rate_of_the_batch, "sync", "train_op_unsupported"),
+    (by_rate_of_the_batch, "sync by TensorFlow", "train_op_unsupported"),
     (counts_separately, "rounds", "optimizer_unsupported"),
     (after_the_batch, "sync", "train_op_unsupported"),
     (synchronous, "async", "model_is_synchronous")])
