@@ -222,8 +222,9 @@ class TrainOps:
         """
         return "applies its update by itself"
 
-    def restore(self, captured: Sequence[Any]) -> None:
-        """Applies the captured gradients where the model did: then its train_op runs as the model wrote it."""
+    def restore(self, train_op: tf.Operation | tf.Tensor, captured: Sequence[Any]) -> tf.Operation | tf.Tensor:
+        """Applies the captured gradients where the model did; returns the train_op, which counts its steps."""
+        return train_op
 
 
 class Lookups:

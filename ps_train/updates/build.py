@@ -69,8 +69,7 @@ def build_model_update(
     if extensions.row_parameters().specs:
         raise UserCodeError("train_op_unsupported", "model_fn returned a train_op, which cannot update the embedding "
                             f"tables, because it {trained.problem}; return the loss only")
-    extensions.train_ops().restore(trained.captured)
-    return async_update(trained.spec.train_op, loss)
+    return async_update(extensions.train_ops().restore(trained.spec.train_op, trained.captured), loss)
 
 
 def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:

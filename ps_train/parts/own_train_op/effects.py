@@ -23,6 +23,8 @@ _HARMLESS = re.compile(
     r"|.*Iterator|.*QueueV2$|QueueDequeue|QueueSize|.*TableV2$|LookupTableFind|LookupTableSize|VariableV2|Variable$|Reader"
     r"|FIFOQueue|Stack|TensorArray|ParameterizedTruncated|SampleDistortedBoundingBox|.*CandidateSampler)")
 _CHANGES_REFERENCE = re.compile(r"(Assign|Scatter|Apply|Sparse.*Apply)")
+_READS = {"ReadVariableOp", "VarIsInitializedOp", "IsVariableInitialized", "VariableShape"}
+_PASSING = {"Enter", "Identity", "RefEnter", "RefIdentity", "RefSwitch", "Switch"}  # into a loop or a branch
 _BATCH = re.compile(r"(.*IteratorGetNext|QueueDequeue|ReaderRead)")
 
 
@@ -94,5 +96,24 @@ def _writes(op: tf.Operation, variable: tf.Variable) -> bool:
     """Returns whether an operation changes a variable."""
     if not _has_effect(op) or not op.inputs:
         return False
-    target = variable.handle if transfer.has_handle(variable) else variable._ref()  # noqa: SLF001 (no public name)
-    return op.inputs[0].name == target.name
+    return op.inputs[0].name == _target(variable).name
+
+
+def may_write(train_op: tf.Operation | tf.Tensor, variable: tf.Variable) -> bool:
+    """Returns whether `train_op` needs an operation that is no plain read of a variable, in a function, too."""
+    return _is_used(_target(variable), set(transfer.upstream([train_op])))
+
+
+def _is_used(target: tf.Tensor, needed: set[tf.Operation]) -> bool:
+    for op in needed.intersection(target.consumers()):
+        if op.type in _PASSING:
+            if any(_is_used(passed, needed) for passed in op.outputs if passed.dtype == target.dtype):
+                return True
+        elif op.type not in _READS:
+            return True
+    return False
+
+
+def _target(variable: tf.Variable) -> tf.Tensor:
+    """Returns what an operation takes to read or change a variable."""
+    return variable.handle if transfer.has_handle(variable) else variable._ref()  # noqa: SLF001 (no public name)

@@ -36,6 +36,6 @@ class CapturedTrainOps(extensions.TrainOps):
         """Returns the update of a train_op, or why it cannot be separated."""
         return update.separate(train_op, loss, captured, tf.train.get_global_step(), created)
 
-    def restore(self, captured: Sequence[Captured]) -> None:
-        """Applies the captured gradients where the model did."""
-        update.restore(captured)
+    def restore(self, train_op: tf.Operation | tf.Tensor, captured: Sequence[Captured]) -> tf.Operation | tf.Tensor:
+        """Applies the captured gradients where the model did; returns the train_op, which counts its steps."""
+        return update.restore(train_op, captured, tf.train.get_global_step())

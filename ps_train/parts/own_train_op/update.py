@@ -212,9 +212,19 @@ def _used(end: tf.Operation, captured: Sequence[Captured]) -> list[Captured]:
             return used
 
 
-def restore(captured: Sequence[Captured]) -> None:
-    """Applies the captured gradients where the model did: then its train_op runs as the model wrote it."""
+def restore(
+    train_op: tf.Operation | tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable
+) -> tf.Operation | tf.Tensor:
+    """Applies the captured gradients where the model did: then its train_op runs as the model wrote it.
+
+    Returns:
+      the train_op; if nothing in it raises the global step, an operation that does so after it.
+    """
     for one in captured:
         with one.scopes(), tf.control_dependencies(None), tf.control_dependencies([one.before]):
             applied = one.optimizer.apply_gradients(one.pairs, one.counter, **one.options)
         transfer.add_control_input(one.after, applied.op if tf.is_tensor(applied) else applied)
+    if effects.may_write(train_op, global_step):
+        return train_op
+    with tf.device(global_step.device), tf.control_dependencies([train_op]):
+        return global_step.assign_add(1, read_value=False)

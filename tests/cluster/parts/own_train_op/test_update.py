@@ -223,6 +223,37 @@ def test_a_train_op_that_cannot_be_separated_runs_as_it_is(tmp_path, start_serve
         assert f"because it {reason}" in str(caught.value)
 
 
+def by_hand(loss):
+    """No optimizer, and nothing that raises the global step."""
+    return tf.group(*(variable.assign_sub(0.05 * gradient) for variable, gradient in zip(
+        tf.trainable_variables(), tf.gradients(loss, tf.trainable_variables()))))
+
+
+def by_hand_in_a_branch(loss):
+    """It reads the global step in a branch, where nothing raises it either."""
+    bias = tf.trainable_variables()[1]
+    step = tf.train.get_global_step()
+    return tf.cond(tf.reduce_sum(loss) >= 0.0, lambda: bias.assign_sub(0.0 * tf.cast(step.read_value(), tf.float32)),
+                   lambda: bias.read_value())
+
+
+def by_hand_that_counts_in_a_branch(loss):
+    """What raises the global step may be anywhere."""
+    step = tf.train.get_global_step()
+    with tf.control_dependencies([by_hand_in_a_branch(loss)]):
+        return tf.cond(tf.constant(True), lambda: step.assign_add(1), step.read_value)
+
+
+@pytest.mark.parametrize("train_op, counts", [
+    (by_hand, False), (by_hand_in_a_branch, False), (by_hand_that_counts_in_a_branch, True)])
+def test_a_train_op_that_runs_as_it_is_ends(tmp_path, start_servers, train_op, counts):
+    """If it does not raise the global step, each of its steps is counted; else training would have no end."""
+    model = model_of(train_op)
+    expected = plain(model)
+    assert expected["global_step"] == counts * STEPS
+    assert_same(train(start_servers, tmp_path, model), {**expected, "global_step": STEPS})
+
+
 def after_the_batch(loss):
     """Keeps the loss of the last mini-batch, after the update."""
     kept = tf.get_variable("kept", [], trainable=False)
