@@ -96,8 +96,7 @@ class Part:
     def final_evaluation(self, task: Any) -> Any | None:
         """Returns what evaluates the last checkpoint of this worker in place of the chief alone, or None.
 
-        At most one part may. It is called in every worker. If no part replaces the evaluation, only the chief works
-        after the last step.
+        At most one part may. It is called in every worker. Without such a part, only the chief works after the end.
 
         Args:
           task: as that of `before_server`.

@@ -144,8 +144,7 @@ def describe_cluster(cluster: Cluster) -> str:
 def _cluster_difference(cluster: Cluster, ps: Task, description: str) -> str:
     """Returns how the clusters of a worker and of one of its ps differ, as a line, or "" if they agree.
 
-    A job of which either task may know only some tasks is not compared. But the ps must know this worker, unless the
-    cluster is elastic.
+    A job of which either may know only some tasks is not compared. But unless elastic, the ps must know this worker.
 
     Args:
       cluster: the cluster of the worker.

@@ -85,8 +85,7 @@ class Heartbeat:
     def claim(self, visitor: Blackboard, start_timeout_secs: float) -> None:
         """Makes this process the worker with this number.
 
-        If a process had the number and died, its claim expires after the heartbeat time-out, or at once if this process
-        has bound the dead one's port.
+        The claim of a dead process expires after the heartbeat time-out, or at once if this process has bound its port.
 
         Args:
           visitor: a view of the blackboard through ps 0's own server. A session through a server with this worker's

@@ -72,8 +72,7 @@ def run_bounded(
 def call_bounded(call: Callable[[], Any], options: tf.RunOptions, awaited: str = "an answer of the servers") -> Any:
     """Returns `call()`, which runs a session with these options; `awaited` names its result. See `run_bounded`."""
     # The time-out of RunOptions may never begin if a server has ended (`Connection.run`), and it begins late: each new
-    # set of fetches is first sent to the ps, and a frozen one (SIGSTOP) lets that wait forever. So a second bound is
-    # needed.
+    # set of fetches is first sent to the ps, and a frozen one (SIGSTOP) lets that wait forever. Hence the second bound.
     timeout_secs = options.timeout_in_ms / 1000 + _ANSWER_SECS
     try:
         return waits.bounded(call, timeout_secs, awaited)

@@ -32,8 +32,7 @@ ANY_CLAIM = 0  # of a task that is no worker: nothing that it writes is refused;
 NO_TERM = 2**63 - 1  # of a task that is no chief: nothing that it writes is refused
 REFUSED = "another process has begun a later term as chief"
 
-# Variable -> shape and dtype. Those of shape [MAX_WORKERS] have an element for each worker. Parts have further ones, in
-# their board.py.
+# Variable -> shape and dtype. Those of shape [MAX_WORKERS] have one element per worker. Parts add more, in board.py.
 _ON_EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),

@@ -8,8 +8,7 @@ two workers ended at a log loss of 0.65 to 0.73, where one worker had 0.53. Here
 moments until it has one (`LazyAdamOptimizer` of tf.contrib.opt), and a critical section makes each update atomic.
 
 Only one session at a time runs the operations of a critical section on a ps. Without one, two sessions that read and
-wrote the same rows lost 42 % of the updates; with one, none. TensorFlow releases the mutex of a lost session, so a
-killed worker blocks no other.
+wrote the same rows lost 42 % of the updates; with one, none. A killed worker blocks none: TensorFlow frees its mutex.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ def run_exclusively(
     Args:
       name: of the section, unique on its task; or its mutex.
       arrived: tensors on this device that the body uses. The section begins when they are available.
-      body: adds the operations to the graph and returns the last ones. It must add the operations that read variables
-        and tables, too.
+      body: adds the operations to the graph, those that read variables and tables too, and returns the last ones.
     """
     mutex = name if tf.is_tensor(name) else tf.raw_ops.MutexV2(shared_name=f"ps_train/{name}", container="")
     with tf.control_dependencies([tensor.op for tensor in arrived]):

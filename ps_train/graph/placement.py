@@ -15,6 +15,9 @@ where nothing is cut. The model has asked for one variable and does not know of 
 from __future__ import annotations
 
 import contextlib
+import copy
+import inspect
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -28,6 +31,7 @@ from ps_train.runtime import logs
 _CUT = "ps_train/cut_variables"  # collection of names
 _ENTERING = ("Enter", "Switch")  # a loop, a branch
 _PASSING = ("Cast", "Identity", "Reshape")
+_log = logging.getLogger(__name__)
 
 
 class PlacementPlan(NamedTuple):
@@ -48,8 +52,7 @@ BY_BYTES = PlacementPlan()
 class LeastBytes:
     """A `ps_strategy` for replica_device_setter, which counts the bytes that it assigns to each ps.
 
-    `replica_device_setter` alone assigns variables in turn. In tensorflow/tensorflow#24953 four ps got 0.7, 93.7, 15.5
-    and 4.1 million parameters of one model.
+    In turn, as by default, four ps got 0.7, 93.7, 15.5 and 4.1 million parameters (tensorflow/tensorflow#24953).
     """
 
     def __init__(self, num_ps: int) -> None:
@@ -76,20 +79,40 @@ def shape_bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
 
 def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
     """Returns a custom getter that splits large variables along their first dimension, into at most one part per ps."""
-    # A partitioner for all variables would make partitioned variables with one part of small ones, which models cannot
-    # use as freely.
+    # A partitioner for all would make small ones partitioned variables of one part, which models cannot use as freely.
     def get(getter: Callable[..., Any], name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
         known = tf.TensorShape(shape)
         # Not the slots of an optimizer, which are as long as their part of a variable.
         is_model = kwargs.get("trainable") is not False and kwargs.get("partitioner") is None
         if is_model and known.rank and known.is_fully_defined():
             parts = min(-(-shape_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
-            if parts > 1:
+            if parts > 1 and kwargs.get("constraint"):
+                _log.warning("%s stays in one part: it has a constraint, which is for the whole of it", name)
+            elif parts > 1:
                 kwargs["partitioner"] = tf.fixed_size_partitioner(parts)
+                if callable(kwargs.get("initializer")):
+                    kwargs["initializer"] = _by_part(kwargs["initializer"])
                 tf.add_to_collection(_CUT, name)
         return getter(name, shape=shape, dtype=dtype, **kwargs)
 
     return get
+
+
+def _by_part(initializer: Callable[..., Any]) -> Callable[..., tf.Tensor]:
+    """Returns an initializer of the parts of a variable, which together get what the whole variable would get."""
+    make = initializer() if isinstance(initializer, type) else initializer
+    # TensorFlow's own of an array, and of orthogonal rows, take the argument and ignore it.
+    ignores = isinstance(make, tf.orthogonal_initializer) or hasattr(getattr(make, "value", None), "__len__")
+
+    def initialize(shape: Sequence[int], dtype: tf.DType, partition_info: Any) -> tf.Tensor:
+        if ignores or "partition_info" not in inspect.signature(make).parameters:
+            return tf.slice(make(partition_info.full_shape, dtype=dtype), partition_info.var_offset, shape)
+        of_part = copy.copy(make)
+        if getattr(make, "seed", None) is not None:  # with the same seed, each part would draw the same numbers
+            of_part.seed = make.seed + partition_info.var_offset[0]
+        return of_part(shape, dtype=dtype, partition_info=partition_info)
+
+    return initialize
 
 
 def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:

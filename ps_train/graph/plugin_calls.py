@@ -71,8 +71,7 @@ def call_model_fn(
     """Adds the model to the current graph and returns its ModelSpec.
 
     Raises:
-      UserCodeError: model_fn returned something other than a ModelSpec or an EstimatorSpec with a scalar loss, or needs
-        tf_keras, which is not installed.
+      UserCodeError: model_fn returned no ModelSpec or EstimatorSpec with a scalar loss, or tf_keras is missing.
     """
     arguments = {"features": features, "labels": labels, "mode": mode, "params": params}
     if model.takes_config:

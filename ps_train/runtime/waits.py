@@ -20,8 +20,7 @@ from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.runtime import clock
 from ps_train.runtime.clock import AbandonedError
 
-# Bounds the call that describes what is missing: neither a signal nor a time limit may wait for a message. A last look
-# has as long, too.
+# Bounds the call that describes what is missing, and a last look: no signal and no time limit may wait for a message.
 DESCRIBE_SECS = 5.0
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0

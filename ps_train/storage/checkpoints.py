@@ -8,8 +8,7 @@
       *.tempstate*  *_temp/  *.tmp*         left by a save that was killed
       best/                                 the checkpoint that --keep_best and --early_stopping keep
 
-N is the global step. The files count, not the record `checkpoint`, which may name a checkpoint that was removed.
-docs/decisions/checkpoints.md says more.
+N is the global step. The record `checkpoint` may name a removed one, so the files count: docs/decisions/checkpoints.md.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     {"time": 1790000000.5, "event": "worker", "name": "worker:1", "what": "silent", "step": 1200}
 
-The chief writes it in a thread: a folder that fails or is slow never delays or ends training. `ps_train report` reads
-it. docs/report.md lists the events.
+The chief writes it in a thread: a bad or slow folder holds up nothing. `ps_train report` reads it (docs/report.md).
 """
 
 from __future__ import annotations

@@ -33,8 +33,7 @@ class PartWriter:
         """Takes note of the path of the finished checkpoint."""
 
 
-# `part(session, folder, is_delta)` begins to write a part; for a delta, only the changes since the last checkpoint are
-# needed.
+# `part(session, folder, is_delta)` begins to write a part; of a delta, only what has changed since the last checkpoint.
 SavedPart = Callable[[tf.Session, str, bool], PartWriter]
 
 

@@ -3,8 +3,7 @@
     {"ps": {"0": "host:port", ...}, "workers": {"0": ["worker:0", "host:port"], ...}, "command": ["--model=..."], ...}
     {"folder": "/home/me/work", "command": ["launch", "--num_ps=1", ...]}
 
-The chief writes the first when it starts, for `ps_train status --train_dir=...` to find the cluster. `ps_train
-launch` writes the second.
+The chief writes the first when it starts, for `ps_train status --train_dir=...` to find the cluster; launch the second.
 """
 
 from __future__ import annotations

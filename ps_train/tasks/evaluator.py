@@ -32,8 +32,7 @@ def evaluate_until_done(
 ) -> None:
     """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
-    Training is done when the blackboard says so, or when it does not answer any more, or is idle again, and the chief's
-    journal says that training has ended.
+    It is done when the blackboard says so, or is gone or idle again and the journal says that training has ended.
 
     Args:
       report: prints the results; None prints ps_train's own lines.

@@ -50,8 +50,7 @@ class PsTask:
 
         Args:
           board: the blackboard of this ps.
-          find_first: returns that of ps 0, which knows the workers; raises BlackboardError while this ps does not know
-            the address of ps 0.
+          find_first: returns that of ps 0, which knows the workers; raises BlackboardError while it is unknown.
           worker_addresses: worker's number -> "host:port", for the workers that the cluster names.
           timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it continues after a
             stop, since the chief needs every ps for its last save; `start_secs` bounds how long a worker waits for it,
@@ -182,8 +181,7 @@ class PsTask:
     def _may_come(self, worker: int, snapshot: Snapshot) -> bool:
         """Returns whether a worker has not ended, and is alive, or at least still answers at its address.
 
-        A killed worker leaves its claim behind, but nothing answers at its address. A worker that only lost its
-        connection to ps 0 still answers.
+        A killed worker leaves its claim, but nothing answers at its address. One that lost its way to ps 0 answers.
         """
         address = self._worker_addresses.get(worker)
         return snapshot.finished[worker] != Finished.ENDED and (

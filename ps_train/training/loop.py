@@ -163,8 +163,7 @@ class Loop:
         """Takes the next steps. If a loss or gradient is not finite, nothing of that step reaches a ps.
 
         Raises:
-          UserCodeError: a number is not finite, and --on_nan=stop, or too many batches in a row were skipped; or an
-            embedding table cannot have an id.
+          UserCodeError: a number is not finite, with --on_nan=stop or too often in a row; or a table cannot have an id.
           DataError: a record of the input is malformed, and --on_bad_record=stop.
         """
         try:

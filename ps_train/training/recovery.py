@@ -36,8 +36,7 @@ from ps_train.updates.update import ChiefContext
 _CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker, in case a ps is frozen
 _CLOSE_SECS = 1.0
 _POLL_SECS = 0.1
-# Between sessions in which no step succeeded. gRPC takes a second and more until one ps reconnects to another that has
-# died and is back.
+# Between sessions without a step. gRPC takes a second and more until a ps reconnects to another that died and is back.
 _PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
 _log = logging.getLogger(__name__)
 

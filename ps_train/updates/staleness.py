@@ -81,8 +81,7 @@ def measure(*, begun: tf.Tensor, reached: tf.Tensor, num_taken: tf.Tensor) -> tf
 
 def count_steps(worker: int, num_taken: tf.Tensor, bound: Bound) -> tf.Operation:
     """Adds to the step count of a worker, and raises it to what the bound allows; place it on ps 0."""
-    # It is lower if the others went on without this worker, as when it was frozen. They must not wait until it has
-    # caught up.
+    # It is lower if others went on while this worker was frozen. They must not wait until it has caught up.
     with tf.control_dependencies([variables.add_element("step_counts", worker, num_taken)]):
         counts = variables.read("step_counts")
     furthest = tf.reduce_max(tf.where(training_workers(bound.heartbeat_timeout_secs), counts, tf.zeros_like(counts)))

@@ -90,8 +90,7 @@ def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = F
     """Returns the accumulator of a variable's gradients, on the ps of the variable.
 
     Args:
-      sums: whether to sum the gradients. By default they are averaged: a row of a sparse gradient over those that have
-        it.
+      sums: whether to sum the gradients. Else they are averaged: a row of a sparse gradient over those that have it.
     """
     # TensorFlow has no accumulator of bfloat16, and a sum of float16 soon overflows.
     dtype = tf.float32 if gradient.dtype.size == 2 else gradient.dtype
@@ -226,8 +225,7 @@ class SyncOperations(NamedTuple):
       verdict: whether its gradient was in an update.
       init: lets a worker's first step wait for nothing; the chief prepares the first update of a new run, and does as
         `flush_op` for one that is live.
-      flush_op: raises the global step without an update, which makes every gradient on its way stale, and releases all
-        workers.
+      flush_op: raises the global step without an update: all gradients on their way are stale, all workers released.
       update_op: one update, as soon as the required gradients are there.
       require_op: sets `required`, which is all gradients at first, and notifies every waiting task.
       required: placeholder of `require_op`, int64 scalar, at least 1.
@@ -304,9 +302,8 @@ class SyncEngine:
 
     def _step(self) -> tuple[tf.Operation, Verdict]:
         """Returns a worker's step, which pushes its gradients and waits for the update with them, and its verdict."""
-        # The global step that the gradients are for is on ps 0; if it were on the worker, it would cost three transfers
-        # more. A step that the worker has given up may still wait on ps 0 and write it once more. Then one gradient may
-        # be dropped that was in time.
+        # The global step of the gradients is on ps 0: on the worker, it would cost three transfers more. A step
+        # that the worker gave up may still wait there and write it once more; a gradient in time may be dropped then.
         with tf.device(self._ps):
             step = variables.read("computed_for")[self._worker]
             num_pushed = variables.read("pushed")[self._worker] + 1

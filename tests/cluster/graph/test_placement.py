@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
@@ -118,6 +119,51 @@ def parts_of(num_ps, partition_bytes, shape):
 def test_a_large_variable_is_cut_into_parts(num_ps, partition_bytes, shape, expected):
     """Equal ones, at most one for each ps."""
     assert parts_of(num_ps, partition_bytes, shape) == expected
+
+
+def values_of(initializer, num_ps, **arguments):
+    """Returns the initial value [6, 3] of a variable in as many parts."""
+    plan = placement.PlacementPlan(partition_bytes=1)
+    with tf.Graph().as_default() as graph, placement.on_cluster(cluster(num_ps), WORKER_DEVICE, plan):
+        tf.set_random_seed(5)
+        variable = tf.get_variable("v", [6, 3], initializer=initializer, **arguments)
+        assert len(tf.global_variables()) == num_ps
+        value = tf.convert_to_tensor(variable)
+        initialise = tf.global_variables_initializer()
+    nodes = graph.as_graph_def()
+    for node in nodes.node:
+        node.device = ""  # a session without servers computes the same
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(nodes, name="")
+        session.run(initialise.name)
+        return session.run(value.name)
+
+
+@pytest.mark.parametrize("initializer", [
+    tf.constant_initializer(np.arange(18.0).reshape(6, 3)), tf.orthogonal_initializer(seed=1),
+    lambda shape, dtype: tf.reshape(tf.range(18.0), shape), lambda shape, dtype: tf.random.uniform(shape, seed=3)],
+    ids=["array", "orthogonal", "function", "function with a seed"])
+def test_the_parts_together_begin_with_what_the_whole_would(initializer):
+    """What does not know that it makes a part makes the whole, of which the part is taken."""
+    np.testing.assert_array_equal(values_of(initializer, 2), values_of(initializer, 1))
+
+
+@pytest.mark.parametrize("initializer", [
+    tf.random_uniform_initializer(seed=7), tf.glorot_uniform_initializer, tf.glorot_normal_initializer(seed=7), None])
+def test_each_part_draws_other_numbers(initializer):
+    """With a seed, too; and again the same ones in another run with it."""
+    value = values_of(initializer, 3)
+    assert len(np.unique(value)) == 18
+    np.testing.assert_array_equal(values_of(initializer, 3), value)
+
+
+def test_a_variable_with_a_constraint_is_not_cut(caplog):
+    """It holds for the whole, elements that add up to one, for example; and the user reads why the ps has it all."""
+    plan = placement.PlacementPlan(partition_bytes=1)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
+        tf.get_variable("v", [6], constraint=lambda value: value / tf.reduce_sum(value))
+        assert len(tf.global_variables()) == 1
+    assert "v stays in one part" in caplog.text
 
 
 def test_one_large_variable_among_small_ones_fills_four_ps_alike():
