@@ -87,11 +87,7 @@ def restart(accumulators: Sequence[Accumulator], step: tf.Tensor) -> list[tf.Ope
 
 
 def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = False) -> Accumulator:
-    """Returns the accumulator of a variable's gradients, on the ps of the variable.
-
-    Args:
-      sums: whether to sum the gradients. Else they are averaged: a row of a sparse gradient over those that have it.
-    """
+    """Returns what sums or averages a variable's gradients on its ps: a row of sparse ones over those that have it."""
     # TensorFlow has no accumulator of bfloat16, and a sum of float16 soon overflows.
     dtype = tf.float32 if gradient.dtype.size == 2 else gradient.dtype
     is_sparse, reduction = isinstance(gradient, tf.IndexedSlices), "SUM" if sums else "MEAN"
