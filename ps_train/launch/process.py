@@ -45,6 +45,7 @@ _KILL_SECS = 10.0
 _READ_BYTES = 1 << 20
 _ERRORS = {kind.exit_code: kind for kind in (UserCodeError, ConfigError, ClusterLostError, StoppedError)}
 _PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
+_SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of a machine, which may be over later
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 Become = Callable[[Sequence[str], Mapping[str, str], int, Mapping[str, int]], "subprocess.Popen | None"]
@@ -159,6 +160,9 @@ class Process:
             self._open_files()
             self._start()
         except OSError as error:
+            if error.errno not in _SHORTAGES:
+                raise ConfigError("process_cannot_start", f"cannot start {name} in {self._folder}: {error.strerror}; "
+                                  "correct that, then start again") from None
             raise ClusterLostError("process_not_started", f"cannot start {name}: {error.strerror}; start fewer tasks, "
                                    "or raise the limits of processes, memory and open files (`ulimit -a`)") from None
 

@@ -133,6 +133,8 @@ class _Chains(ast.NodeTransformer):
             self.is_changed = True
             # Python evaluates the value first.
             return node_at(ast.Expr(call_node(_SET, node, node.value, *place)), node)
+        if not _can_be_set_last(node):
+            return node
         parts = _Parts()
         node.targets = [parts.visit(target) for target in node.targets]
         self.is_changed |= bool(parts.places)
@@ -182,6 +184,21 @@ class _Parts(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         return node  # what it is an attribute of is read
+
+
+def _can_be_set_last(node: ast.Assign) -> bool:
+    """Returns whether the places may be set after the other targets of an assignment: they do not need these."""
+    leaves = [leaf for target in node.targets for leaf in _leaves_of(target)]
+    places = [place for leaf in leaves if (place := _place_of(leaf)) is not None]
+    others = [leaf for leaf in leaves if _place_of(leaf) is None]
+    read = {name.id for place in places for part in place for name in ast.walk(part) if isinstance(name, ast.Name)}
+    return all(isinstance(leaf, ast.Name) and leaf.id not in read for leaf in others)
+
+
+def _leaves_of(target: ast.expr) -> list[ast.expr]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return [leaf for element in target.elts for leaf in _leaves_of(element)]
+    return _leaves_of(target.value) if isinstance(target, ast.Starred) else [target]
 
 
 def _is_in_place(keyword: ast.keyword) -> bool:

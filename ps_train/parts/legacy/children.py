@@ -171,3 +171,5 @@ def adopt_spawned(config: ScriptConfig) -> None:
         return {**original(name), "ps_train": preparation}
 
     multiprocessing.spawn.get_preparation_data = with_preparation
+    # From Python 3.13.8 on, the fork server itself would run the script's file first, which is not prepared there.
+    multiprocessing.set_forkserver_preload([])

@@ -14,6 +14,7 @@ import builtins
 import decimal
 import math
 import numbers
+import operator
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -100,7 +101,7 @@ def round_as_python2(number: Any, ndigits: int = 0) -> Any:
     """Rounds halves away from zero, to a float; what is no number by its own method."""
     if not isinstance(number, (numbers.Real, decimal.Decimal)):
         return round(number, ndigits)
-    value = float(number)
+    value, ndigits = float(number), operator.index(ndigits)  # which may be a number of numpy
     if not math.isfinite(value) or ndigits > _MOST_DIGITS:
         return value
     step = decimal.Decimal(1).scaleb(-ndigits)

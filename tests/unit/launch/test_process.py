@@ -116,3 +116,11 @@ def test_a_machine_without_room_for_a_task_is_one_line(tmp_path, monkeypatch, wh
     with raises("process_not_started", kind=ClusterLostError) as caught:
         Process("worker:1", ["true"], str(tmp_path / "worker-1.log"), os.environ)
     assert str(caught.value).startswith(f"cannot start worker:1: {os.strerror(number)}; ")
+
+
+def test_a_folder_that_is_gone_is_no_lack_of_room(tmp_path):
+    """The same command would fail again."""
+    folder = tmp_path / "removed"
+    with raises("process_cannot_start") as caught:
+        Process("worker:1", ["true"], str(tmp_path / "worker-1.log"), os.environ, folder=str(folder))
+    assert str(caught.value).startswith(f"cannot start worker:1 in {folder}: No such file or directory; ")

@@ -150,7 +150,7 @@ class Membership:
         self._found_number = self._number + int(is_another and before is not None)
         self.was_live = is_live and not is_another
         if self.was_live:
-            self.training = training
+            self.training = before or training  # as an object, by which an outer session knows that it may save
             return True
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self.join().note_activity("runs the initialisation of its script")

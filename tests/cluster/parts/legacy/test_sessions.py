@@ -497,6 +497,25 @@ def test_a_session_that_a_script_has_left_open_does_not_save_the_parameters_of_i
         session.close()
 
 
+@pytest.mark.parametrize("makes_session", [
+    lambda target, folder: tf.train.MonitoredTrainingSession(target, is_chief=True, checkpoint_dir=folder),
+    lambda target, folder: tf.train.SessionManager().prepare_session(
+        target, saver=tf.train.Saver(), checkpoint_dir=folder)], ids=["MonitoredTrainingSession", "SessionManager"])
+def test_a_session_of_the_same_training_inside_its_loop_leaves_it_its_last_save(
+        worker, tmp_path, stoppable, makes_session):
+    """It finds the parameters in use, and is of no other training, though another object makes it."""
+    with tf.Graph().as_default():
+        count = tf.train.get_or_create_global_step().assign_add(1)
+        with saving_session(worker, str(tmp_path), "MonitoredTrainingSession") as session:
+            session.run(count)
+            with tf.Graph().as_default():
+                tf.train.get_or_create_global_step()
+                makes_session(worker.target, str(tmp_path)).close()
+            session.run(count)
+            save_all()
+            assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-2")
+
+
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_a_loop_that_fails_after_a_signal_is_saved(worker, graph, tmp_path, stoppable, is_stopped):
     """The signal may have ended the processes of its data; an error without a signal saves nothing, as ever."""

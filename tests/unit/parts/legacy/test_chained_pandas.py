@@ -89,10 +89,11 @@ def test_other_objects_are_changed_as_it_is_written():
 
 
 @pytest.mark.parametrize("text", [
+    "a.parent[x], x = 1, 2\n", "d[i]['a'], i = 2, 1\n", "f['a'][0], f.b = 1, 2\n",
     "f['x'] = 1\n", "f['x'].fillna(0)\n", "y = f['x'].fillna(0, inplace=True)\n", "f.fillna(0, inplace=True)\n",
     "self.rows[0] = 1\n", "f.loc[0, 'x'].sort_values(inplace=True)\n",
     "d.update(a=1)\n", "d['x'].update(a=1)\n", "a[0] += 2\n", "a.__b[0] = 2\n", "a, b[0] = 1, 2\n",
     "f['x'].dropna(inplace=True)\n", "a[1:2][0] = 3\n"])
 def test_other_statements_stay(text):
-    """Of a frame itself, without inplace, of parts that are no columns, and what changes the rows."""
+    """Of a frame, without inplace, of parts that are no columns, what changes the rows, and what needs an order."""
     assert not chained_pandas.change_chains(ast.parse(text))
