@@ -16,7 +16,7 @@ it has control flow of TensorFlow 1, whose operations may never run. See docs/de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -29,7 +29,7 @@ _SEED_STEP = 1_000_003  # between the seeds of a random operation and of its clo
 _CONTROL_FLOW = {"Enter", "Exit", "Switch", "Merge", "NextIteration", "LoopCond"}
 _HARMLESS = {"Assert", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"}  # stateful only to be run
 _HARMLESS.add("ConsumeMutexLock")  # acts on its lock, which is of the same clone
-_JobAndIndex = tuple[str | None, int | None]
+_JobAndIndex = tuple[Any, Any]  # of a device string, None for what it does not say
 Clone = Mapping[tf.Operation, tf.Operation]  # operation of the first step --> its clone
 
 

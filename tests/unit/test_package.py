@@ -161,6 +161,19 @@ def test_annotations_are_lazy_everywhere():
     for file in FILES:
         text = (PACKAGE / file).read_text()
         assert "from __future__ import annotations\n" in text or file.name == "__init__.py", file
+        unions = [node.lineno for node in _evaluated(ast.parse(text))
+                  if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr) and any(
+                      isinstance(side, ast.Constant) and side.value is None for side in (node.left, node.right))]
+        assert not unions, (file, unions)
+
+
+def _evaluated(tree):
+    """Yields the nodes of a module but for its annotations."""
+    waiting = [tree]
+    while waiting:
+        yield (node := waiting.pop())
+        waiting += [child for name, value in ast.iter_fields(node) if name not in ("annotation", "returns")
+                    for child in (value if isinstance(value, list) else [value]) if isinstance(child, ast.AST)]
 
 
 def test_no_function_is_long():

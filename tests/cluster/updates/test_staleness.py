@@ -178,8 +178,8 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
     board.close()
 
 
-def test_the_others_wait_for_one_step_of_who_was_frozen():
-    """Its count is far below theirs: with its first step it is as far behind as the bound allows, and they go on."""
+def test_the_others_wait_for_two_steps_of_who_was_frozen():
+    """Its count is far below theirs: with its first step it is as far behind as the bound allows; then they go on."""
     bound = bound_of(4)
     with tf.Graph().as_default(), tf.Session() as session:
         session.run(variables.clear_first_ps())
@@ -204,9 +204,9 @@ def test_the_others_wait_for_one_step_of_who_was_frozen():
         step(1, 1)
         assert lead() == 99
         step(2, 1)
-        assert lead() == 4
+        assert lead() == 4 and bound.holds_up(4)
         step(1, 1), step(2, 1)
-        assert lead() == 3
+        assert lead() == 3 and not bound.holds_up(3)
 
 
 def test_the_staleness_is_what_others_did_between_pull_and_push():
