@@ -4,13 +4,19 @@ import json
 import pathlib
 
 from tests.plugins import tiny
-from tests.plugins.tiny import input_fn, model_fn  # noqa: F401 it is a plug-in, too
+from tests.plugins.tiny import model_fn  # noqa: F401 it is a plug-in, too
 
-DEFAULT_PARAMS = {**tiny.DEFAULT_PARAMS, "callback": "note", "at": "progress"}
+DEFAULT_PARAMS = {**tiny.DEFAULT_PARAMS, "callback": "note", "at": "progress", "chief_batches": -1}
+
+
+def input_fn(mode, params, shard):
+    """That of tiny, of which the chief may have only so many batches."""
+    dataset = tiny.input_fn(mode, params, shard)
+    return dataset.take(params["chief_batches"]) if mode == "train" and shard[0] == 0 else dataset
 
 
 def make(training):
-    """Returns a callback that notes, raises or stops, at the first event of the kind `at`."""
+    """Returns a callback that notes, raises or stops, at the events of the kind `at`, or of a task that did `at`."""
     action, at = training.params.get("callback"), training.params.get("at")
     path = pathlib.Path(training.train_dir, "events.jsonl")
     if action == "raise_at_once":
@@ -21,9 +27,11 @@ def make(training):
     def note(event):
         with open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps([event.kind, event.step, dict(event.values)]) + "\n")
-        if event.kind == at and action == "raise":
-            raise ValueError(f"a fault in the callback at {event.kind}")
-        if event.kind == at and action == "stop":
+        if at not in (event.kind, event.values.get("what")):
+            return
+        if action == "raise":
+            raise ValueError(f"a fault in the callback at {at}")
+        if action == "stop":
             training.stop(f"enough at {event.step}")
 
     return note

@@ -3,7 +3,8 @@
     journal (start, checkpoint, worker, lost, sample, evaluation, end) --+--> CallbackThread --> callback(event)
     steps of the chief (progress) ---------------------------------------+
 
-An error of a callback ends the training, as one of the model does.
+An error of a callback ends the training, as one of the model does. Before each step the chief looks whether a callback
+has failed or asks for the end; once its own steps are over and it waits for the other workers, a thread does.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from ps_train.part import Part
 from ps_train.parts.callbacks.flags import parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
 from ps_train.plugins.loader import checked_function
-from ps_train.runtime import clock
+from ps_train.runtime import clock, threads
 from ps_train.training.loop import Periodic
 from ps_train.training.replica_graph import StepStatus
 
+_WAIT_PERIOD_SECS = 0.5
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +45,7 @@ class CallbacksPart(Part):
         self._thread: CallbackThread | None = None
         self._training: RunningTraining | None = None
         self._announce: Callable[[str], None] = lambda reason: None
-        self._has_announced = False
+        self._has_announced = self._has_ended_loop = False
         self._logs = Periodic(config.log_steps)
         self._local_steps, self._num_updates, self._sum_staleness = 0, 0, 0
         self._last = (clock.now(), 0)
@@ -94,35 +96,59 @@ class CallbacksPart(Part):
         if self._thread is not None and (event := event_of(name, values)) is not None:
             self._thread.put(event)
 
-    def training(self, connected: Any) -> contextlib.AbstractContextManager:
-        """Takes the way to end the training."""
+    @contextlib.contextmanager
+    def training(self, connected: Any) -> Iterator[None]:
+        """Takes the way to end the training, also while the chief waits for the others.
+
+        Raises:
+          Exception: of a callback.
+        """
         self._announce = connected.board.announce_stopping
-        return contextlib.nullcontext()
+        if self._thread is None:
+            yield
+            return
+        with threads.repeating(self._follow_in_wait, period_secs=_WAIT_PERIOD_SECS, name="stop by callbacks"):
+            yield
+        self._thread.check()
 
     def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
         """Returns `run_step`, before which an error of a callback is raised, and after which there may be progress."""
         if self._thread is None:
             return run_step
+        thread, training = self._thread, self._training
+        assert training is not None
+        self._has_ended_loop = False  # of a session that was lost in the wait for others
 
         def run(step: int, held_secs: float, fetches: Any, options: Any) -> Any:
-            self._follow_callbacks()
+            thread.check()
+            self._announce_end(training.stop_reason)
             values = run_step(step, held_secs, fetches, options)
             self._count([StepStatus(*map(int, row)) for row in values[0]], float(values[1]))
             return values
 
         return run
 
-    def _follow_callbacks(self) -> None:
-        """Raises what a callback has raised, and ends the training if one has asked for it."""
+    def ended_loop(self) -> None:
+        """Lets the thread look: the chief's data may have ended long before that of the others."""
+        self._has_ended_loop = True
+
+    def _follow_in_wait(self) -> None:
+        """Ends the training of the others if a callback has failed or asks for the end; `training` raises the error."""
+        if not self._has_ended_loop:
+            return
         assert self._thread is not None and self._training is not None
-        self._thread.check()
-        if not self._training.stop_reason or self._has_announced:
+        error = self._thread.error
+        self._announce_end(f"a callback failed: {type(error).__name__}" if error else self._training.stop_reason)
+
+    def _announce_end(self, reason: str) -> None:
+        """Announces the end of the training, once; an empty reason announces nothing."""
+        if not reason or self._has_announced:
             return
         try:
-            self._announce(self._training.stop_reason)
+            self._announce(reason)
             self._has_announced = True
-        except BlackboardError as error:  # if ps 0 is lost, the step notices
-            _log.warning("a callback ends the training, but %s; the next try is before the next step", error)
+        except BlackboardError as error:  # if ps 0 is lost, the step or the wait notices
+            _log.warning("a callback ends the training, but %s; trying again", error)
 
     def _count(self, statuses: list[StepStatus], loss: float) -> None:
         for status in statuses:

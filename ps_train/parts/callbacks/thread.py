@@ -55,7 +55,10 @@ class RunningTraining:
         self.stop_reason = ""
 
     def stop(self, reason: str = "a callback stopped it") -> None:
-        """Ends the training after the next step of the chief, as early stopping does; any thread may call it."""
+        """Ends the training as early stopping does; any thread may call it.
+
+        It ends after the next step of the chief, or at once if the chief only waits for the other workers.
+        """
         self.stop_reason = self.stop_reason or reason
 
 

@@ -8,14 +8,15 @@ import pytest
 
 from ps_train import testing
 from ps_train.storage.journal import read_journal
+from ps_train.training.reporting import End
 from tests.errors import raises
 
 NOTING = "tests.plugins.noting"
 
 
 def train(tmp_path, model=NOTING, params="", **flags):
-    return testing.run_in_threads(model, NOTING, train_dir=tmp_path / "train", num_workers=1, batch_size=16,
-                                  **{"train_steps": 40, "params": params, "log_steps": 10, **flags})
+    return testing.run_in_threads(model, NOTING, train_dir=tmp_path / "train", params=params, **{
+        "num_workers": 1, "batch_size": 16, "train_steps": 40, "log_steps": 10, **flags})
 
 
 def events_of(tmp_path):
@@ -53,6 +54,21 @@ def test_a_callback_may_end_the_training(tmp_path):
     [outcome] = result.outcomes
     assert outcome.why == "enough at 10" and 10 <= outcome.global_step < 100000
     assert result.evaluation.global_step == outcome.global_step
+
+
+@pytest.mark.parametrize("action", ["stop", "raise"])
+def test_a_callback_is_heard_while_the_chief_waits_for_the_others(tmp_path, action):
+    """The chief's data may end long before theirs. Issue: `stop`, or an error, did nothing then."""
+    def train_with_uneven_data():
+        return train(tmp_path, num_workers=2, train_steps=10**9, batch_size=8, timeout_secs=60,
+                     params=f"callback={action},at=finished,chief_batches=3,batch_secs=0.01")
+
+    if action == "raise":
+        with pytest.raises(ValueError, match="a fault in the callback at finished"):
+            train_with_uneven_data()
+        assert read_journal(str(tmp_path / "train"))[-1]["why"] == "ValueError: a fault in the callback at finished"
+    else:
+        assert [outcome.end for outcome in train_with_uneven_data().outcomes] == [End.DATA, End.ANNOUNCED]
 
 
 @pytest.mark.parametrize("at", ["start", "progress", "checkpoint", "end"])

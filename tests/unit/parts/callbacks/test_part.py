@@ -13,7 +13,7 @@ def test_an_end_that_ps_0_did_not_hear_of_is_announced_again():
     """Before the next step, and once. Issue: the chief ended with 138, or trained on for good in a new session."""
     part, announce, steps = CallbacksPart(Config(), None), mock.Mock(), []
     announce.side_effect = [BlackboardError("ps_unreachable", "no answer"), None]
-    part.training(mock.Mock(board=mock.Mock(announce_stopping=announce)))
+    part._announce = announce
     part._thread, part._training, part._logs = mock.Mock(), mock.Mock(stop_reason=""), mock.Mock(is_due=lambda _: False)
     step = part.around_step(None, None, lambda *args: steps.append(args) or ([], 0.0))
     step(1, 0.0, None, None)
