@@ -185,9 +185,6 @@ class ModelUpdate(Protocol):
     def make_optimizer(self) -> tf.train.Optimizer:
         """Returns what applies the gradients."""
 
-    def make_another(self) -> tf.train.Optimizer:
-        """Returns another optimizer of the same kind, without slots; only if `is_elementwise`."""
-
     def gradients_of(self, variables: Sequence[int]) -> list[Any]:
         """Returns the gradient, or None, of each of these variables of a model, given by their `id`.
 
@@ -279,15 +276,14 @@ class Packing:
 
     def pack(
         self, loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
-        make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire, others: Sequence[tf.Operation] = (),
+        wire: transfer.Wire, others: Sequence[tf.Operation] = (),
     ) -> Packed:
         """Makes the operations of a step read packed variables, if a ps has enough small ones.
 
         Args:
           loss: scalar.
           gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
-          optimizer: the optimizer whose slots are in checkpoints.
-          make_another: returns another optimizer of the same kind.
+          optimizer: the optimizer whose slots are in checkpoints; a copy of it, with slots of its own, updates packs.
           wire: how variables travel; if they do not travel together, none is packed.
           others: further operations that a step runs.
         """

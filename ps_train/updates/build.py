@@ -200,12 +200,10 @@ class _UpdateBuilder:
 
     def _pack(self, waits_for: Sequence[Any]) -> extensions.Packed:
         """Packs the small variables, unless the model's optimizer may treat the elements of a variable as a whole."""
-        model_update, plan = self._model_update, self._settings.plan
-        if not (model_update.is_elementwise if model_update else plan.is_elementwise(self._optimizer)):
+        model_update, settings = self._model_update, self._settings
+        if not (model_update.is_elementwise if model_update else settings.plan.is_elementwise(self._optimizer)):
             return extensions.Packed(self._gradients, self._optimizer)
-        make_another = model_update.make_another if model_update else lambda: plan.make(self._global_step)
-        return extensions.packing().pack(
-            self._loss, self._gradients, self._optimizer, make_another, self._settings.wire, others=waits_for)
+        return extensions.packing().pack(self._loss, self._gradients, self._optimizer, settings.wire, others=waits_for)
 
     def _notes(self) -> list[str]:
         if self._model_update:

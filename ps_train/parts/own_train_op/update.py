@@ -34,6 +34,13 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
         self._captured = captured
         self._after = after
 
+    def __copy__(self) -> ModelOptimizer:
+        """Returns one with copies of the model's optimizers, whose slots are their own; none are made yet."""
+        copies = [copy.copy(one.optimizer) for one in self._captured]
+        for optimizer in copies:
+            optimizer._slots, optimizer._non_slot_dict = {}, {}  # noqa: SLF001 (as in packing; no public name)
+        return ModelOptimizer([one._replace(optimizer=optimizer) for one, optimizer in zip(self._captured, copies)])
+
     def apply_gradients(
         self, grads_and_vars: Sequence[transfer.Pair], global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
@@ -174,13 +181,6 @@ class OwnUpdate(NamedTuple):
         return ModelOptimizer([
             one._replace(pairs=[(gradient, copies[id(variable)]) for gradient, variable in one.pairs])
             for one in self.captured])
-
-    def make_another(self) -> ModelOptimizer:
-        """Returns another optimizer of the same kind, without slots; only if `is_elementwise`."""
-        (captured,) = self.captured
-        another = copy.copy(captured.optimizer)
-        another._slots, another._non_slot_dict = {}, {}  # noqa: SLF001 (no public name; optimizer.py in TensorFlow)
-        return ModelOptimizer([captured._replace(optimizer=another)])
 
 
 def separate(

@@ -10,6 +10,7 @@ makes one Adam update on its ps instead of 200; checkpoints stay the same.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import zlib
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ class SmallVariables(extensions.Packing):
 
     def pack(
         self, loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
-        make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire, others: Sequence[tf.Operation] = (),
+        wire: transfer.Wire, others: Sequence[tf.Operation] = (),
     ) -> PackedVariables:
         """Makes the operations of a step read the packs."""
         gradients_by_variable = {variable.ref(): gradient for gradient, variable in gradients}
@@ -97,7 +98,15 @@ class SmallVariables(extensions.Packing):
         for whole, variables in packs:
             transfer.serve_reads(step, zip(variables, _cut(variables, whole.read_value())))
             pairs.append((_join([gradients_by_variable[variable.ref()] for variable in variables]), whole))
-        return _with_slots(pairs, packs, optimizer, make_another())
+        return _with_slots(pairs, packs, optimizer, _without_slots(optimizer))
+
+
+def _without_slots(optimizer: tf.train.Optimizer) -> tf.train.Optimizer:
+    """Returns a copy that has no slots yet, and all else in common with the optimizer, such as a learning rate."""
+    # Not a second call of the model's make_optimizer: variables that it makes would exist twice, or fail.
+    another = copy.copy(optimizer)
+    another._slots, another._non_slot_dict = {}, {}  # noqa: SLF001 (no public name; optimizer.py in TensorFlow)
+    return another
 
 
 class _PackingOptimizer(tf.train.GradientDescentOptimizer):
