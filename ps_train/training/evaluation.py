@@ -53,15 +53,11 @@ class EvalModel:
         shard: tuple[int, int] = (0, 1), input_device: str = "",
         data: EvalData = EvalData(),  # noqa: B008 (a constant)
     ) -> None:
-        """Adds input and model to the graph, which has its global step already.
+        """Adds input and model to the graph, which has its global step already; refuses faulty plug-ins.
 
         Args:
           shard: (index, count), the share of the held-out data.
           input_device: the device of the input, "" to leave that open.
-          data: which examples.
-
-        Raises:
-          UserCodeError: a plug-in breaks its contract.
         """
         self._graph = tf.get_default_graph()
         with single_pass():
@@ -76,7 +72,7 @@ class EvalModel:
         metrics = self.spec.eval_metric_ops or {}
         self.values = {name: value for name, (value, _) in metrics.items()}
         self._update_ops = [update_op for _, update_op in metrics.values()]
-        self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
+        self._batch_size = _batch_size(features, labels)
         self._hooks = Hooks(self.spec.evaluation_hooks)
         scaffold_init_op = getattr(self.spec.scaffold, "local_init_op", None)
         self.local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
@@ -165,6 +161,15 @@ class Evaluator:
             refuse_empty(self._dataset, num_examples, self._data.mode)
             global_step, metrics = session.run([self._global_step, self._model.values])
         return Evaluation(int(global_step), num_examples, self._model.spec.loss_name, loss_sum, scalars(metrics))
+
+
+def _batch_size(features: Any, labels: Any) -> tf.Tensor:
+    """Returns how many examples a mini-batch has: by its labels, as features may be scalars, or time first."""
+    for value in tf.nest.flatten([labels, features]):
+        if value is not None and value.shape.rank != 0:
+            return tf.shape(value)[0]
+    raise UserCodeError("eval_batch_unknown", "input_fn: its features and labels are scalars, or there are none; an "
+                        "evaluation counts the examples by their first dimension, so return labels [batch, ...]")
 
 
 def refuse_empty(dataset: Dataset, num_examples: int, mode: str = EVAL) -> None:

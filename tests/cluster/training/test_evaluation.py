@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import numpy as np
@@ -27,6 +28,35 @@ def test_loss_and_metrics_are_those_of_the_whole_set(tmp_path):
     np.testing.assert_allclose(result.loss_sum, np.sum(residuals**2), rtol=1e-5)
     np.testing.assert_allclose(result.loss_mean, np.mean(residuals**2), rtol=1e-5)
     np.testing.assert_allclose(result.metrics["error"], np.mean(np.abs(residuals)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("make_features", [
+    lambda x: {"a_scale": tf.constant(1.0), "x": x}, lambda x: {"x": tf.transpose(x)}, lambda x: {}],
+    ids=["a scalar first", "time first", "none"])
+def test_the_labels_say_how_many_examples_there_are(make_features):
+    """Whatever the first feature is. Issue: it failed, or weighed a short last batch as much as the others."""
+    features, labels = clusters.linear_data()
+    held_out = clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+    dataset = dataclasses.replace(held_out, input_fn=lambda **args: held_out.input_fn(**args).map(
+        lambda x, y: (make_features(x), y)))
+
+    def model_fn(features, labels, mode, params):
+        return ps_train.ModelSpec(tf.reduce_mean(labels))
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        evaluated = evaluation.EvalModel(contracts.Model("mean", model_fn, {}), EVAL_PARAMS, dataset, EVAL_PARAMS)
+        session.run(evaluated.local_init_op)
+        loss_sum, num_examples = evaluated.run_through(session)
+    assert num_examples == 64
+    np.testing.assert_allclose(loss_sum, np.sum(labels), rtol=1e-4)
+
+
+def test_scalars_only_cannot_be_counted():
+    """Nothing there has a first dimension."""
+    dataset = dataclasses.replace(clusters.array_dataset(*clusters.linear_data()),
+                                  input_fn=lambda **args: tf.data.Dataset.from_tensors(({}, 1.0)))
+    with tf.Graph().as_default(), raises("eval_batch_unknown"):
+        evaluation.EvalModel(clusters.model_of(lambda features: tf.constant(0.0)), EVAL_PARAMS, dataset, EVAL_PARAMS)
 
 
 def test_a_second_evaluation_starts_anew(tmp_path):
