@@ -185,12 +185,11 @@ class ModelUpdate(Protocol):
     def make_optimizer(self) -> tf.train.Optimizer:
         """Returns what applies the gradients."""
 
-    def gradients_of(self, variables: Sequence[int]) -> list[Any]:
-        """Returns the gradient, or None, of each of these variables of a model, given by their `id`.
+    def gradients_of_rows(self, loss: tf.Tensor, values: Sequence[tf.Tensor]) -> list[Any]:
+        """Returns the gradient, or None, of each of these rows, of what the optimizer minimises instead of the loss."""
 
-        Raises:
-          UserCodeError: the model has a gradient of another variable.
-        """
+    def gradients_of(self, variables: Sequence[int]) -> list[Any]:
+        """Returns the gradient, or None, of each of these variables, given by `id`; refuses gradients of others."""
 
     def on_copies(self, copies: Mapping[int, tf.Variable]) -> tf.train.Optimizer:
         """Returns what applies the gradients to copies of the variables; `copies` has them by `id` of the original."""

@@ -160,7 +160,7 @@ class _UpdateBuilder:
         values = list(pulled.values())
         if self._model_update:
             pairs = self._model_update.pairs
-            row_gradients = tf.gradients(self._loss, values) if values else []
+            row_gradients = self._model_update.gradients_of_rows(self._loss, values)
         else:
             # All at once: a second call would build the model's gradients a second time.
             trained = [*tf.trainable_variables(), *values]

@@ -323,7 +323,7 @@ def _gradients_on_copies(
     read = dict(rows.values) if rows else {}
     if model_update:
         dense = model_update.gradients_of(list(trained))
-        of_rows = tf.gradients(loss, list(read.values())) if read else []
+        of_rows = model_update.gradients_of_rows(loss, list(read.values()))
     else:  # all at once: a second call would build the model's gradients a second time
         gradients = tf.gradients(loss, [*(values[copy.original.name] for copy in trained.values()), *read.values()])
         dense, of_rows = gradients[:len(trained)], gradients[len(trained):]

@@ -13,13 +13,35 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import gradients_util
+
+from ps_train.graph import transfer
 
 _WRAPPER = "SyncReplicasOptimizer"  # TensorFlow's class and ps_train's
 _recorders = threading.local()  # the threads of a test build the graphs of several workers at once
 _patching = threading.Lock()
+
+
+class Differentiated(NamedTuple):
+    """A call of `tf.gradients`, or of an optimizer's `compute_gradients`, in a model_fn.
+
+    Attributes:
+      losses: what was differentiated: a tensor, or a list of tensors that count together.
+      grad_losses: their gradients, or None for ones.
+      gradients: what the call returned, each as its tensors.
+    """
+
+    losses: Any
+    grad_losses: Any
+    gradients: list[tf.Tensor]
+
+    @property
+    def key(self) -> list[int]:
+        """Equal for two calls with the same losses."""
+        return list(map(id, tf.nest.flatten([self.losses, self.grad_losses])))
 
 
 class Captured(NamedTuple):
@@ -35,6 +57,7 @@ class Captured(NamedTuple):
       is_sync: whether the user has wrapped the optimizer in a SyncReplicasOptimizer.
       averages: (moving average, its variables or None) of that SyncReplicasOptimizer, or None.
       options: further arguments of the call, which only the user's own classes have.
+      differentiated: the calls that have computed the gradients.
     """
 
     optimizer: tf.train.Optimizer
@@ -47,6 +70,7 @@ class Captured(NamedTuple):
     is_sync: bool
     averages: tuple[Any, Any] | None
     options: Mapping[str, Any]
+    differentiated: list[Differentiated]
 
     @contextlib.contextmanager
     def scopes(self) -> Iterator[None]:
@@ -72,20 +96,42 @@ def recording() -> Iterator[list[Captured]]:
 
 
 class _Recorder:
-    """Shadows `apply_gradients` of each optimizer, of any class."""
+    """Shadows `apply_gradients` of each optimizer, of any class, and notes which losses are differentiated."""
 
     def __init__(self) -> None:
         self.captured: list[Captured] = []
         self._shadowed: list[tf.train.Optimizer] = []
+        self._differentiated: list[Differentiated] = []
+        self._is_differentiating = False
         self._context = _control_flow_context()
 
     def shadow(self, optimizer: tf.train.Optimizer) -> None:
         self._shadowed.append(optimizer)
         optimizer.apply_gradients = functools.partial(self._apply, optimizer)
+        optimizer.compute_gradients = functools.partial(self._compute, optimizer)
 
     def release(self) -> None:
         for optimizer in self._shadowed:
             optimizer.__dict__.pop("apply_gradients", None)
+            optimizer.__dict__.pop("compute_gradients", None)
+
+    def _compute(self, optimizer: tf.train.Optimizer, loss: Any, *args: Any, **options: Any) -> Any:
+        compute = functools.partial(type(optimizer).compute_gradients, optimizer, loss, *args, **options)
+        return self.differentiate(loss, options.get("grad_loss"), compute)
+
+    def differentiate(self, losses: Any, grad_losses: Any, compute: Callable[[], Any]) -> Any:
+        """Returns `compute()`, and notes it unless it is within another: a wrapper may scale the loss, and undo it."""
+        if self._is_differentiating or _control_flow_context() is not self._context:
+            return compute()
+        self._is_differentiating = True
+        try:
+            made = compute()
+        finally:
+            self._is_differentiating = False
+        gradients = [part for one in made for part in transfer.tensors_of(one[0] if isinstance(one, tuple) else one)]
+        if not callable(losses):
+            self._differentiated.append(Differentiated(losses, grad_losses, gradients))
+        return made
 
     def _apply(
         self, optimizer: tf.train.Optimizer, grads_and_vars: Sequence[tuple], global_step: Any = None,
@@ -94,7 +140,9 @@ class _Recorder:
         # A call in a branch or a loop need not happen in each step.
         if _control_flow_context() is not self._context:
             return type(optimizer).apply_gradients(optimizer, grads_and_vars, global_step, name, **options)
-        captured = _capture(optimizer, list(grads_and_vars), global_step, name, options)
+        pairs = list(grads_and_vars)
+        captured = _capture(optimizer, pairs, global_step, name, options)._replace(
+            differentiated=_differentiated_for(pairs, self._differentiated))
         self.captured.append(captured)
         return captured.after
 
@@ -115,7 +163,15 @@ def _capture(
     with contextlib.nullcontext() if _control_flow_context() else tf.control_dependencies(None):
         after = tf.no_op(name or "own_update")
     return Captured(optimizer, pairs, counter, before, after, tf.get_variable_scope(), name_scope, is_sync, averages,
-                    options)
+                    options, [])
+
+
+def _differentiated_for(pairs: list[tuple], noted: Sequence[Differentiated]) -> list[Differentiated]:
+    """Returns the calls that have computed these gradients, without those of a loss with gradients, as a penalty."""
+    needed = set(transfer.upstream([part for gradient, _ in pairs for part in transfer.tensors_of(gradient)]))
+    used = [one for one in noted if needed.intersection(part.op for part in one.gradients)]
+    within = set(transfer.upstream([loss for one in used for loss in tf.nest.flatten(one.losses)]))
+    return [one for one in used if not within.intersection(part.op for part in one.gradients)]
 
 
 def _control_flow_context() -> Any:
@@ -124,7 +180,7 @@ def _control_flow_context() -> Any:
 
 
 def _patch_once() -> None:
-    """Patches the optimizer's __init__ to shadow each new optimizer if its thread records."""
+    """Patches the optimizer's __init__ and `tf.gradients` to ask for the recorder, if their thread has one."""
     with _patching:
         initialise = tf.train.Optimizer.__init__
         if getattr(initialise, "asks_for_recorder", False):
@@ -137,5 +193,14 @@ def _patch_once() -> None:
             if recorder is not None:
                 recorder.shadow(self)
 
+        differentiate = gradients_util._GradientsHelper  # noqa: SLF001 (of tf.gradients, which has several names)
+
+        @functools.wraps(differentiate)
+        def differentiate_and_note(ys: Any, xs: Any, grad_ys: Any = None, *args: Any, **kwargs: Any) -> Any:
+            compute = functools.partial(differentiate, ys, xs, grad_ys, *args, **kwargs)
+            recorder = getattr(_recorders, "current", None)
+            return recorder.differentiate(ys, grad_ys, compute) if recorder is not None else compute()
+
+        gradients_util._GradientsHelper = differentiate_and_note  # noqa: SLF001
         initialise_and_ask.asks_for_recorder = True
         tf.train.Optimizer.__init__ = initialise_and_ask

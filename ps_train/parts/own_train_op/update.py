@@ -162,6 +162,19 @@ class OwnUpdate(NamedTuple):
         """Returns what applies the gradients."""
         return ModelOptimizer(self.captured, self.after)
 
+    def gradients_of_rows(self, loss: tf.Tensor, values: Sequence[tf.Tensor]) -> list[Any]:
+        """Returns the gradients, or None, of the rows that the model has looked up, of what its optimizer minimises.
+
+        Args:
+          loss: what the model returns; it counts if the gradients are of several losses, or of one that is not known.
+        """
+        known = {tuple(each.key): each for one in self.captured for each in one.differentiated}
+        losses, grad_losses = loss, None
+        if len(known) == 1:
+            (only,) = known.values()
+            losses, grad_losses = only.losses, only.grad_losses
+        return tf.gradients(losses, values, grad_losses) if values else []
+
     def gradients_of(self, variables: Sequence[int]) -> list[Any]:
         """Returns the gradient, or None, of each of these variables of a model, given by their `id`.
 

@@ -10,7 +10,7 @@ import pytest
 import ps_train
 from ps_train.plugins import contracts
 from ps_train.updates.update import Period
-from tests import clusters
+from tests import bare_training, clusters
 from tests.cluster.updates.test_build import gradients_of
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -134,6 +134,43 @@ def plain(model, steps=STEPS):
         return {one.op.name: session.run(one) for one in tf.global_variables()}
 
 
+def minimised(loss, optimizer):
+    """The usual way."""
+    return optimizer.minimize(loss, tf.train.get_global_step())
+
+
+def by_hand(loss, optimizer):
+    """As BERT's optimizer does."""
+    variables = tf.trainable_variables()
+    return optimizer.apply_gradients(zip(tf.gradients(loss, variables), variables), tf.train.get_global_step())
+
+
+def scaled(loss, optimizer):
+    """The wrapper multiplies the loss, and divides the gradients."""
+    return minimised(loss, tf.train.experimental.MixedPrecisionLossScaleOptimizer(optimizer, 64.0))
+
+
+def with_penalty(loss, optimizer):
+    """Of the norm of a gradient, which is not the one that is applied."""
+    (slope,) = tf.gradients(loss, [tf.trainable_variables()[0]])
+    return minimised(loss + 0 * tf.reduce_sum(slope**2), optimizer)
+
+
+def model_with_table(train_op, returns_all):
+    """Returns a model with a table, which minimises more than its loss, unless it returns all of it."""
+    def model_fn(features, labels, mode, params):
+        table = ps_train.embedding_table("table", dim=4, num_rows=9, initializer=tf.ones_initializer(), optimizer="sgd",
+                                         learning_rate=0.01)
+        weights = table.lookup(tf.cast(tf.abs(features[:, 0]) * 2, tf.int64)) + tf.get_variable(
+            "bias", [4], initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(tf.reduce_sum(features * weights, 1) - labels))
+        total = 4 * loss + tf.nn.l2_loss(weights)
+        made = train_op(total, tf.train.GradientDescentOptimizer(0.01))
+        return ps_train.ModelSpec(loss=total if returns_all else loss, train_op=made)
+
+    return contracts.Model("table", model_fn, {})
+
+
 def train(start_servers, folder, model, steps=STEPS, num_workers=1, **options):
     """Returns name -> value of the last checkpoint of ps_train."""
     clusters.train_together(start_servers(1, num_workers), folder, steps, num_workers, model=model,
@@ -163,6 +200,18 @@ def test_what_a_train_op_does_besides_is_done_too(tmp_path, start_servers, train
     """A moving average follows each update; a separate count is not made twice."""
     model = model_of(train_op)
     assert_same(train(start_servers, tmp_path, model, **MODES[mode]), plain(model))
+
+
+@pytest.mark.parametrize("train_op", [minimised, by_hand, scaled, with_penalty], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("mode", ["async", "sync", "rounds"])
+def test_rows_are_trained_on_what_the_optimizer_minimises(tmp_path, start_servers, train_op, mode):
+    """As the variables are. Issue: they got the gradient of the loss of the spec, such as one without the penalties."""
+    part, whole = (bare_training.checkpoint_of(
+        start_servers(1, 1), tmp_path / str(returns_all), 10, model=model_with_table(train_op, returns_all),
+        **MODES[mode]) for returns_all in (False, True))
+    (rows,) = [name for name in part if name.endswith("/values")]
+    assert np.min(np.max(np.abs(part[rows] - 1), 1)) > 1e-3, "each was trained"
+    assert_same({name: part[name] for name in (rows, "bias")}, {name: whole[name] for name in (rows, "bias")})
 
 
 def test_sync_averages_the_clipped_gradients_of_two_workers(tmp_path, start_servers):
