@@ -280,7 +280,6 @@ class Packing:
         """Makes the operations of a step read packed variables, if a ps has enough small ones.
 
         Args:
-          loss: scalar.
           gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
           optimizer: the optimizer whose slots are in checkpoints; a copy of it, with slots of its own, updates packs.
           wire: how variables travel; if they do not travel together, none is packed.

@@ -31,7 +31,7 @@ _IN_SUMMARY = re.compile(r"(Nan|Infinity) in (?:summary histogram|Histogram) for
 def guard(
     loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]],
     contents: Mapping[Any, Sequence[tf.Variable]] = _NOTHING, of_rows: Mapping[str, tf.Tensor] = _NOTHING, *,
-    waits_for: Sequence[Any] = (), written: Mapping[tf.Operation, str] = _NOTHING,
+    waits_for: Sequence[Any] = (), written: Mapping[tf.Operation, str] = _NOTHING, is_judged: bool = False,
 ) -> tuple[list[tuple[Any, tf.Variable]], dict[str, tf.Tensor]]:
     """Returns `gradients` and `of_rows`, which are available only if the scalar loss and every gradient are finite.
 
@@ -41,9 +41,10 @@ def guard(
       of_rows: name of a row parameter -> gradient.
       waits_for: operations that run before, such as updates of moving averages. They write after the checks.
       written: `op` of a variable that they may write -> its name.
+      is_judged: whether the optimizer leaves out updates with such gradients of variables by itself.
     """
     checks = [_check(loss, "the loss")]
-    for gradient, variable in gradients:
+    for gradient, variable in () if is_judged else gradients:
         if variable.ref() in contents:
             checks.append(_check_parts(gradient, contents[variable.ref()]))
         elif gradient is not None:

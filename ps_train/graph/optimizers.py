@@ -11,6 +11,7 @@ count, gradients are clipped, and variables decay.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
@@ -66,8 +67,7 @@ def pair_slots(
     pairs = []
     for name in whole_optimizer.get_slot_names():
         for whole, parts in variables:
-            slot = whole_optimizer.get_slot(whole, name)
-            if slot is not None:
+            if (slot := whole_optimizer.get_slot(whole, name)) is not None:
                 pairs.append((slot, [parts_optimizer.get_slot(part, name) for part in parts]))
     return pairs
 
@@ -75,6 +75,12 @@ def pair_slots(
 def pair_non_slots(first: tf.train.Optimizer, second: tf.train.Optimizer) -> list[tuple[tf.Variable, tf.Variable]]:
     """Pairs the variables of two optimizers with the same rule that are no slots, such as Adam's powers."""
     return list(zip(first._non_slot_variables(), second._non_slot_variables()))  # noqa: SLF001 (no public name)
+
+
+def judges_gradients(optimizer: tf.train.Optimizer) -> bool:
+    """Returns whether an optimizer leaves out updates with NaN or infinity, from which it learns to scale the loss."""
+    is_dynamic = isinstance(getattr(optimizer, "_loss_scale", None), tf.train.experimental.DynamicLossScale)
+    return is_dynamic or getattr(optimizer, "judges_gradients", False)
 
 
 class UpdateRule:
@@ -91,11 +97,7 @@ class UpdateRule:
     flags: Sequence[str] = ()
 
     def rate(self, learning_rate: float, global_step: tf.Variable) -> tf.Tensor | float:
-        """Returns the learning rate of an update at this global step, a float32 scalar; on the current device.
-
-        Args:
-          learning_rate: that of the flag.
-        """
+        """Returns the rate of an update at this global step, float32 [], on the current device; given the flag's."""
         return learning_rate
 
     def clipped(
@@ -107,11 +109,7 @@ class UpdateRule:
     def wrap(
         self, optimizer: tf.train.Optimizer, learning_rate: float, global_step: tf.Variable, *, is_clipped: bool
     ) -> tf.train.Optimizer:
-        """Returns an optimizer that clips gradients and decays variables, and then applies this one.
-
-        Args:
-          is_clipped: whether the gradients are those of `clipped` already.
-        """
+        """Returns an optimizer that clips gradients, if they are not, and decays variables, and applies this one."""
         return optimizer
 
 
@@ -133,11 +131,7 @@ class OptimizerPlan(NamedTuple):
     make_model_optimizer: Callable[[tf.Variable], Any] | None = None
 
     def make(self, global_step: tf.Variable) -> tf.train.Optimizer:
-        """Returns a new optimizer, without slots yet.
-
-        Raises:
-          UserCodeError: `make_optimizer` of the model returned something else.
-        """
+        """Returns a new optimizer, without slots yet; refuses what else `make_optimizer` of a model returns."""
         # The rate is computed on the device of the step: on a worker it would cost a transfer in each step.
         with tf.device(global_step.device):
             if self.make_model_optimizer is None:
@@ -147,6 +141,8 @@ class OptimizerPlan(NamedTuple):
         _check(optimizer)
         if not self.decays_all_rows:
             adam.make_row_sparse(optimizer)
+        if judges_gradients(optimizer):
+            optimizer.apply_gradients = functools.partial(_apply_and_count, optimizer)
         return optimizer
 
     def is_elementwise(self, optimizer: tf.train.Optimizer) -> bool:
@@ -165,6 +161,12 @@ class OptimizerPlan(NamedTuple):
             return None
         with tf.device(global_step.device):
             return self.rule.rate(self.learning_rate, global_step) / self.learning_rate
+
+
+def _apply_and_count(optimizer: Any, pairs: Any, global_step: Any = None, name: str | None = None) -> tf.Operation:
+    """Applies gradients; counts an update that the optimizer leaves out, too, as all workers wait for its end."""
+    with tf.control_dependencies([type(optimizer).apply_gradients(optimizer, pairs)]):
+        return tf.no_op(name) if global_step is None else global_step.assign_add(1, read_value=False)
 
 
 def _check(optimizer: Any) -> None:

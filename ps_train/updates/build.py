@@ -20,7 +20,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import Problem, UserCodeError, refuse
-from ps_train.graph import extensions, nan_guard, transfer
+from ps_train.graph import extensions, nan_guard, optimizers, transfer
 from ps_train.graph.batches import Batches
 from ps_train.graph.extensions import ModelUpdate
 from ps_train.graph.plugin_calls import TrainModel
@@ -180,6 +180,7 @@ class _UpdateBuilder:
         packed = self._pack(waits_for)
         pairs, row_gradients = nan_guard.guard(
             self._loss, packed.pairs, packed.contents, self._row_gradients, waits_for=waits_for,
+            is_judged=optimizers.judges_gradients(self._optimizer),
             written={variable.op: variable.op.name for variable in tf.global_variables()})
         pairs = lookups.join_gradients(pairs, sorts_ids=settings.sync is not None)
         pairs, pulled = transfer.fuse(self._loss, pairs, settings.wire)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph import adam, transfer
+from ps_train.graph import adam, optimizers, transfer
 from ps_train.graph.optimizers import ELEMENTWISE
 from ps_train.parts.own_train_op import effects
 from ps_train.parts.own_train_op.capture import Captured
@@ -33,6 +33,7 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
         super().__init__(learning_rate=1.0)  # not used: the model's optimizers apply the gradients
         self._captured = captured
         self._after = after
+        self.judges_gradients = all(optimizers.judges_gradients(one.optimizer) for one in captured)
 
     def __copy__(self) -> ModelOptimizer:
         """Returns one with copies of the model's optimizers, whose slots are their own; none are made yet."""

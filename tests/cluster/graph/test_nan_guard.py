@@ -42,6 +42,43 @@ def test_stop_names_worker_step_and_what_it_was(start_servers, value, gradients)
     assert error.value.exit_code == 1
 
 
+def dynamic():
+    """Halves a scale by which all gradients overflow at first."""
+    return tf.train.experimental.DynamicLossScale(initial_loss_scale=1e38)
+
+
+def scaled_model(make_scale):
+    """Returns a linear model that minimises its loss by such a scale itself, and how it would make the optimizer."""
+    def make_optimizer(_):
+        optimizer = tf.train.MomentumOptimizer(0.02, 0.5)
+        return tf.train.experimental.MixedPrecisionLossScaleOptimizer(optimizer, make_scale())
+
+    def model_fn(features, labels, mode, params):
+        spec = clusters.linear_model().model_fn(features, labels, mode, params)
+        return spec._replace(train_op=make_optimizer(None).minimize(spec.loss, tf.train.get_global_step()))
+
+    return contracts.Model("scaled", model_fn, {}), make_optimizer
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["train_op", "make_optimizer"])
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_an_optimizer_that_scales_the_loss_learns_from_gradients_that_overflow(
+        start_servers, tmp_path, caplog, gradients, is_own):
+    """It leaves these updates out. Issue: the first overflow ended the training, so the scale never adapted."""
+    model, make_optimizer = scaled_model(dynamic)
+    options = {"model": model} if is_own else {"make_model_optimizer": make_optimizer}
+    saved = bare_training.checkpoint_of(start_servers(2, 1), tmp_path, 30, gradients=gradients, **options)
+    assert saved["global_step"] == 30 and 0 < saved["current_loss_scale"] < 1e38
+    assert 0 < np.abs(saved["weights"] - clusters.TRUE_WEIGHTS).max() < 2
+    assert "gradients were lost" not in caplog.text
+
+
+def test_a_fixed_scale_cannot_learn(start_servers, tmp_path):
+    """TensorFlow would apply what has overflowed."""
+    with raises("not_finite"):
+        bare_training.checkpoint_of(start_servers(2, 1), tmp_path, 30, model=scaled_model(lambda: 1e38)[0])
+
+
 @pytest.mark.parametrize("value, name", [(np.nan, "Nan"), (np.inf, "Infinity")])
 def test_what_tensorflow_finds_in_a_summary_is_known_too(value, name):
     """A histogram of the model's own may fail before our check does."""

@@ -72,6 +72,8 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
 class LossScaleOptimizer(tf.train.Optimizer):
     """Computes gradients by the multiplied loss; a step with one that is not finite changes no variable."""
 
+    judges_gradients = True  # ps_train asks; see graph/optimizers.py
+
     def __init__(self, opt: tf.train.Optimizer, loss_scale_manager: LossScaleManager) -> None:
         super().__init__(False, type(self).__name__)
         self._optimizer, self._manager = opt, loss_scale_manager

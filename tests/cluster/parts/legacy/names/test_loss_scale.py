@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ps_train.parts.legacy.names import loss_scale
+from tests import bare_training
 from tests.tensorflow_mode import tf
 
 
@@ -57,3 +58,14 @@ def test_a_factor_grows_after_good_steps_and_shrinks_after_bad_ones():
         np.testing.assert_allclose(session.run(x), 1 - 0.1 * sum(is_good), rtol=1e-5)
         np.testing.assert_allclose(session.run(table), [[1], [2 - 0.1 * sum(is_good)]], rtol=1e-5)
         assert session.run(step) == sum(is_good)
+
+
+def test_a_scale_that_overflows_at_first_adapts(start_servers, tmp_path):
+    """Issue: ps_train ended the training at the first gradient that is not finite."""
+    def make_optimizer(_):
+        return loss_scale.LossScaleOptimizer(
+            tf.train.GradientDescentOptimizer(0.05), loss_scale.ExponentialUpdateLossScaleManager(1e38, 99, 1, 2, 0.5))
+
+    saved = bare_training.checkpoint_of(start_servers(1, 1), tmp_path, 20, make_model_optimizer=make_optimizer)
+    assert saved["global_step"] == 20 and 0 < saved["loss_scale"] < 1e38
+    assert np.isfinite(saved["weights"]).all() and saved["weights"].any()
