@@ -108,10 +108,6 @@ def build_update(
     Args:
       source: builds the model once more, on further mini-batches.
       model_update: the update that the model itself has defined; None for the optimizer of the settings.
-
-    Raises:
-      UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's update.
-      ConfigError: the model cannot be trained with local steps.
     """
     if model_update:
         _refuse_unsupported(model_update, settings)

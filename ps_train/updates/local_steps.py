@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import control_flow_ops
 
 from ps_train.coordination import variables as board
 from ps_train.errors import UserCodeError
@@ -49,6 +50,17 @@ class ChangeOptimizer(tf.train.GradientDescentOptimizer):
             return global_step.assign_add(self._num_steps(), read_value=False)
 
 
+def loop_in_graph(
+    condition: Callable[..., tf.Tensor], body: Callable[..., Any], first: list[tf.Tensor], shapes: Any = None
+) -> list[tf.Tensor]:
+    """Returns the values after a `tf.while_loop`, whose operations are in this graph even with control flow v2."""
+    # A loop of v2 is a function: whether the model in it reads the global step, for one, cannot be seen from outside.
+    with tf.name_scope("while"):
+        loop = control_flow_ops.WhileContext(parallel_iterations=1, back_prop=False)
+        tf.add_to_collection(tf.GraphKeys.WHILE_CONTEXT, loop)
+        return loop.BuildLoop(condition, body, first, shapes, False)
+
+
 class Change(NamedTuple):
     """What this worker's steps have changed since its pull, after division by the number of workers.
 
@@ -75,8 +87,7 @@ class Round(NamedTuple):
 
     Attributes:
       change: the change by the steps of this round.
-      cut_change: the change by the steps since the last pull, for a round that the end of the data or an error has cut
-        short.
+      cut_change: that by the steps since the last pull, for a round that the end of the data or an error has cut short.
       loss: scalar, the loss of the last mini-batch.
       slots: moves the optimizer's slots.
       begin_op: must run in the session run of the round.
@@ -101,10 +112,6 @@ def build_round(
       source: builds the model again, on further mini-batches.
       ps_optimizer: an optimizer that has created its slots on the ps, where a checkpoint saves them.
       rows: the copies of row parameters, `RowParameters.copies`; None without any.
-
-    Raises:
-      ConfigError: the model cannot be trained with local steps.
-      UserCodeError: the model creates other variables when it is built again.
     """
     slot_variables = {variable.ref() for variable in ps_optimizer.variables()}
     variables = [variable for variable in tf.global_variables()
@@ -159,14 +166,13 @@ class _RoundBuilder:
         """Pulls the parameters into the copies; returns how many steps the round has, an int64 scalar."""
         period, wire = self._settings.period, self._settings.wire
         with tf.device(self._global_step.device):
-            begun = self._global_step.read_value()
+            begun = self._begun_step = self._global_step.read_value()
             num_steps = period.sync_round_steps(begun) if self._settings.sync else period.round_steps(begun)
         values: dict[Any, tf.Tensor] = {}
         for group in transfer.group(self._parts, wire):
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, wire)))
         self.pulled = [(part, values[part.ref()]) for part in self._parts]
         assigned = [self.num_taken.assign(0)]
-        self._begun_step = begun
         for copy in self.copies:
             value = copy.original.join([values[part.ref()] for part in copy.original.parts])
             assigned += [copy.current.assign(value), copy.start.assign(value)]
@@ -195,9 +201,7 @@ class _RoundBuilder:
         with tf.control_dependencies([self.begun]):
             first = tf.identity(tf.constant(0, tf.int64))
         offsets = [tf.constant(0)] * (self._rows.count if self._rows else 0)
-        _, loss, *_ = tf.while_loop(lambda number, *_: number < num_steps, step, [first, tf.constant(0.0), *offsets],
-                                    parallel_iterations=1, back_prop=False)
-        return loss
+        return loop_in_graph(lambda number, *_: number < num_steps, step, [first, tf.constant(0.0), *offsets])[1]
 
     def _take_step(
         self, source: StepSource, offsets: Sequence[tf.Tensor]

@@ -25,6 +25,7 @@ from ps_train.parts.tables.index import gather, make_variable, replace_value, wr
 from ps_train.parts.tables.registry import current_registry
 from ps_train.parts.tables.rules import ADD
 from ps_train.updates import variable_copies
+from ps_train.updates.local_steps import loop_in_graph
 from ps_train.updates.variable_copies import StepSource
 
 
@@ -102,9 +103,8 @@ class TableCopies:
                 has_batch, lambda: self._stage(take(), number, ids, reading_copies), lambda: [number, *ids])
             return [fetched[0], has_batch, *fetched[1:]]
 
-        num_batches, _, *ids = tf.while_loop(
-            lambda number, is_more, *_: is_more & (number < num_steps), fetch_one, first, shapes,
-            parallel_iterations=1, back_prop=False)
+        num_batches, _, *ids = loop_in_graph(
+            lambda number, is_more, *_: is_more & (number < num_steps), fetch_one, first, shapes)
         self._exchange = RowExchange(self._registry, dict(zip(self._copies, ids)), sorts_ids=self._sorts_ids)
         pulled = self._exchange.pull(with_slots=True)
         assigned = [

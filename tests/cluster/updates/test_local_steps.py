@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from tensorflow.python.ops import control_flow_util
 
 import ps_train
 from ps_train.coordination import sessions, variables
@@ -368,6 +369,22 @@ def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, mak
             for steps in (1, 5)]
     assert_equal(*ends, rtol=1e-5, atol=1e-6)
     assert all(value.any() for value in ends[0].values())
+
+
+def _fading(features, labels):
+    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    factor = tf.train.exponential_decay(1.0, tf.train.get_global_step(), 3, 0.5, staircase=True)
+    loss = tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels))
+    return tf.cond(factor > 0.2, lambda: factor * loss, lambda: 0.1 * loss)
+
+
+def test_a_round_follows_the_global_step_with_control_flow_v2_too(tmp_path, start_servers, monkeypatch):
+    """Issue: a schedule that reads the step ended the training, as a loop of v2 hides from outside what it reads."""
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", True)
+    ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(_fading), period=Period(steps))[1]
+            for steps in (1, 5)]
+    assert_equal(*ends, rtol=1e-5, atol=1e-6)
+    assert ends[0]["weights"].all()
 
 
 def _looked_up(features, labels):
