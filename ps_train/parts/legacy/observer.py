@@ -8,6 +8,7 @@ TensorFlow's own evaluator asks nobody, see estimator.py.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from ps_train.coordination import blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError
+from ps_train.parts.legacy.classic import script_cluster
 from ps_train.runtime.waits import Timeouts
 
 _ASK_PERIOD_SECS = 1.0
@@ -84,9 +86,17 @@ class Observer:
 
 
 def observer_from_environment(timeouts: Timeouts) -> Observer | None:
-    """Returns the observer of the cluster in TF_CONFIG if this task is its evaluator and the cluster has a ps."""
+    """Returns the observer of the cluster in TF_CONFIG if this task is its evaluator and the cluster has a ps.
+
+    Raises:
+      ConfigError: TF_CONFIG is malformed, or has another number of tasks than the launcher has started.
+    """
     tf_config = os.environ.get("TF_CONFIG", "").strip()
     if '"evaluator"' not in tf_config or '"ps"' not in tf_config:
         return None
     cluster = resolve.find_cluster(tf_config=tf_config)
-    return Observer(cluster, timeouts) if cluster.job == "evaluator" else None
+    if cluster.job != "evaluator":
+        return None
+    # The script may have set TF_CONFIG itself; its servers have the launcher's addresses.
+    addresses = script_cluster.launched_addresses(dict(cluster.addresses), cluster.partial)
+    return Observer(dataclasses.replace(cluster, addresses=addresses), timeouts)

@@ -37,7 +37,7 @@ from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.parts.legacy import strategy_ends
 from ps_train.parts.legacy.classic import clients, ending
-from ps_train.parts.legacy.classic.script_cluster import addresses_of
+from ps_train.parts.legacy.classic.script_cluster import addresses_of, launched_addresses
 from ps_train.runtime import tensorflow_errors, threads
 from ps_train.runtime.waits import Timeouts
 
@@ -71,10 +71,11 @@ def init_run_config(config: Any, tf_config: dict) -> None:
         return
     parsed = parse_tf_config(json.dumps(tf_config), needs_ps=False)
     names = {"master": "chief"}  # the coordinator knows one name of the two
-    cluster = {names.get(job, job): list(tasks.values()) for job, tasks in parsed.addresses.items()
+    addresses = launched_addresses(parsed.addresses, parsed.sparse_jobs)
+    cluster = {names.get(job, job): list(tasks.values()) for job, tasks in addresses.items()
                if job not in ("ps", "evaluator")}
     config._distribute_coordinator_mode = distribute_coordinator.CoordinatorMode.INDEPENDENT_WORKER  # noqa: SLF001
-    vars(config)["listed_cluster"] = Cluster(parsed.job, parsed.index, parsed.addresses)  # with its ps
+    vars(config)["listed_cluster"] = Cluster(parsed.job, parsed.index, addresses)  # with its ps
     run_config.take_cluster(config, cluster, {"type": names.get(parsed.job, parsed.job), "index": parsed.index})
     config._is_chief = True  # noqa: SLF001 (as with TensorFlow, for model_to_estimator: all workers start from a file)
     _log.info("the Estimator trains under %s on %s", type(strategy).__name__, ", ".join(

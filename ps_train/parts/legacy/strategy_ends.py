@@ -23,7 +23,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.parts.legacy.classic import clients, ending
+from ps_train.parts.legacy.classic import clients, ending, script_cluster
 from ps_train.runtime.waits import Reminder, Timeouts
 
 FILE = "training_ended"  # in model_dir
@@ -137,4 +137,5 @@ def chief_watch(config: Any, timeouts: Timeouts) -> ChiefWatch | None:
     if config.train_distribute is None or not tf_config:
         return None
     parsed = parse_tf_config(tf_config, needs_ps=False)
-    return ChiefWatch(Cluster(parsed.job, parsed.index, parsed.addresses).chief, config.model_dir, timeouts)
+    addresses = script_cluster.launched_addresses(parsed.addresses, parsed.sparse_jobs)
+    return ChiefWatch(Cluster(parsed.job, parsed.index, addresses).chief, config.model_dir, timeouts)

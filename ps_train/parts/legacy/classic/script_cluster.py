@@ -118,6 +118,35 @@ def note_mapped_jobs() -> None:
     tf.train.ClusterSpec.__init__ = make_and_note
 
 
+def launched_addresses(written: Addresses, partial: frozenset[str] = frozenset()) -> Addresses:
+    """Returns the launcher's addresses of the tasks that a script names; if no launcher has started this task, its own.
+
+    Args:
+      written: the addresses in the script.
+      partial: the jobs of which the script lists some tasks only.
+
+    Raises:
+      ConfigError: the launcher has started another number of tasks.
+    """
+    real = dict(written)
+    launched = json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}")
+    # A script may have them from TF_CONFIG already, and name the chief as the first worker, as DeepRec's do.
+    knows_them = {address for tasks in written.values() for address in tasks.values()} <= {
+        address for hosts in launched.values() for address in hosts}
+    for job, hosts in launched.items():
+        if job not in written or knows_them:
+            continue
+        if job in partial:
+            real[job] = {index: hosts[index] for index in written[job] if index < len(hosts)}
+            continue
+        if len(hosts) != len(written[job]):
+            raise ConfigError(
+                "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
+                f"launcher started {len(hosts)}; give --num_ps and --num_workers as in the script")
+        real[job] = dict(enumerate(hosts))
+    return real
+
+
 def launched_cluster(written: Addresses, job_name: str | None, task_index: int | None,
                      partial: frozenset[str] = frozenset()) -> ScriptCluster:
     """Returns the cluster, with the launcher's addresses if a launcher has started this task.
@@ -130,21 +159,7 @@ def launched_cluster(written: Addresses, job_name: str | None, task_index: int |
     Raises:
       ConfigError: the task is not in the cluster, or the launcher has started another number of tasks.
     """
-    real = dict(written)
-    launched = json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}")
-    # A script may have them from TF_CONFIG already, and name the chief as the first worker, as DeepRec's do.
-    knows_them = {address for tasks in written.values() for address in tasks.values()} <= {
-        address for hosts in launched.values() for address in hosts}
-    for job, hosts in launched.items():
-        if job in written and not knows_them:
-            if job in partial:
-                real[job] = {index: hosts[index] for index in written[job] if index < len(hosts)}
-                continue
-            if len(hosts) != len(written[job]):
-                raise ConfigError(
-                    "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
-                    f"launcher started {len(hosts)}; give --num_ps and --num_workers as in the script")
-            real[job] = dict(enumerate(hosts))
+    real = launched_addresses(written, partial)
     if job_name is None and len(real) == 1:  # as TensorFlow's class does
         job_name = next(iter(real))
     if task_index is None and len(real.get(job_name or "", {})) == 1:

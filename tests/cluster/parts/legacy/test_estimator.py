@@ -17,7 +17,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
 from ps_train.parts.legacy import observer as observing
-from ps_train.parts.legacy import strategies
+from ps_train.parts.legacy import source, strategies, strategy_ends
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from tests import clusters, processes
@@ -301,6 +301,25 @@ def test_an_evaluator_waits_for_a_lost_ps_as_long_as_a_worker_does(monkeypatch, 
         answering -= {*lost}
         answers.append(observer.is_over(has_max_steps=False))
     assert answers == [False, False, False, True]
+
+
+def test_an_evaluator_asks_the_ps_of_the_launcher_whatever_tf_config_its_script_writes(monkeypatch):
+    """Issue: no task answered at the addresses in the script, and the evaluator ended with 0 in the midst of training.
+
+    The launcher's TF_CONFIG has its addresses, and the evaluator.
+    """
+    launched = {"ps": ["localhost:7"], "chief": ["localhost:8"], "evaluator": ["localhost:9"]}
+    monkeypatch.setenv(source.CLUSTER_VARIABLE, json.dumps(launched))
+    for cluster in ({"ps": ["ps:1"], "chief": ["chief:1"]}, {"ps": {"0": "ps:1"}, "chief": ["chief:1"]}, launched):
+        monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "evaluator", "index": 0}}))
+        asked = observing.observer_from_environment(Timeouts())._cluster
+        assert (asked.ps[0].address, asked.chief.address, asked.job) == ("localhost:7", "localhost:8", "evaluator")
+        config = types.SimpleNamespace(train_distribute="any", model_dir="any")
+        assert strategy_ends.chief_watch(config, Timeouts())._chief.address == "localhost:8"
+    with raises("task_count_mismatch"):
+        monkeypatch.setenv("TF_CONFIG", json.dumps({
+            "cluster": {"ps": ["ps:1", "ps:2"], "chief": ["chief:1"]}, "task": {"type": "evaluator", "index": 0}}))
+        observing.observer_from_environment(Timeouts())
 
 
 def test_an_evaluator_ends_without_an_export_if_the_chief_has_failed(api, run_config, monkeypatch, tmp_path, restored):

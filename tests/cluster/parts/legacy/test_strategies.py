@@ -14,7 +14,7 @@ import pytest
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
-from ps_train.parts.legacy import strategies, strategy_ends
+from ps_train.parts.legacy import source, strategies, strategy_ends
 from ps_train.runtime.waits import Timeouts
 from tests import processes
 from tests.errors import raises
@@ -94,6 +94,15 @@ def test_a_task_under_another_strategy_knows_its_place(api, monkeypatch, given, 
             set(config.cluster_spec.jobs)) == expected
     assert config.train_distribute is not None and not config.session_config
     assert strategies.should_run_distribute_coordinator(config)
+
+
+def test_a_task_under_a_strategy_has_the_addresses_of_the_launcher(api, monkeypatch):
+    """Its server listens there, and so the others look for it there, whatever TF_CONFIG the script writes."""
+    monkeypatch.setenv(source.CLUSTER_VARIABLE, json.dumps({"ps": ["l:1"], "worker": ["l:2", "l:3"]}))
+    set_task(monkeypatch, "worker", 1, ps=1)
+    config = api.RunConfig(train_distribute=strategy("MirroredStrategy"))
+    assert config.cluster_spec.as_dict() == {"worker": ["l:2", "l:3"]}
+    assert config.listed_cluster.ps == [Task("ps", 0, "l:1")]
 
 
 def test_a_strategy_without_a_cluster_stays(api, monkeypatch):
