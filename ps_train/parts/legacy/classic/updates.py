@@ -4,7 +4,8 @@
     without                    StandaloneRunner: each update waits for all of its gradients, as with TensorFlow's class
 
 TensorFlow starts both as it starts a QueueRunner. Both use a session of their own: the script closes its session while
-other workers may still need an update. Without a server of ps_train nobody sends heartbeats and no ps has created the
+other workers may still need an update. Only a session without a target is used itself, as another would have other
+variables; its script has no other workers. Without a server of ps_train nobody sends heartbeats and no ps has created the
 variables of sync, so the chief creates them (`StandaloneEngine`):
 
     chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
@@ -298,20 +299,21 @@ class StandaloneRunner:
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
     ) -> list[threading.Thread]:
         """Returns the threads that run the updates and stop them; see `tf.compat.v1.train.QueueRunner`."""
-        # In the script's own session an update that waits would delay the coordinator for its whole grace period.
         loop = _UpdateLoop(self._operations, self._release_once_op, sess, coord)
         if start:
             _refuse_another(self._operations, sess.graph)
             loop.begin(self._is_under_way)
-        threads = [threading.Thread(target=loop.run, daemon=daemon, name="updates")]
+        updates = threading.Thread(target=loop.run, daemon=daemon or not loop.has_own_session, name="updates")
+        # In the script's own session an update that waits ends when that is closed, after the coordinator has waited
+        # for its threads: it would wait for this one for its whole grace period.
+        joined = [updates] if loop.has_own_session else []
         if coord:
-            threads.append(threading.Thread(target=loop.end_with_coordinator, daemon=daemon, name="end of updates"))
-        for thread in threads:
-            if coord:
+            joined.append(threading.Thread(target=loop.end_with_coordinator, daemon=daemon, name="end of updates"))
+            for thread in joined:
                 coord.register_thread(thread)
-            if start:
-                thread.start()
-        return threads
+        for thread in dict.fromkeys([updates, *joined]) if start else ():
+            thread.start()
+        return joined
 
 
 class _UpdateLoop:
@@ -320,9 +322,10 @@ class _UpdateLoop:
     def __init__(self, operations: SyncOperations, release_once_op: tf.Operation, session: tf.Session,
                  coord: tf.train.Coordinator | None) -> None:
         self._operations, self._release_once_op = operations, release_once_op
+        self.has_own_session = bool(session.sess_str)
         # For the device filters, among others; TensorFlow has no public name for it.
         config = session._config  # noqa: SLF001
-        self._session = _Session(session.sess_str, session.graph, config)
+        self._session = _Session(session.sess_str, session.graph, config) if self.has_own_session else session
         self._coord = coord
         self._lock = threading.Lock()
         self._is_over = False
@@ -344,7 +347,9 @@ class _UpdateLoop:
             while not self._is_over:
                 self._session.run(self._operations.update_op)
         except Exception as error:
-            if self._is_over:
+            # The script may close its own session without a word to the coordinator.
+            is_closed = not self.has_own_session and isinstance(error, (tf.errors.CancelledError, RuntimeError))
+            if self._is_over or is_closed:
                 _log.debug("no more updates: %s", error)
             elif self._coord:
                 self._coord.request_stop(error)
@@ -375,6 +380,8 @@ class _UpdateLoop:
         atexit.unregister(self.end)
         if releases:
             release_op = self._release_once_op if ending.is_stopping() else self._operations.release_op
-            with contextlib.suppress(tf.errors.OpError):  # ps 0 has ended, and so has every wait there
+            # The error means that ps 0 has ended, or the script has closed its session, and so has every wait there.
+            with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 sessions.run_bounded(self._session, release_op, options=_RELEASE_OPTIONS)
-        sessions.close_in_background(self._session).join(_RELEASE_SECS)
+        if self.has_own_session:
+            sessions.close_in_background(self._session).join(_RELEASE_SECS)

@@ -210,6 +210,66 @@ def test_the_updates_of_a_second_optimizer_of_a_graph_are_refused(cluster):
             coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)
 
 
+def monitored_alone(optimizer, train):
+    """Trains in a MonitoredTrainingSession without a server."""
+    with tf.train.MonitoredTrainingSession(hooks=[optimizer.make_session_run_hook(True)],
+                                           stop_grace_period_secs=DEADLINE_SECS) as session:
+        train(session)
+
+
+def supervised_alone(optimizer, train):
+    """Trains under a Supervisor."""
+    supervisor = tf.train.Supervisor(local_init_op=optimizer.chief_init_op, summary_op=None)
+    with supervisor.managed_session() as session:
+        supervisor.start_queue_runners(session, [optimizer.get_chief_queue_runner()])
+        train(session)
+
+
+def coordinated_alone(optimizer, train):
+    """Trains with a coordinator, and an end of which only the session knows."""
+    init_op, coordinator = tf.global_variables_initializer(), tf.train.Coordinator()
+    with tf.Session() as session:
+        session.run(init_op)
+        threads = optimizer.get_chief_queue_runner().create_threads(session, coordinator, start=True)
+        train(session)
+        coordinator.request_stop()
+        coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)
+
+
+def threaded_alone(optimizer, train):
+    """Trains without a coordinator, in a session that ends while an update waits."""
+    init_op = tf.global_variables_initializer()
+    with tf.Session() as session:
+        session.run(init_op)
+        optimizer.get_chief_queue_runner().create_threads(session, start=True)
+        train(session)
+
+
+@pytest.mark.parametrize("way", [monitored_alone, supervised_alone, coordinated_alone, threaded_alone])
+def test_a_script_of_one_process_needs_no_server(way):
+    """Issue: the updates looked for the variables in another session, which had none, and the script hung or failed.
+
+    v = v - 0.1 * 2 v, four times; the thread of the updates ends with the session.
+    """
+    before = set(threading.enumerate())
+    with tf.Graph().as_default():
+        step, variable = tf.train.create_global_step(), tf.get_variable("v", initializer=1.0)
+        optimizer = ps_train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1, 1)
+        train_op, values = optimizer.minimize(variable**2, step), []
+
+        def train(session):
+            for _ in range(4):
+                session.run(train_op)
+            values.append(session.run(variable))
+
+        way(optimizer, train)
+    np.testing.assert_allclose(values, [0.8**4], rtol=1e-6)
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "updates":
+            thread.join(DEADLINE_SECS)
+            assert not thread.is_alive()
+
+
 def test_who_comes_when_the_chief_has_left_is_not_left_waiting(cluster):
     """TensorFlow's class lets it wait for a token for ever."""
     scripts = [Script(cluster, index) for index in range(2)]
