@@ -11,7 +11,7 @@ variables of sync, so the chief creates them (`StandaloneEngine`):
     chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
     others   ready_for_local_init_op names what is missing until then --> local_step_init_op --> steps
     the end  the chief's coordinator stops, or its process ends --> no worker waits for an update any more
-             a signal stops the chief, which may come back      --> the steps of the others wait for it
+             a signal or an error, and it may come back         --> the steps of the others wait for it
 
 Scripts of before TensorFlow 1.0 know no chief_init_op, and later ones may leave it out: then the runner does the same.
 """
@@ -42,7 +42,8 @@ from ps_train.updates.update import RUN_OPTIONS, ChiefContext, SyncSettings
 
 _RELEASE_SECS = 5.0
 _RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
-_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused", "updates_ended")
+_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused", "updates_ended",
+              "updates_failed")
 _LAST_VARIABLE = "required"  # the chief writes it after the others
 # Bound here: a script's `tf.Session` is replaced by one that joins the cluster (sessions.py).
 _Session = tf.Session
@@ -54,7 +55,7 @@ def make_runner(operations: SyncOperations, settings: SyncSettings, engine: Stan
     """Returns what runs the updates on the chief, with the methods of a QueueRunner."""
     member = membership.current()
     if member is None:
-        return StandaloneRunner(operations, engine.is_under_way(), engine.release_once_op)
+        return StandaloneRunner(operations, engine)
     member.is_sync = True
     return MemberRunner(member, operations, Quorum(settings), engine.release_once_op)
 
@@ -231,12 +232,15 @@ class StandaloneEngine(SyncEngine):
     def operations(self) -> SyncOperations:
         """Returns the operations: `init.new_run` also creates the variables, and `release_op` is final.
 
-        `release_once_op` ends the steps that wait for an update now; the next ones wait again.
+        `release_once_op` ends the steps that wait for an update now; the next ones wait again. `fail_op` ends the
+        chief's steps, and those of the others wait until a chief begins again.
         """
         operations = super().operations()
         self.release_once_op = operations.release_op
         with tf.device(self._ps):
-            with tf.control_dependencies([variables.clear("updates_ended")]):
+            with tf.control_dependencies([variables.write("updates_failed", 1)]):
+                self.fail_op = self._worker_conditions[0].notify()
+            with tf.control_dependencies([variables.clear("updates_ended"), variables.clear("updates_failed")]):
                 is_begun = self._is_begun()
             with tf.control_dependencies([variables.write("updates_ended", 1)]):
                 release_op = self._release()
@@ -269,13 +273,19 @@ class StandaloneEngine(SyncEngine):
                            lambda: tf.constant(False))
 
     def is_under_way(self) -> tf.Tensor:
-        """Returns whether a chief has prepared the updates, and none has ended them; bool scalar."""
+        """Returns whether a chief has prepared the updates, and they have neither ended nor failed; bool scalar."""
         with tf.device(self._ps):
-            return tf.cond(self._is_begun(), lambda: tf.equal(variables.read("updates_ended"), 0),
+            return tf.cond(self._is_begun(), lambda: self._are_unset("updates_ended", "updates_failed"),
                            lambda: tf.constant(False))
 
     def _must_wait(self) -> tf.Tensor:
-        return tf.logical_and(super()._must_wait(), tf.equal(variables.read("updates_ended"), 0))
+        # No update comes for the chief itself once its updates have failed.
+        ends = ["updates_ended"] if self._worker else ["updates_ended", "updates_failed"]
+        return tf.logical_and(super()._must_wait(), self._are_unset(*ends))
+
+    @staticmethod
+    def _are_unset(*names: str) -> tf.Tensor:
+        return tf.equal(tf.add_n([variables.read(name) for name in names]), 0)
 
     def missing(self) -> tf.Tensor:
         """Returns what a worker's first step lacks besides variables: string [n]; the chief's lacks nothing."""
@@ -291,15 +301,14 @@ class StandaloneRunner:
 
     name = "ps_train/updates"
 
-    def __init__(self, operations: SyncOperations, is_under_way: tf.Tensor, release_once_op: tf.Operation) -> None:
-        self._operations, self._is_under_way = operations, is_under_way
-        self._release_once_op = release_once_op
+    def __init__(self, operations: SyncOperations, engine: StandaloneEngine) -> None:
+        self._operations, self._engine, self._is_under_way = operations, engine, engine.is_under_way()
 
     def create_threads(
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
     ) -> list[threading.Thread]:
         """Returns the threads that run the updates and stop them; see `tf.compat.v1.train.QueueRunner`."""
-        loop = _UpdateLoop(self._operations, self._release_once_op, sess, coord)
+        loop = _UpdateLoop(self._operations, self._engine, sess, coord)
         if start:
             _refuse_another(self._operations, sess.graph)
             loop.begin(self._is_under_way)
@@ -319,9 +328,9 @@ class StandaloneRunner:
 class _UpdateLoop:
     """The updates of one session."""
 
-    def __init__(self, operations: SyncOperations, release_once_op: tf.Operation, session: tf.Session,
+    def __init__(self, operations: SyncOperations, engine: StandaloneEngine, session: tf.Session,
                  coord: tf.train.Coordinator | None) -> None:
-        self._operations, self._release_once_op = operations, release_once_op
+        self._operations, self._engine = operations, engine
         self.has_own_session = bool(session.sess_str)
         # For the device filters, among others; TensorFlow has no public name for it.
         config = session._config  # noqa: SLF001
@@ -362,24 +371,27 @@ class _UpdateLoop:
         try:
             self._coord.raise_requested_exception()
         except Exception as error:  # noqa: BLE001 (the coordinator also raises it in the thread that joins it)
-            # The other workers wait for a new chief.
+            # The other workers wait for a new chief. This one must not wait: its script would not see the error.
             _log.debug("the other workers are not released: %s", error)
-            self.end(releases=False)
+            is_lost = isinstance(error, tf.errors.OpError) and sessions.is_lost(error)  # then its own step fails, too
+            self._end(None if is_lost else self._engine.fail_op)
         else:
             self.end()
 
-    def end(self, releases: bool = True) -> None:
+    def end(self) -> None:
         """Releases every worker that waits for an update, now or later, and ends the update that is under way.
 
         After a signal to stop the chief may come back, so the next steps of the others wait for it.
         """
+        self._end(self._engine.release_once_op if ending.is_stopping() else self._operations.release_op)
+
+    def _end(self, release_op: tf.Operation | None) -> None:
         with self._lock:
             if self._is_over:
                 return
             self._is_over = True
         atexit.unregister(self.end)
-        if releases:
-            release_op = self._release_once_op if ending.is_stopping() else self._operations.release_op
+        if release_op is not None:
             # The error means that ps 0 has ended, or the script has closed its session, and so has every wait there.
             with contextlib.suppress(tf.errors.OpError, RuntimeError):
                 sessions.run_bounded(self._session, release_op, options=_RELEASE_OPTIONS)

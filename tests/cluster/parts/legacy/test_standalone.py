@@ -333,6 +333,35 @@ def test_a_fault_in_an_update_stops_the_coordinator(cluster):
             coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)
 
 
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_the_chief_does_not_wait_for_an_update_that_has_failed(cluster, has_begun):
+    """Issue: its step waited for ever, and its script never saw the error. The next chief begins again.
+
+    Nor does a step that begins after the error, as where another worker's gradient was enough for the update.
+    """
+    script, coordinator = Script(cluster, 0), tf.train.Coordinator()
+    runner, status = script.optimizer.get_chief_queue_runner(), script.optimizer.operations.status
+    with script.graph.as_default():
+        init_op = tf.global_variables_initializer()
+    with tf.Session(cluster.target("worker", 0), graph=script.graph) as session:
+        def begin_step():
+            return Call(lambda: session.run(script.train_op, {script.rows: [0]}), "step")
+
+        session.run(init_op)
+        threads = runner.create_threads(session, coordinator, daemon=True, start=True)
+        steps = [begin_step()] if has_begun else []
+        if steps:
+            waits.until(lambda: session.run(status.gathered), DEADLINE_SECS, "the step", threading.Event())
+        coordinator.request_stop((ValueError, ValueError("an update has failed"), None))
+        with pytest.raises(ValueError, match="an update has failed"):
+            coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)
+        step = steps[0] if steps else begin_step()
+        step.join(DEADLINE_SECS)
+        assert not step.is_alive() and session.run(script.step) == 0 and not session.run(runner._is_under_way)
+        session.run(script.optimizer.chief_init_op)
+        assert session.run(runner._is_under_way)
+
+
 def test_the_constructor_of_before_1_0_is_taken():
     """`replica_id` is an argument, and the clean-up has nothing to do."""
     with tf.Graph().as_default():
