@@ -109,7 +109,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         # What the script lets the step wait for, UPDATE_OPS for example, belongs to the step of each worker. In the
         # operations of the chief it would need the values that a worker feeds, or take one batch more.
         before = tf.no_op(name="before_step")
-        with tf.control_dependencies(None):
+        # TensorFlow's class also leaves the script's name scope: a checkpoint has Adam's "beta1_power" without it.
+        with tf.control_dependencies(None), tf.name_scope(""):
             engine = self._make_engine(optimizer, pairs, global_step, [before])
             self.operations = engine.operations()
             self._runner = make_runner(self.operations, self._settings, engine)

@@ -141,6 +141,21 @@ def test_what_tensorflow_refuses_is_refused(monkeypatch):
         assert optimizer.get_init_tokens_op().type == "NoOp"
 
 
+@pytest.mark.parametrize("scope", [tf.name_scope, tf.variable_scope])
+def test_variables_have_the_names_that_tensorflow_gives_them(scope):
+    """Issue: under a scope Adam's had it in front, so that a checkpoint of TensorFlow did not restore."""
+    names = []
+    for optimizer_class in (tf.train.SyncReplicasOptimizer, ps_train.SyncReplicasOptimizer):
+        with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
+            step, variable = tf.train.create_global_step(), tf.get_variable("x", initializer=1.0)
+            with scope("train"):
+                averages = tf.train.ExponentialMovingAverage(0.9, step)
+                optimizer = optimizer_class(tf.train.AdamOptimizer(0.1), 1, 1, averages, [variable])
+                optimizer.minimize(variable**2, step)
+            names.append(sorted(variable.op.name for variable in tf.global_variables()))
+    assert names[0] == names[1] and "beta1_power" in names[1]
+
+
 def test_what_the_chief_runs_takes_no_mini_batch():
     """Nor what begins a step: only the step runs the update_ops of batch normalisation, say, that it waits for."""
     with tf.Graph().as_default():
