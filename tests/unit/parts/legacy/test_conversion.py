@@ -202,6 +202,22 @@ def test_whole_numbers_are_divided_as_in_python_2(tmp_path):
     assert names["g"].tolist() == [2, 3] and np.issubdtype(names["g"].dtype, np.integer)
 
 
+@pytest.mark.parametrize(("target", "expected"), [
+    ("items[f(1)]", 3), ("table[f(1), 0]", 6), ("table[f(1):, 0][0]", 6), ("table[f(1):, 0]", [6]),
+    ("items[(yield f(1))]", 3), ("f(self).x", 4), ("f(self).__y", 4)])
+def test_the_target_of_a_division_in_place_is_computed_once(tmp_path, target, expected):
+    """Issue: `x[f()] /= y` called f twice, and so divided one element into another. It is called before y."""
+    plain = target.replace("(yield f(1))", "1").replace("f(1)", "1").replace("f(self)", "self")
+    names = values_of(
+        "import numpy as np\ncalls, items, table = [], [4, 6], np.array([[8, 10], [12, 14]])\n"
+        "def f(value):\n    calls.append('target')\n    return value\n"
+        "def two():\n    calls.append('value')\n    return 2\n"
+        "class Owner(object):\n    x, __y = 8, 9\n"
+        f"    def divide(self):\n        {target} /= two()\n        yield {plain}\n"
+        "steps = Owner().divide()\nresult = steps.next()\nif result == 1:\n    result = steps.send(1)\n", tmp_path)
+    assert np.array(names["result"]).tolist() == expected and names["calls"] == ["target", "value"]
+
+
 @pytest.mark.parametrize("line", [
     "from __future__ import division", "from __future__ import print_function, division",
     "from __future__ import (absolute_import,\n    division)"])
