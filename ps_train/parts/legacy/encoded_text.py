@@ -11,7 +11,11 @@ from __future__ import annotations
 import ast
 import builtins
 import codecs
-from collections.abc import Callable
+import operator
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,15 +25,19 @@ from ps_train.parts.legacy.python2_calls import call_node
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _ENCODER = "__ps_train_encoder__"
 _METHODS = ("split", "rsplit", "strip", "lstrip", "rstrip", "replace", "startswith", "endswith", "find", "rfind",
-            "index", "count", "partition", "join", "lower", "upper", "title", "splitlines")
+            "index", "count", "partition", "join", "lower", "upper", "title", "splitlines", "rindex", "rpartition",
+            "capitalize", "swapcase", "expandtabs", "center", "ljust", "rjust", "zfill")
 # Encodings whose bytes say nothing but the text; others escape it, or begin with a mark.
 _PLAIN = ("utf-8", "ascii", "iso8859-1")
+# Code in these places was written for Python 3, where a byte is a number.
+_LIBRARIES = (*(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")), "<frozen ")
 
 
 class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow would take the text: "12" for 12
-    """Bytes that equal their text, go into it by `+` and `%s`, and have its methods, unless an argument is bytes.
+    """Bytes that equal their text, go into it by `+` and `%s`, and have its order and its methods.
 
-    What the methods return is encoded again.
+    The methods are those of bytes if an argument is bytes. What they return is encoded again. An element is text, as in
+    Python 2; for a library it is a number.
     """
 
     text: str
@@ -59,6 +67,18 @@ class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow wou
     def __radd__(self, other: Any) -> Any:
         return other + (self.text if isinstance(other, str) else bytes(self))
 
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return _piece(bytes(self)[place], self.encoding)
+        byte = bytes(self)[place]
+        return byte if _is_library(sys._getframe(1)) else _piece(bytes([byte]), self.encoding)  # noqa: SLF001 (see below)
+
+    def __iter__(self) -> Iterator:
+        values = bytes(self)
+        if _is_library(sys._getframe(1)):  # noqa: SLF001 (no other way to know the caller)
+            return iter(values)
+        return (_piece(bytes([byte]), self.encoding) for byte in values)
+
     def __contains__(self, part: Any) -> bool:
         return part in self.text if isinstance(part, str) else bytes.__contains__(self, part)
 
@@ -78,6 +98,26 @@ class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow wou
 
     def __reduce__(self) -> tuple:
         return str, (self.text,)  # a file of pickle is read without ps_train
+
+
+def _is_library(caller: types.FrameType) -> bool:
+    return caller.f_code.co_filename.startswith(_LIBRARIES)
+
+
+def _piece(value: bytes, encoding: str) -> bytes:
+    """Returns a part of encoded text as such, or as plain bytes if it has only a part of a letter."""
+    try:
+        return _encoded(value.decode(encoding), encoding, "strict")
+    except UnicodeDecodeError:
+        return value
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Encoded, Any], Any]:
+    def with_other(self: Encoded, other: Any) -> Any:
+        if isinstance(other, (str, Encoded)):
+            return compare(self.text, _text(other))
+        return compare(bytes(self), other)
+    return with_other
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -110,6 +150,8 @@ def _encoded_again(value: Any, encoding: str) -> Any:
 
 for _name in _METHODS:
     setattr(Encoded, _name, _method(_name))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Encoded, f"__{_name}__", _comparison(getattr(operator, _name)))
 
 
 def change_encode(tree: ast.Module) -> ast.Module:

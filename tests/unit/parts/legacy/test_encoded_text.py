@@ -7,6 +7,7 @@ import base64
 import hashlib
 import pickle
 import struct
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ def value_of(expression):
     """Returns what an expression of Python 2 is when it is changed."""
     encoded_text.install_encoder()
     tree = encoded_text.change_encode(ast.parse(f"value = {expression}\n"))
-    scope = {"word": "caf\u00e9", "base64": base64, "hashlib": hashlib, "struct": struct}
+    scope = {"word": "caf\u00e9", "base64": base64, "hashlib": hashlib, "struct": struct,
+             "quote": urllib.parse.quote}
     exec(compile(tree, "script.py", "exec"), scope)
     return scope["value"]
 
@@ -49,6 +51,23 @@ def test_it_is_the_text(expression, expected):
     ("b'x' + 'y'.encode()", b"xy"), ("'y'.encode() + b'x'", b"yx"), ("'a,b'.encode().split(b',')", [b"a", b"b"])])
 def test_it_is_bytes(expression, expected):
     """For what takes bytes only."""
+    assert value_of(expression) == expected
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("'ab/'.encode()[0] == 'a' and 'ab/'.encode()[-1] == '/'", True), ("'abc'.encode()[:2] + 'x'", "abx"),
+    ("[ord(letter) for letter in 'ab'.encode()]", [97, 98]), ("list('ab'.encode())", ["a", "b"]),
+    ("[place for place, letter in enumerate(word.encode()) if letter == 'f']", [2]),
+    ("word.encode()[3] + word.encode()[4:]", b"\xc3\xa9"), ("word.encode('latin-1')[3]", "\u00e9"),
+    ("sorted(['c', word.encode(), 'b'.encode()])", ["b", "c", "caf\u00e9"]), ("word.encode() >= word", True),
+    ("'b'.encode() < b'c'", True), ("max('a', 'b'.encode())", "b"), ("'12'.encode().zfill(4) + ''", "0012"),
+    ("'a'.encode().ljust(3, '.') == 'a..'", True), ("'a'.encode().ljust(3, b'.')", b"a.."),
+    ("quote(word.encode())", "caf%C3%A9"), ("'abc'.encode()[::-1] == 'cba'", True)])
+def test_its_parts_and_its_order_are_those_of_text(expression, expected):
+    """Issue: an element was a number, which equals no letter, and sorting it among other text failed.
+
+    For Python's own modules an element is a number.
+    """
     assert value_of(expression) == expected
 
 
