@@ -103,12 +103,16 @@ def _route(target: Any, graph: tf.Graph) -> Route:
 class _ClusterSession(BaseSession):
     """Stands between TensorFlow's classes of sessions and their base: joins the cluster, and closes in bounded time."""
 
+    # Of a redirected session. One that a SessionManager has made gets this class without `__init__`.
+    _task: tuple[str | None, int | None] | None = None
+
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
         self._session = None  # TensorFlow's `__del__` looks at it, also after an error here
         route = _route(target, graph or tf.get_default_graph())
         config = _joined_options(route, graph or tf.get_default_graph(), config)
         is_redirected = route.target != target
-        self._task = task_of(_redirections[-1].device) if is_redirected else None
+        if is_redirected:
+            self._task = task_of(_redirections[-1].device)
         target = real_target(route.target) if isinstance(route.target, str) else route.target
         if target:
             membership.note_remote()

@@ -5,8 +5,8 @@
 
 TensorFlow starts both as it starts a QueueRunner. Both use a session of their own: the script closes its session while
 other workers may still need an update. Only a session without a target is used itself, as another would have other
-variables; its script has no other workers. Without a server of ps_train nobody sends heartbeats and no ps has created the
-variables of sync, so the chief creates them (`StandaloneEngine`):
+variables; its script has no other workers. Without a server of ps_train nobody sends heartbeats and no ps has created
+the variables of sync, so the chief creates them (`StandaloneEngine`):
 
     chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
     others   ready_for_local_init_op names what is missing until then --> local_step_init_op --> steps

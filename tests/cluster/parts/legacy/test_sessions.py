@@ -130,6 +130,15 @@ def test_a_session_manager_of_the_scripts_own_prepares_the_parameters_of_the_clu
     session.close()
 
 
+def test_a_monitored_session_lists_its_devices(worker, graph):
+    """Issue: an AttributeError, as such a session is made by TensorFlow's SessionManager."""
+    counter()
+    tf.train.create_global_step()
+    with tf.train.MonitoredTrainingSession(worker.target) as session:
+        names = [device.name for device in session._tf_sess().list_devices()]
+    assert {"/job:ps/replica:0/task:0/device:CPU:0", "/job:worker/replica:0/task:0/device:CPU:0"} <= set(names)
+
+
 def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
     """As until TensorFlow 1.12; a script without a device setter waited for values that only this worker could give."""
     step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
