@@ -357,7 +357,7 @@ class SyncEngine:
         with tf.control_dependencies([begun]):
             means = [(accumulator.take(gradient.dtype), variable)
                      for (gradient, variable), accumulator in zip(self._gradients, self._accumulators)]
-        with tf.device(self._ps), tf.control_dependencies([] if means else [begun]):
+        with tf.device(self._ps), tf.control_dependencies([begun]):
             # This raises the global step after all variables have their new values.
             applied = self._optimizer.apply_gradients(means, self._global_step)
         done = [applied]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import pytest
 
 from ps_train.coordination import variables
+from ps_train.graph import transfer
 from ps_train.runtime import waits
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.update import SyncSettings
@@ -144,3 +146,20 @@ def test_the_gradient_of_a_dead_process_does_not_stand_for_that_of_the_next(make
     workers.update(required=1)
     assert workers.session.run(workers.counts) == 1.0
     assert workers.begin(1)()
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_an_update_writes_nothing_before_its_gradients_are_there(is_sparse):
+    """Issue: sparse Adam scaled its slots while the update still waited, so that a checkpoint had half an update."""
+    with tf.Graph().as_default():
+        step = tf.get_variable("global_step", [], tf.int64, tf.zeros_initializer(), trainable=False, use_resource=True)
+        table = tf.get_variable("table", [4, 2], use_resource=True)
+        gradient = tf.ones([1 if is_sparse else 4, 2])
+        gradient = tf.IndexedSlices(gradient, tf.constant([0]), tf.constant([4, 2])) if is_sparse else gradient
+        engine = SyncEngine(tf.train.AdamOptimizer(0.1), [(gradient, table)], step, SyncSettings(1, 1), worker=0)
+        writes = [op for op in transfer.upstream([engine.operations().update_op])
+                  if re.search("Assign|Scatter|Apply", op.type) and op.inputs[0].dtype == tf.resource]
+    assert len(writes) > 3
+    early = [op.name for op in writes
+             if not any(other.type.endswith("TakeGradient") for other in transfer.upstream([op]))]
+    assert early == []
