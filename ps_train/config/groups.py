@@ -233,7 +233,7 @@ class GraphReportFlags:
         "ps_train", SAVING, "Format of a task's log: that of ps_train, the lines of the dist_mnist script on "
         "stdout, for existing log parsers, or a JSON object on each line.", choices=LOG_FORMATS)
 
-    save_timeout_secs: float = _secs(120.0, "Time for a checkpoint; for the last one, after one under way, with retries.")
+    save_timeout_secs: float = _secs(120.0, "Time for a checkpoint; for the last one, after another, with retries.")
     end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")
     idle_timeout_secs: float = _secs(600.0, "Time without any worker after which a ps exits with 138.")
 
