@@ -92,9 +92,9 @@ _FOUND = [
     ("a ps is frozen when the end is announced", _RETRY, Schedule(
         Setting(num_ps=2), seed=245, faults=(Fault(483, "freeze", 1, 25),))),
     ("ps 0 is lost when a worker claims its number", _CLAIM_ONCE, Schedule(
-        Setting(num_ps=2), seed=179, faults=(Fault(56, "move", 0, 15),))),
+        Setting(num_ps=2), seed=179, faults=(Fault(61, "move", 0, 15),))),
     ("the answer to a claim is lost", _CLAIM_ONCE, Schedule(
-        Setting(num_ps=2), seed=344, faults=(Fault(70, "lose", 0, 0),))),
+        Setting(num_ps=2), seed=344, faults=(Fault(73, "lose", 0, 0),))),
     ("a ps freezes while it creates its blackboard", Planted(
         "a ps creates it once", ps.PsTask, "run", "self._answer(lambda: [self._board.create()])",
         "[self._board.create()]"), Schedule(Setting(num_ps=2), seed=209, is_fine=True, faults=(
