@@ -117,7 +117,9 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
             signal.signal(number, handler)
     if thread.is_alive():
         _log.info("stopping: the current work has %g s to end; another signal ends it at once", grace_secs)
-    thread.join(grace_secs)
+    end_secs = time.monotonic() + grace_secs
+    while thread.is_alive() and time.monotonic() < end_secs:
+        thread.join(_POLL_SECS)  # a signal that comes just before a wait is handled after it
     if thread.is_alive():
         raise StoppedError("stopped_without_saving", "stopped without saving: the current work did not end in "
                            f"{grace_secs:g} s")

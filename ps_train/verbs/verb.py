@@ -32,7 +32,7 @@ class Verb:
     """
 
     usage: str
-    run: Callable[[Sequence[str]], None]
+    run: Callable[[Sequence[str]], object]
     flags_help: Callable[[Sequence[str]], str]
     own_arguments: Callable[[Sequence[str]], Sequence[str]] = lambda arguments: arguments
     has_log: bool = False

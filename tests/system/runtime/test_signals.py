@@ -43,6 +43,31 @@ def test_the_second_signal_ends_the_process(first, second):
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + second, "asked True\n", "")
 
 
+BEHIND_A_WAIT = """
+import os, signal, sys, threading, traceback
+from ps_train.runtime import signals
+said = threading.Event()
+signals._log.info = lambda *_: said.set()
+def work():
+    os.kill(os.getpid(), signal.SIGINT)
+    said.wait(10)
+    while not any(frame.name == "join" for frame in traceback.extract_stack(sys._current_frames()[main])):
+        pass
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    threading.Event().wait(60)
+main = threading.get_ident()
+with signals.on_signals() as stop:
+    signals.run_until_stopped(work, stop, 60)
+"""
+
+
+def test_a_second_signal_that_does_not_interrupt_the_wait_ends_the_process():
+    """One that comes just before the main thread begins to wait does not; here another thread takes it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", BEHIND_A_WAIT], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGINT, "", "")
+
+
 def test_the_launchers_sigterm_behind_one_to_all_processes_changes_nothing():
     """As when systemd stops a service: the task has begun to save."""
     program = TWO_SIGNALS.replace("sleep(10)", "sleep(0.1)")
