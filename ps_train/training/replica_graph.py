@@ -238,8 +238,8 @@ def _build(
         trained, global_step, settings.updates, batches, compute, settings.steps_per_execution)), trained.spec)
     savers = _make_savers(update, parts)
     if settings.bound and num_local_steps > 1:  # a round that was cut short counts, too
-        with _on_first_ps(cluster), tf.control_dependencies([
-                staleness.count_steps(cluster.worker_number, update.failed_run_steps, settings.bound)]):
+        with _on_first_ps(cluster), tf.control_dependencies(
+                staleness.count_steps(cluster.worker_number, update.failed_run_steps, settings.bound)):
             update = update._replace(failed_run_steps=tf.identity(update.failed_run_steps))
     steps = _make_steps(cluster, global_step, update, settings.bound)
     with tf.device(settings.device):
@@ -278,25 +278,20 @@ def _make_steps(cluster: Cluster, global_step: tf.Variable, update: Update, boun
     """Returns the single step, which fetches only one tensor from ps 0, and what reads its state."""
     worker = cluster.worker_number
     with _on_first_ps(cluster):
+        nothing = tf.constant(0, tf.int64)
+        no_lead = nothing, tf.constant(worker, tf.int64)
         begun = global_step.read_value()
         with tf.control_dependencies([update.train_op]):
             reached = global_step.read_value()
-            counted = [staleness.count_steps(worker, update.num_taken, bound)] if bound else [reached]
-        with tf.control_dependencies(counted):
+            lead = staleness.count_steps(worker, update.num_taken, bound) if bound else no_lead
+        with tf.control_dependencies([reached, *lead]):
             age = staleness.measure(begun=begun, reached=reached, num_taken=update.num_taken)
-            progress = tf.stack([_status(worker, reached, update.num_taken, age, bound)])
-        status = tf.stack(_status(worker, global_step.read_value(), *2 * [tf.constant(0, tf.int64)], bound))
+            progress = tf.stack([StepStatus(reached, variables.read("state"), update.num_taken, age, *lead)])
+        lead = staleness.lead(worker, bound) if bound else no_lead
+        status = tf.stack(StepStatus(global_step.read_value(), variables.read("state"), nothing, nothing, *lead))
         join_op = staleness.join_at_slowest(worker, bound) if bound else tf.no_op()
     single = Execution(1, progress, update.loss)
     return Steps(single, single, status, join_op, bound)
-
-
-def _status(
-    worker: int, step: tf.Tensor, num_taken: tf.Tensor, age: tf.Tensor, bound: staleness.Bound | None
-) -> list[tf.Tensor]:
-    """Returns the tensors of a `StepStatus`, int64 scalars."""
-    lead = staleness.lead(worker, bound) if bound else (tf.constant(0, tf.int64), tf.constant(worker, tf.int64))
-    return list(StepStatus(step, variables.read("state"), num_taken, age, *lead))
 
 
 def _on_first_ps(cluster: Cluster) -> Any:

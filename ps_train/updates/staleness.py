@@ -79,22 +79,26 @@ def measure(*, begun: tf.Tensor, reached: tf.Tensor, num_taken: tf.Tensor) -> tf
     return tf.maximum(reached - begun - num_taken, 0)
 
 
-def count_steps(worker: int, num_taken: tf.Tensor, bound: Bound) -> tf.Operation:
-    """Adds to the step count of a worker, and raises it to what the bound allows; place it on ps 0."""
+def count_steps(worker: int, num_taken: tf.Tensor, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adds to the step count of a worker, raises it to what the bound allows, and returns `lead`; place it on ps 0."""
+    counts, is_training = variables.read("step_counts"), training_workers(bound.heartbeat_timeout_secs)
     # It is lower if others went on while this worker was frozen. They must not wait until it has caught up.
-    with tf.control_dependencies([variables.add_element("step_counts", worker, num_taken)]):
-        counts = variables.read("step_counts")
-    furthest = tf.reduce_max(tf.where(training_workers(bound.heartbeat_timeout_secs), counts, tf.zeros_like(counts)))
-    return variables.raise_element("step_counts", worker, furthest - bound.steps)
+    furthest = tf.reduce_max(tf.where(is_training, counts, tf.zeros_like(counts)))
+    count = tf.maximum(counts[worker] + num_taken, furthest - bound.steps)
+    with tf.control_dependencies([variables.write_element("step_counts", worker, count)]):
+        # The counts of the others were read before: they only grow, so the lead is never too low.
+        return _lead(worker, tf.identity(count), counts, is_training)
 
 
 def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns a worker's lead over the slowest training one, and the number of that one; int64 scalars, on ps 0."""
     counts = variables.read("step_counts")
-    count = counts[worker]
-    is_training = training_workers(bound.heartbeat_timeout_secs)
+    return _lead(worker, counts[worker], counts, training_workers(bound.heartbeat_timeout_secs))
+
+
+def _lead(worker: int, count: tf.Tensor, counts: tf.Tensor, is_training: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     # A worker that does not train counts as level with this one: its count may be lower, and stays so.
-    counted = tf.where(is_training, counts, tf.fill(tf.shape(counts), count))
+    counted = tf.where(without_worker(worker, is_training), counts, tf.fill(tf.shape(counts), count))
     return count - tf.minimum(tf.reduce_min(counted), count), tf.argmin(counted)
 
 

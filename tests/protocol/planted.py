@@ -153,7 +153,7 @@ PLANTED = [
     Planted("the staleness bound lets a worker take one step more", staleness.Bound, "holds_up",
             "lead + self.round_steps > self.steps", "lead > self.steps", BOUND, ("slow", "kill")),
     Planted("a step does not count for the staleness bound", staleness, "count_steps",
-            'variables.add_element("step_counts", worker, num_taken)', "tf.no_op()", BOUND, ("slow", "kill")),
+            'counts[worker] + num_taken', "counts[worker]", BOUND, ("slow", "kill")),
     Planted("the staleness bound waits for the dead", staleness, "alive_workers",
             "< heartbeat_timeout_secs", "< 1000.0", BOUND, ("freeze", "cut")),
     Planted("a worker takes a dropped gradient for applied", aggregation.Gate, "verdict",

@@ -191,7 +191,8 @@ def test_the_others_wait_for_two_steps_of_who_was_frozen():
             return session.run(staleness.lead(0, bound)[0])
 
         def step(worker, count):
-            session.run(staleness.count_steps(worker, tf.constant(count, tf.int64), bound))
+            counted = session.run(staleness.count_steps(worker, tf.constant(count, tf.int64), bound))
+            assert counted == session.run(staleness.lead(worker, bound))
 
         frozen = [variables.write_element("heartbeats", worker, -2000.0) for worker in (1, 2)]
         awake = [variables.write_element("heartbeats", worker, 0.0) for worker in (1, 2)]
