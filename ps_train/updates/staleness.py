@@ -17,6 +17,7 @@ docs/decisions/staleness.md.
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -139,11 +140,9 @@ class Histogram:
         num = self._sum(0)
         if not num:
             return ""
-        num_below = 0
-        for staleness in sorted(self._counts):
-            num_below += self._counts[staleness]
-            if num_below >= 0.95 * num:
-                break
+        values = sorted(self._counts)
+        up_to = itertools.accumulate(self._counts[value] for value in values)
+        staleness = next(value for value, num_up_to in zip(values, up_to) if num_up_to >= 0.95 * num)
         return f"staleness {self.mean:.2f} global steps in the mean, {staleness} at 95 %, {max(self._counts)} at most"
 
     def summary(self) -> tf.Summary:

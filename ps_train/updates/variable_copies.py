@@ -145,8 +145,11 @@ def on_this_worker() -> Iterator[None]:
 def read_copy(copy: VariableCopy) -> tf.Tensor:
     """Returns the value of a copy, under a name that begins as the variable's: models choose variables by name."""
     value = copy.current.read_value()
-    with tf.name_scope(None):
-        return tf.identity(value, name=copy.original.name)
+    with tf.name_scope(None):  # not the very name: loops know tensors by their names, and the graph has the variable
+        value = tf.identity(value, name=copy.original.name)
+    value.__class__ = type("VariableValue", (type(value),), dict.fromkeys(
+        ("value", "read_value", "initialized_value"), lambda value: value))
+    return value
 
 
 @contextlib.contextmanager
@@ -189,10 +192,9 @@ def reading_copies(
 
 def _create_local(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
     if tf.GraphKeys.LOCAL_VARIABLES not in (kwargs.get("collections") or ()):
-        name = kwargs.get("name") or "a variable"
-        raise UserCodeError("model_creates_other_variables", f"model_fn creates {name} when it is called again; "
-                            "--communication_period needs variables from tf.compat.v1.get_variable, with the same "
-                            "names each time")
+        raise UserCodeError("model_creates_other_variables", "model_fn creates "
+                            f"{kwargs.get('name') or 'a variable'} when it is called again; --communication_period "
+                            "needs variables from tf.compat.v1.get_variable, with the same names each time")
     return next_creator(**kwargs)
 
 

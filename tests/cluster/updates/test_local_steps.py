@@ -361,8 +361,16 @@ def _collecting(features, labels):
         tf.get_collection("penalties"))
 
 
-@pytest.mark.parametrize("make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting],
-                         ids=["regularised, losses collected", "layers", "moving average", "table", "own collections"])
+def _choosing(features, labels):
+    weights = tf.get_variable("layer/kernel", [4], initializer=tf.zeros_initializer())
+    chosen = [variable.read_value() for variable in tf.trainable_variables() if "/kernel" in variable.name]
+    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights.value()) - labels)) + tf.add_n(
+        [tf.nn.l2_loss(value) for value in chosen])
+
+
+@pytest.mark.parametrize(
+    "make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting, _choosing],
+    ids=["regularised, losses collected", "layers", "moving average", "table", "own collections", "values by name"])
 def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, make_loss):
     """Regularizers, collected losses, default names, update ops, metrics, lookups: as without local steps."""
     ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(make_loss), period=Period(steps))[1]
