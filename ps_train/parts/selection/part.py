@@ -9,7 +9,7 @@ from typing import Any
 
 from ps_train.part import Part
 from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals, EvaluatorRole, Role, TimedRole
-from ps_train.parts.selection.record import forget_selection
+from ps_train.parts.selection.record import go_back
 from ps_train.parts.selection.selector import Selector, selection_settings
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
@@ -40,8 +40,9 @@ class SelectionPart(Part):
     def before_server(self, task: Any) -> None:
         """Forgets the evaluations of checkpoints that were removed."""
         self._journal = task.journal
-        if self._cluster.is_chief and checkpoints.newest_sound(self._train_dir) is None:
-            forget_selection(self._train_dir)
+        if self._cluster.is_chief:
+            newest = checkpoints.newest_sound(self._train_dir)
+            go_back(self._train_dir, checkpoints.step_of(newest) if newest else None)
 
     @contextlib.contextmanager
     def around_evaluations(

@@ -21,6 +21,7 @@ from typing import Any
 from ps_train.parts.selection.flags import Target
 
 SELECTION_RECORD = "selection.json"
+_FLAGS = ("keep_best", "early_stopping")
 _log = logging.getLogger(__name__)
 
 
@@ -73,10 +74,12 @@ class SelectionRecord:
         self._path = os.path.join(train_dir, SELECTION_RECORD)
         content = self._read()
         self.last_step = int(content.get("last_step", -1))
-        recorded = [standing for name in ("keep_best", "early_stopping") if (standing := _parsed(content.get(name)))]
+        recorded = [standing for name in _FLAGS if (standing := _parsed(content.get(name)))]
         by_target = {target: next((standing for standing in recorded if (standing.metric, standing.is_max) == target),
                                   MetricStanding(*target)) for target in set(targets.values())}
         self._standings = {name: by_target[target] for name, target in targets.items()}
+        # Nothing is kept or stopped without flags, as in a run that only exports: the next run with them goes on.
+        self._kept = {} if targets else {name: content[name] for name in _FLAGS if name in content}
 
     def __getitem__(self, flag: str) -> MetricStanding:
         return self._standings[flag]
@@ -100,7 +103,7 @@ class SelectionRecord:
 
     def write(self) -> bool:
         """Writes the record, and returns whether it could; only warns if that fails."""
-        content = {"last_step": self.last_step,
+        content = {"last_step": self.last_step, **self._kept,
                    **{name: dataclasses.asdict(standing) for name, standing in self._standings.items()}}
         temporary_path = f"{self._path}.tmp"
         try:
@@ -122,16 +125,27 @@ def _parsed(content: Any) -> MetricStanding | None:
         return None
 
 
-def forget_selection(train_dir: str) -> None:
-    """Removes the record of a folder without a checkpoint, where training starts from step 0; only warns if that fails.
+def go_back(train_dir: str, step: int | None) -> None:
+    """Takes evaluations of steps that will be trained again for undone; only warns if that fails.
 
-    It would suppress the evaluations up to its last step, or end the training.
+    Otherwise the record would suppress the evaluations up to its last step, or end the training.
+
+    Args:
+      step: that of the checkpoint from which training will continue; None without one, when the record is removed.
     """
     path = os.path.join(train_dir, SELECTION_RECORD)
     try:
-        os.remove(path)
-        _log.info("removed %s, whose checkpoints were removed: evaluations start from the beginning", path)
+        if step is None:
+            os.remove(path)
+            _log.info("removed %s, whose checkpoints were removed: evaluations start from the beginning", path)
+            return
+        record = SelectionRecord(train_dir, {})
+        if record.last_step > step:
+            _log.info("%s has an evaluation of step %d, but the newest checkpoint is of step %d: evaluations continue "
+                      "from there", path, record.last_step, step)
+            record.last_step = step
+            record.write()
     except FileNotFoundError:
         pass
     except OSError as error:
-        _log.warning("cannot remove %s, whose checkpoints were removed: %s", path, error.strerror)
+        _log.warning("cannot change %s, whose checkpoints were removed: %s", path, error.strerror)

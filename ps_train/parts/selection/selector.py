@@ -142,10 +142,10 @@ class Selector:
 
     def last_step(self) -> int:
         """Returns the global step of the last evaluation that was considered, -1 before the first."""
-        if checkpoints.newest_sound(self._train_dir) is None:  # the chief will start from step 0, and remove the record
+        newest, record = checkpoints.newest_sound(self._train_dir), self._record()
+        if newest is None or record is None:  # without a checkpoint the chief will start from step 0
             return -1
-        record = self._record()
-        return record.last_step if record else -1
+        return min(record.last_step, checkpoints.step_of(newest))  # the chief will write that, see `go_back`
 
     def should_stop(self) -> str:
         """Returns why training is to end, "" if it is not."""

@@ -210,6 +210,8 @@ def test_the_last_evaluation_counts_only_beside_a_checkpoint(tmp_path):
     selector = Selector(SelectionSettings(stopping=_LOSS, patience=2), str(tmp_path), _plugins())
     selector.consider(_evaluation(900, 1.0), "")
     assert selector.last_step() == -1
+    save_linear(tmp_path, 500)
+    assert selector.last_step() == 500
     save_linear(tmp_path, 900)
     assert selector.last_step() == 900
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from ps_train.parts.selection.flags import Target
-from ps_train.parts.selection.record import MetricStanding, SelectionRecord, forget_selection
+from ps_train.parts.selection.record import MetricStanding, SelectionRecord, go_back
 
 _ACCURACY = {"keep_best": Target("accuracy", True)}
 
@@ -67,7 +67,29 @@ def test_a_record_is_forgotten_in_one_line(tmp_path, caplog):
     SelectionRecord(str(tmp_path), _ACCURACY).write()
     with caplog.at_level(logging.INFO):
         for _ in range(2):
-            forget_selection(str(tmp_path))
+            go_back(str(tmp_path), None)
     [message] = caplog.messages
     assert f"{tmp_path}/selection.json" in message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluations_of_steps_that_come_again_are_undone(tmp_path, caplog):
+    """Issue: after the newest checkpoints had been removed, nothing was evaluated up to the step of the last one."""
+    record = SelectionRecord(str(tmp_path), _ACCURACY)
+    record.count({"accuracy": 0.9}, 1000)
+    record.write()
+    with caplog.at_level(logging.INFO):
+        go_back(str(tmp_path), 1000), go_back(str(tmp_path), 500)
+    [message] = caplog.messages
+    assert "1000" in message and "500" in message
+    again = SelectionRecord(str(tmp_path), _ACCURACY)
+    assert (again.last_step, again["keep_best"].value) == (500, 0.9)
+
+
+def test_a_run_without_the_flags_forgets_no_best_value(tmp_path):
+    """Issue: with --exporters=latest alone the best value was lost, and a worse checkpoint replaced the best one."""
+    for targets, step, value in ((_ACCURACY, 100, 0.9), ({}, 200, 0.5), (_ACCURACY, 300, 0.5)):
+        record = SelectionRecord(str(tmp_path), targets)
+        record.count({"accuracy": value}, step)
+        record.write()
+    assert (record["keep_best"].value, record["keep_best"].step, record.last_step) == (0.9, 100, 300)
