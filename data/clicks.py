@@ -112,7 +112,7 @@ def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf
     training = mode == ps_train.TRAIN
     return ps_train.range_batches(
         numbers, _reading(source), params["batch_size"] if training else EVAL_BATCH_SIZE,
-        shuffle=training, seed=params["seed"])
+        shuffle=training, seed=params["seed"], marks=False)  # chunks are no ranges of files
 
 
 class _Source(NamedTuple):

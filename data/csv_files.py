@@ -38,9 +38,9 @@ def prepare(params: Mapping[str, Any]) -> None:
 
 def _schema(params: Mapping[str, Any]) -> Schema:
     def first_line() -> str:
-        name = find_files(pipeline.pattern(params, training=True))[0]
-        lines = pipeline.first_lines(name, may_grow=is_growing())
-        return lines[0].decode(errors="replace") if lines else ""
+        names = find_files(pipeline.pattern(params, training=True))
+        found = (pipeline.first_lines(name, may_grow=is_growing()) for name in names)
+        return next((lines[0].decode(errors="replace") for lines in found if lines), "")
 
     return read_schema(pipeline.schema_path(params), first_line)
 

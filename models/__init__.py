@@ -2,7 +2,7 @@
 
     softmax  one layer             mlp  784 - hidden_units - 10             cnn  two convolutions, two dense layers
 
-On clicks, with features {"numbers": float32 [batch, numbers], "ids": int64 [batch, fields]}:
+On clicks, with features {"numbers": float32 [batch, numbers], "ids": int64 [batch, fields]}, or ids alone:
 
     logistic_regression     wide_deep     deepfm     dlrm          parts: click_model, click_metrics
 

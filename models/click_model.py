@@ -36,7 +36,13 @@ def lookup(
 
     Args:
       rule: updates the rows; None for --embedding_optimizer.
+
+    Raises:
+      ConfigError: the dataset has no ids.
     """
+    if "ids" not in features:
+        raise ConfigError("feature_missing", "--model: it looks up ids, and the dataset has only "
+                          f"{', '.join(sorted(features))}; give the dataset categories, or take a model without ids")
     # One lookup for all fields: they share one transfer to and from each ps.
     table = ps_train.embedding_table(name, width, params["num_rows"] or None, optimizer=rule, dtype=params["dtype"])
     return table.lookup(features["ids"], "ids")
@@ -55,6 +61,11 @@ def flat(vectors: tf.Tensor) -> tf.Tensor:
     """Returns the vectors of each example side by side: float32 [batch, fields * dim] of [batch, fields, dim]."""
     fields, dim = int(vectors.shape[1]), int(vectors.shape[2])
     return tf.reshape(vectors, [-1, fields * dim])
+
+
+def numbers_of(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """Returns the numbers of each example, float32 [batch, numbers]; zeros [batch, 1] if the dataset has none."""
+    return features["numbers"] if "numbers" in features else tf.zeros([tf.shape(features["ids"])[0], 1])
 
 
 def linear(inputs: tf.Tensor, name: str) -> tf.Tensor:

@@ -28,8 +28,9 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     rows = click_model.lookup("deepfm", features, 1 + dim, params)
     # Not slices, whose gradients cost a StridedSliceGrad of the size of all rows each.
     weights, vectors = tf.split(rows, [1, dim], axis=2)
-    first_order = click_model.linear(features["numbers"], "numbers") + tf.reduce_sum(weights, axis=[1, 2])
-    joined = tf.concat([click_model.flat(vectors), features["numbers"]], axis=1)
+    numbers = click_model.numbers_of(features)
+    first_order = click_model.linear(numbers, "numbers") + tf.reduce_sum(weights, axis=[1, 2])
+    joined = tf.concat([click_model.flat(vectors), numbers], axis=1)
     deep = click_model.output(click_model.perceptron(joined, params["layers"], "perceptron"), "output")
     return click_model.spec_from_logits(
         first_order + pairs(vectors) + deep, labels,

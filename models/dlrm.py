@@ -26,7 +26,7 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     del mode  # it makes no difference here
     dim = params["dim"]
     of_ids = click_model.lookup("dlrm", features, dim, params)
-    of_numbers = click_model.perceptron(features["numbers"], f"{params['bottom_layers']}x{dim}", "bottom")
+    of_numbers = click_model.perceptron(click_model.numbers_of(features), f"{params['bottom_layers']}x{dim}", "bottom")
     products = pairs(tf.concat([tf.expand_dims(of_numbers, 1), of_ids], axis=1))
     top = click_model.perceptron(tf.concat([of_numbers, products], axis=1), params["top_layers"], "top")
     return click_model.spec_from_logits(click_model.output(top, "output"), labels)

@@ -18,5 +18,5 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     Params: `num_rows` of the table, 0 for any ids; `l1` and `l2`, the penalties of the weights of ids.
     """
     del mode  # it makes no difference here
-    logits = click_model.linear(features["numbers"], "numbers") + click_model.lookup_weights(features, params)
-    return click_model.spec_from_logits(logits, labels)
+    of_numbers = click_model.linear(click_model.numbers_of(features), "numbers")
+    return click_model.spec_from_logits(of_numbers + click_model.lookup_weights(features, params), labels)

@@ -23,7 +23,8 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     """
     del mode  # it makes no difference here
     vectors = click_model.lookup("deep", features, params["dim"], params)
-    wide = click_model.linear(features["numbers"], "numbers") + click_model.lookup_weights(features, params)
-    joined = tf.concat([click_model.flat(vectors), features["numbers"]], axis=1)
+    numbers = click_model.numbers_of(features)
+    wide = click_model.linear(numbers, "numbers") + click_model.lookup_weights(features, params)
+    joined = tf.concat([click_model.flat(vectors), numbers], axis=1)
     deep = click_model.output(click_model.perceptron(joined, params["layers"], "perceptron"), "output")
     return click_model.spec_from_logits(wide + deep, labels)

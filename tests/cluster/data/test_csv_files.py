@@ -52,6 +52,15 @@ def test_columns_are_found_by_name_and_come_in_the_order_of_the_schema(write):
     assert sorted(map(bytes, features["ids"])) == sorted(map(bytes, np.tile(hashed(SITES, DEVICES), (4, 1))))
 
 
+def test_the_columns_may_be_those_of_a_later_file(write, tmp_path):
+    """Issue: an empty file that came first left no columns, and the schema was blamed."""
+    params = write()
+    (tmp_path / "train0.csv").touch()
+    csv_files.prepare(params)
+    _, labels = read_examples(csv_files, "train", params, count=2)
+    assert sorted(labels) == sorted([1, 0, 1, 0] * 4)
+
+
 def test_a_last_line_that_is_being_written_is_not_checked(write, tmp_path):
     """With --follow; without it the line is named."""
     params = write()

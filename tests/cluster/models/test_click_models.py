@@ -54,9 +54,10 @@ def make_tables(session):
     return values
 
 
-def evaluated(name):
+def evaluated(name, has_numbers=True):
     """Returns (features, labels, logits, loss, variables by name, rows by table) of a model with random values."""
     features, labels = batch()
+    features = features if has_numbers else {"ids": features["ids"]}
     with tf.Graph().as_default(), tf.Session() as session:
         spec = build(name, {key: tf.constant(value) for key, value in features.items()}, tf.constant(labels))
         rng = np.random.default_rng(1)
@@ -104,17 +105,26 @@ def expected(name, numbers, rows, v):
     return layer(v, "numbers", numbers)[:, 0] + weights.sum(axis=(1, 2)) + second_order + deep
 
 
+@pytest.mark.parametrize("has_numbers", [True, False])
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_and_loss_are_those_of_numpy(name):
-    """Each part of the model counts, with the biases."""
-    features, labels, logits, loss, variables, tables = evaluated(name)
+def test_logits_and_loss_are_those_of_numpy(name, has_numbers):
+    """Each part of the model counts, with the biases; without numbers, those of one zero."""
+    features, labels, logits, loss, variables, tables = evaluated(name, has_numbers)
 
     def rows(table):
         return tables[table][features["ids"]]
 
-    wanted = expected(name, features["numbers"], rows, variables)
+    wanted = expected(name, features.get("numbers", np.zeros((len(labels), 1))), rows, variables)
     np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(loss, np.mean(np.logaddexp(0, wanted) - labels * wanted), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_dataset_without_ids_is_refused_in_a_line(name):
+    """It says what the dataset has."""
+    features, labels = batch()
+    with tf.Graph().as_default(), raises("feature_missing"):
+        build(name, {"numbers": tf.constant(features["numbers"])}, tf.constant(labels))
 
 
 @pytest.mark.parametrize("name", MODELS)

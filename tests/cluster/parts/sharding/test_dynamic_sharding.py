@@ -271,8 +271,9 @@ def test_a_checkpoint_without_a_position_is_refused(train):
         position.check_position(_save(train.folder / "saved", counts=np.zeros(3)), _local(train.folder))
 
 
-def test_a_dataset_without_ranges_is_refused(train):
+@pytest.mark.parametrize("dataset", ["tests.plugins.tiny", "data.clicks"])
+def test_a_dataset_without_ranges_is_refused(train, dataset):
     """Nothing can be handed out."""
     with raises("file_ranges_not_called"):
-        testing.run_in_threads("tests.plugins.tiny", "tests.plugins.tiny", train_dir=train.folder / "train", num_ps=1,
+        testing.run_in_threads("tests.plugins.tiny", dataset, train_dir=train.folder / "train", num_ps=1,
                                num_workers=1, dynamic_sharding=True, train_steps=5)
