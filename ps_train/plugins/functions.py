@@ -125,8 +125,7 @@ class ProgramCode:
         self._blocks.append(source)
 
     def _add_value(self, name: str, value: Any, user: str) -> None:
-        literal = repr(value)
-        if len(literal) <= _MOST_LITERAL and _is_constant(literal):
+        if _is_plain(value) and len(literal := repr(value)) <= _MOST_LITERAL and _is_constant(literal):
             self._blocks.append(f"{name} = {literal}")
             return
         try:
@@ -142,6 +141,15 @@ class ProgramCode:
 def _refusal(user: str, why: str) -> ConfigError:
     return ConfigError("plugin_not_importable", f"{user} {why}, so the tasks cannot have it; put the function, and "
                        "what it uses, into a module, and give the module")
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value, and what it contains, is of Python's own types: a class may have the same repr."""
+    if type(value) is dict:
+        return all(map(_is_plain, [*value, *value.values()]))
+    if type(value) in (list, tuple, set, frozenset):
+        return all(map(_is_plain, value))
+    return isinstance(value, type(None)) or type(value) in (bool, int, float, complex, str, bytes)
 
 
 def _is_constant(literal: str) -> bool:

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator
 from ps_train.errors import DataError
 from ps_train.parts.compare.flags import CompareConfig, parse_pattern
 
-_NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:\d[\d,]*\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf))"""
+_NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))"""
 # Each may come first: "loss = 0.49, step = 171", "step 100 of 200  loss 0.457", {"step": 100, "loss": 0.457}.
 _STEP = re.compile(r"\b(?:global[_ ]?)?steps?" + _NUMBER.format(name="step"), re.IGNORECASE)
+_EVALUATION = "Saving dict for global step"  # of an Estimator: the loss there is not that of training
 _LOSS = re.compile(r"\bloss" + _NUMBER.format(name="loss"), re.IGNORECASE)
 
 
@@ -42,6 +43,8 @@ def read_losses(place: str, config: CompareConfig) -> dict[int, float]:
             by_step.setdefault(step, []).append(loss)
     except OSError as error:
         raise DataError("input_file_unreadable", f"cannot read {place}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError("input_file_unreadable", f"cannot read {place}: {error}; save it as UTF-8") from None
     if not by_step:
         raise DataError("no_losses", f"{place}: no line has a step and a loss; give --pattern, such as "
                         r"--pattern='After (?P<step>\d+) steps, cost (?P<loss>\S+)'")
@@ -90,7 +93,7 @@ def _of_log(path: str, pattern: str) -> Iterator[tuple[int, float]]:
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             step, loss = (search.search(line) for search in searches)
-            if step and loss:
+            if step and loss and (pattern or _EVALUATION not in line):
                 try:
                     yield _whole(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))
                 except ValueError:

@@ -100,6 +100,18 @@ def test_a_function_of_the_program_takes_along_what_it_uses(tmp_path):
     assert "RATE = 0.25" in text and "import math as math" in text and "threading" not in text
 
 
+def test_a_value_keeps_its_class_though_it_looks_like_a_dict(tmp_path):
+    """Issue: one of a class such as EasyDict, with dict's repr, came as a dict: `options.width` failed in the tasks."""
+    (tmp_path / "settings.py").write_text("class Options(dict):\n    __getattr__ = dict.__getitem__\n")
+    (tmp_path / "program.py").write_text(
+        "from ps_train.plugins.functions import plugin_name\nfrom settings import Options\n"
+        "options, nested = Options(width=32), {'of': [Options(width=16)]}\n"
+        "def network(value):\n    return value + options.width + nested['of'][0].width\n"
+        "plugin_name('model', network).write('.')\n")
+    assert run(tmp_path, "program.py") == ""
+    assert run(tmp_path, "-c", "import program_model; print(program_model.model_fn(1))") == "49\n"
+
+
 @pytest.mark.parametrize(("call", "why"), [
     ("show(locked)", "--model: locked uses lock, a lock that cannot be pickled"),
     ("show(own_class)", "--model: own_class uses SCALE, whose class or function is defined in the program itself"),

@@ -17,7 +17,8 @@ from tests.unit.parts.report.test_curves import scalar, write
     ('{"step": 300, "message": "step 300 of 400", "loss": 0.5}', 300, 0.5),
     ("Step: 7, Training loss: -.5", 7, -0.5),
     ("global_step=9 loss=inf", 9, float("inf")),
-    ('{"step": 100.0, "loss": 0.4}', 100, 0.4),
+    ('{"step": 100.0, "loss": 0.4}', 100, 0.4), ("step 8 loss .5e-3", 8, 0.0005),
+    ("loss = 0.5, step = 9\nSaving dict for global step 9: accuracy = 0.8, global_step = 9, loss = 13.2", 9, 0.5),
 ])
 def test_a_line_of_a_log_has_a_step_and_a_loss(tmp_path, line, step, loss):
     """As Estimators, hooks, ps_train and most scripts print them; all other lines are left out."""
@@ -63,6 +64,14 @@ def test_a_csv_file_of_another_form_is_refused(tmp_path, text, code):
     path = tmp_path / "losses.csv"
     path.write_text(text)
     with raises(code):
+        read_losses(str(path), CompareConfig())
+
+
+def test_a_csv_file_that_is_not_utf8_is_one_line(tmp_path):
+    """As a spreadsheet may write it."""
+    path = tmp_path / "losses.csv"
+    path.write_bytes("step,loss,größe\n1,2,3\n".encode("latin-1"))
+    with raises("input_file_unreadable"):
         read_losses(str(path), CompareConfig())
 
 
