@@ -70,6 +70,16 @@ def variable_handle(graph: tf.Graph, key: Any) -> tf.Tensor | None:
     return tensor if tensor.op.type == "VarHandleOp" else None
 
 
+def gradients(original: Callable, ys: Any, xs: Any, *args: Any, **kwargs: Any) -> list:
+    """Returns the gradients with respect to `xs`, in which the tensor that has a variable's name is the variable."""
+    def variable_of(x: Any) -> Any:
+        handle = variable_handle(x.graph, x) if isinstance(x, tf.Tensor) and not tf.executing_eagerly() else None
+        return x if handle is None else handle
+
+    return original(ys, [variable_of(x) for x in xs] if isinstance(xs, (list, tuple)) else variable_of(xs),
+                    *args, **kwargs)
+
+
 def _named(graph: tf.Graph, name: str) -> tf.Tensor | None:
     try:
         return graph.get_tensor_by_name(name)

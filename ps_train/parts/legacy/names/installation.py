@@ -1,7 +1,7 @@
 """Puts TensorFlow 1 in TensorFlow's place, for this whole process.
 
     sys.modules  `import tensorflow` is a Namespace; by `Finder`, import statements find what its attributes find
-    repairs.py   TensorFlow, numpy and absl themselves, where a stand-in would not be reached
+    repairs.py   TensorFlow, numpy and absl themselves, where a stand-in would not be reached; uses variables.py
     library.py   what packages such as pandas have lost; nothing here imports them
 """
 

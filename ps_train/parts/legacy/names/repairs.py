@@ -9,9 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import operator
 import pkgutil
-import sys
 from typing import Any, Callable
 
 import numpy as np
@@ -19,17 +17,14 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.client import session
 from tensorflow.python.eager import context
-from tensorflow.python.framework import dtypes, meta_graph, ops
+from tensorflow.python.framework import dtypes, ops
 from tensorflow.python.lib.io import file_io
 from tensorflow.python.ops import (
-    gen_resource_variable_ops,
     math_ops,
-    ref_variable,
     resource_variable_ops,
-    state_ops,
     variables,
 )
-from tensorflow.python.training import basic_session_run_hooks, saver, training_util
+from tensorflow.python.training import saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
 
 from ps_train.parts.legacy.classic import placement
@@ -40,16 +35,17 @@ from ps_train.parts.legacy.names import (
     channels_first,
     command_line,
     datasets,
-    fed_variables,
     keras_nodes,
     library,
     more_functions,
     moved,
+    number_lists,
     private,
     tables,
 )
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
 from ps_train.parts.legacy.names.reference_code import repair_reference_code
+from ps_train.parts.legacy.names.variables import repair_variables
 
 # Names of BaseSaverBuilder until 1.13.
 _SAVER_NAMES = {"OpListToDict": saveable_object_util.op_list_to_dict,
@@ -77,7 +73,7 @@ def repair() -> None:
     repair_reference_code()
     channels_first.take_channels_first()
     _repair_functions()
-    _repair_variables()
+    repair_variables()
     install_deeprec(wrap)
 
 
@@ -105,6 +101,7 @@ def _repair_functions() -> None:
     wrap("register_tensor_conversion_function", _convert_by, tf1, ops)
     wrap("map", _map_dataset, tf1.data.Dataset)
     datasets.repair_datasets(wrap)
+    number_lists.repair_messages(wrap)
     set_missing(tf1.TensorArray, "pack", tf1.TensorArray.stack)  # until 0.12
     set_missing(tf1.TensorArray, "unpack", tf1.TensorArray.unstack)
     tf1.distribute.cluster_resolver.TPUClusterResolver = more_functions.TPUClusterResolver
@@ -130,51 +127,6 @@ def _enable_eager_execution(original: Callable, *args: Any, **kwargs: Any) -> No
     if has_options and made is not None and not made._initialized:  # noqa: SLF001
         context._context = None  # noqa: SLF001
     original(*args, **kwargs)
-
-
-def _repair_variables() -> None:
-    # In TF1 every variable was an instance of tf.Variable.
-    tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):  # `variable -= 1` made a tensor
-        method = functools.partialmethod(_in_place, getattr(operator, name))
-        setattr(resource_variable_ops.BaseResourceVariable, f"__i{name}__", method)
-    wrap("__bool__", _is_true, resource_variable_ops.BaseResourceVariable)
-    wrap("initialized_value", _initialized_value, resource_variable_ops.BaseResourceVariable)
-    wrap("eval", _assigned, resource_variable_ops._UnreadVariable)  # noqa: SLF001 (what `assign` returns)
-    for kind in (resource_variable_ops.ResourceVariable, ref_variable.RefVariable):
-        wrap("_init_from_args", _of_collections, kind)
-    wrap("_init_from_args", _of_open_shape, resource_variable_ops.ResourceVariable)
-    wrap("_run", fed_variables.feed_variables, session.BaseSession)
-    wrap("restore", _restore, saveable_object_util.ResourceVariableSaveable)
-    wrap("__init__", _saveable, saveable_object_util.ResourceVariableSaveable)
-    wrap("after_run", _after_counted_run, basic_session_run_hooks.StepCounterHook)
-    for name in ("assign", "assign_add", "assign_sub"):
-        wrap(name, _assign, state_ops, tf1)
-    wrap("get_tensor_by_name", _tensor_by_name, tf1.Graph)
-    wrap("as_graph_element", _fetched_by_name, tf1.Graph)
-    wrap("import_scoped_meta_graph_with_return_elements", _import_meta_graph, meta_graph)
-
-
-def _is_true(original: Callable, variable: Any) -> bool:
-    # `if global_step:` asked whether there is one.
-    return original(variable) if tf1.executing_eagerly() else True
-
-
-def _initialized_value(_: Callable, variable: Any) -> tf1.Tensor:
-    # For `tf.Variable(other.initialized_value())`: TensorFlow has it for variables that are no resources only.
-    with tf1.init_scope():
-        return tf1.cond(variable.is_initialized(), variable.read_value, lambda: variable.initial_value)
-
-
-def _in_place(variable: Any, operation: Callable, other: Any) -> tf1.Tensor:
-    return operation(variable, other)
-
-
-def _assigned(_: Callable, assigned: Any, feed_dict: Any = None, run_in: Any = None, **kwargs: Any) -> np.ndarray:
-    # In TF1 `variable.assign(placeholder)` was a tensor, whose `eval` takes what to feed first.
-    if feed_dict is not None and not isinstance(feed_dict, dict):  # a session, as for any variable
-        feed_dict, run_in = None, feed_dict
-    return assigned._graph_element.eval(feed_dict, kwargs.get("session", run_in))  # noqa: SLF001
 
 
 def _refuses_float(array: np.ndarray) -> bool:
@@ -221,93 +173,6 @@ def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, *
     if isinstance(string_tensor, variables.Variable):  # tf.Variable, of compat.v1, is no base of it
         string_tensor = tf1.convert_to_tensor(string_tensor)
     return original(string_tensor, *args, **kwargs)
-
-
-def _restore(original: Callable, saveable: Any, restored_tensors: list, restored_shapes: list | None) -> Any:
-    # A variable took only values of its own shape. A resource variable takes what a checkpoint of another model has.
-    if restored_shapes is None:
-        with tf1.colocate_with(restored_tensors[0]):
-            of_shape = tf1.ensure_shape(restored_tensors[0], saveable._var_shape)  # noqa: SLF001 (no public name)
-        restored_tensors = [of_shape, *restored_tensors[1:]]
-    return original(saveable, restored_tensors, restored_shapes)
-
-
-def _saveable(original: Callable, saveable: Any, var: Any, *args: Any, **kwargs: Any) -> None:
-    # `freeze_graph` gives a Saver tensors by the names of variables, which are their handles.
-    if isinstance(var, tf1.Tensor) and var.op.type == "VarHandleOp":
-        with tf1.colocate_with(var.op):
-            var = gen_resource_variable_ops.read_variable_op(var, var.op.get_attr("dtype"))
-    original(saveable, var, *args, **kwargs)
-
-
-def _after_counted_run(original: Callable, hook: Any, run_context: Any, run_values: Any) -> None:
-    # A step reads a resource variable before or after it updates it, so the hook may get a number twice, and would warn
-    # that it has not been increased. It does if it gets it three times.
-    is_same = run_values.results == hook._last_global_step  # noqa: SLF001 (no public name)
-    if is_same and not getattr(hook, "was_same", False):
-        hook._last_global_step = None  # noqa: SLF001
-    hook.was_same = is_same
-    original(hook, run_context, run_values)
-
-
-def _assign(original: Callable, ref: Any, *args: Any, **kwargs: Any) -> Any:
-    # The tensor that a graph had by the name of a variable was the variable.
-    handle = fed_variables.variable_handle(ref.graph, ref) if isinstance(ref, tf1.Tensor) else None
-    if handle is not None:
-        known = ref.graph.get_collection("variables") + ref.graph.get_collection("local_variables")
-        ref = next((variable for variable in known if variable.op.name == handle.op.name), ref)
-    return original(ref, *args, **kwargs)
-
-
-def _tensor_by_name(original: Callable, graph: tf1.Graph, name: str) -> tf1.Tensor:
-    found = original(graph, _name_today(graph, name))
-    return found if _caller().startswith("tensorflow.") else _value_of(graph, found)
-
-
-def _fetched_by_name(original: Callable, graph: tf1.Graph, element: Any, *args: Any, **kwargs: Any) -> Any:
-    found = original(graph, _name_today(graph, element), *args, **kwargs)
-    # `session.run("weights:0")`, LoggingTensorHook(["weights"])
-    is_fetched = isinstance(element, str) and _caller() in (session.__name__, basic_session_run_hooks.__name__)
-    return _value_of(graph, found) if is_fetched else found
-
-
-def _name_today(graph: tf1.Graph, name: Any) -> Any:
-    """Returns the name of a variable for that of its value: "weights:0" for "weights/read:0"; others as they are."""
-    variable = name.removesuffix("/read:0") if isinstance(name, str) else name
-    if variable == name:
-        return name
-    try:
-        return f"{variable}:0" if graph.get_operation_by_name(variable).type == "VarHandleOp" else name
-    except KeyError:
-        return name
-
-
-def _caller() -> str:
-    """Returns the name of the module that has called a function which `wrap` has replaced."""
-    return sys._getframe(3).f_globals.get("__name__", "")  # noqa: SLF001 (the only way)
-
-
-def _value_of(graph: tf1.Graph, found: Any) -> Any:
-    """Returns the value of a variable, whose name was that of its value in TF1, for its handle; else what was found."""
-    if getattr(found, "dtype", None) != tf1.resource or found.op.type != "VarHandleOp":
-        return found
-    try:
-        return graph.get_operation_by_name(f"{found.op.name}/Read/ReadVariableOp").outputs[0]
-    except KeyError:
-        return found
-
-
-def _import_meta_graph(original: Callable, *args: Any, **kwargs: Any) -> Any:
-    """Imports a graph; in its collections, a variable is what was exported by the name of a variable's tensor."""
-    result = original(*args, **kwargs)
-    graph = tf1.get_default_graph()
-    collections = [graph.get_collection_ref(name) for name in graph.get_all_collection_keys()]
-    variables = {item.handle.op.name: item for items in collections for item in items
-                 if isinstance(item, resource_variable_ops.BaseResourceVariable)}
-    for items in collections:
-        items[:] = [variables.get(item.op.name, item) if getattr(item, "dtype", None) == tf1.resource else item
-                    for item in items]
-    return result
 
 
 def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -361,18 +226,6 @@ def _as_dtype(original: Callable, type_value: Any) -> Any:
         if issubclass(type_value.type, np.generic):
             return original(np.dtype(type_value.type))
     return original(type_value)
-
-
-def _of_collections(original: Callable, variable: Any, *args: Any, collections: Any = None, **kwargs: Any) -> None:
-    # Before 1.0 the name of one collection was taken, too.
-    original(variable, *args, collections=[collections] if isinstance(collections, str) else collections, **kwargs)
-
-
-def _of_open_shape(original: Callable, variable: Any, *args: Any, **kwargs: Any) -> None:
-    # A variable without a check of its shape had no static shape, and took values of any.
-    if kwargs.get("validate_shape") is False and kwargs.get("shape") is None:
-        kwargs["shape"] = tf1.TensorShape(None)
-    original(variable, *args, **kwargs)
 
 
 def _text_or_bytes(original: Callable, file: file_io.FileIO, n: int = -1) -> str | bytes:

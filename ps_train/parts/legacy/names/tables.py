@@ -338,6 +338,8 @@ _CONTRIB_MODULES = {
     **{folder: () for folder in MODELS},
     # Modules inside a module
     "tf.contrib.framework.python.framework.checkpoint_utils": ("tf.train",),
+    "tf.contrib.framework.python.ops.audio_ops": ("tensorflow.python.ops.gen_audio_ops",),
+    "tf.contrib.framework.python.ops.script_ops": ("tensorflow.python.ops.script_ops",),
     **_lookups("tf.contrib.learn", "tf.contrib.learn", "estimators estimators.model_fn estimators.run_config "
                "estimators.estimator estimators.dnn estimators.linear estimators.dnn_linear_combined "
                "estimators.prediction_key estimators.constants experiment run_config"),

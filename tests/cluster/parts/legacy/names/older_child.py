@@ -80,6 +80,52 @@ def test_a_variable_whose_shape_is_not_validated_may_grow(session):
     np.testing.assert_allclose(session.run(shared), [0.9, 0.9], rtol=1e-6)
 
 
+def test_an_assignment_that_checks_no_shape_takes_any(session):
+    """Issue: "Shape mismatch", as a resource variable took only values of its own; what reads it has the new shape."""
+    variable = tf.get_variable("variable", [2, 2], initializer=tf.zeros_initializer())
+    grow, total = tf.assign(variable, tf.ones([3, 2]), validate_shape=False), tf.reduce_sum(variable)
+    session.run(tf.global_variables_initializer())
+    assert session.run(grow).tolist() == [[1.0, 1.0]] * 3 == session.run(variable).tolist()
+    assert session.run(total) == 6.0
+    with pytest.raises(ValueError, match="[Ss]hape"):
+        tf.assign(variable, tf.ones([3, 2]))
+
+
+@pytest.mark.parametrize("name", ["weights:0", "weights/read:0"])
+def test_gradients_of_a_variable_by_its_name_are_those_of_the_variable(session, name):
+    """Issue: they were None, as each use of a resource variable reads it anew."""
+    weights = tf.get_variable("weights", initializer=[1.0, 2.0])
+    loss = tf.reduce_sum(weights * weights * [3.0, 4.0])
+    found = session.graph.get_tensor_by_name(name)
+    session.run(tf.global_variables_initializer())
+    for wanted in (found, [found]):
+        [gradient] = session.run(tf.gradients(loss, wanted))
+        assert gradient.tolist() == [6.0, 16.0]
+
+
+def test_audio_is_decoded_by_the_module_of_the_tutorial(session):
+    """Of `tensorflow.contrib.framework.python.ops`."""
+    from tensorflow.contrib.framework.python.ops import audio_ops
+
+    wave = tf.audio.encode_wav([[0.5], [-0.5]], 16000)
+    decoded = audio_ops.decode_wav(wave, desired_channels=1, desired_samples=2)
+    np.testing.assert_allclose(session.run(decoded.audio), [[0.5], [-0.5]], atol=1e-4)
+    assert all(hasattr(audio_ops, name) for name in ("audio_spectrogram", "mfcc", "encode_wav"))
+
+
+@pytest.mark.parametrize(("kind", "value", "wanted"), [
+    ("Int64List", [True, np.bool_(False), 3], [1, 0, 3]), ("Int64List", np.array([True, False]), [1, 0]),
+    ("Int64List", (np.array([label]) for label in (1, 2)), [1, 2]), ("FloatList", np.ones((2, 1)), [1.0, 1.0]),
+    ("FloatList", [1.5, np.array([2.5])], [1.5, 2.5])])
+def test_lists_of_numbers_take_booleans_and_arrays_of_one(kind, value, wanted):
+    """As with protobuf 3; each stands there once, although the first try fails midway."""
+    made = getattr(tf.train, kind)(value=value)
+    assert list(made.value) == wanted and isinstance(made, getattr(tf.train, kind))
+    with pytest.raises(TypeError):
+        getattr(tf.train, kind)(value=["a"])
+    assert tf.Summary.Value(tag="loss", simple_value=np.array([0.5])).simple_value == 0.5
+
+
 @pytest.mark.parametrize("shape", [[3], [2, 2], None])
 def test_a_variable_is_restored_with_its_own_shape_only(session, tmp_path, shape):
     """A checkpoint of another model is refused, as in TF1; one variable of an open shape takes all."""
