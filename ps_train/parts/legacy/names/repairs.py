@@ -19,11 +19,7 @@ from tensorflow.python.client import session
 from tensorflow.python.eager import context
 from tensorflow.python.framework import dtypes, ops
 from tensorflow.python.lib.io import file_io
-from tensorflow.python.ops import (
-    math_ops,
-    resource_variable_ops,
-    variables,
-)
+from tensorflow.python.ops import math_ops, resource_variable_ops, script_ops, variables
 from tensorflow.python.training import saver, training_util
 from tensorflow.python.training.saving import saveable_object_util
 
@@ -41,6 +37,7 @@ from ps_train.parts.legacy.names import (
     moved,
     number_lists,
     private,
+    py_functions,
     tables,
 )
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
@@ -102,6 +99,7 @@ def _repair_functions() -> None:
     wrap("map", _map_dataset, tf1.data.Dataset)
     datasets.repair_datasets(wrap)
     number_lists.repair_messages(wrap)
+    wrap("_internal_py_func", py_functions.cast_results, script_ops)
     set_missing(tf1.TensorArray, "pack", tf1.TensorArray.stack)  # until 0.12
     set_missing(tf1.TensorArray, "unpack", tf1.TensorArray.unstack)
     tf1.distribute.cluster_resolver.TPUClusterResolver = more_functions.TPUClusterResolver

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import importlib
 import os
 import pickle
@@ -124,6 +125,23 @@ def test_lists_of_numbers_take_booleans_and_arrays_of_one(kind, value, wanted):
     with pytest.raises(TypeError):
         getattr(tf.train, kind)(value=["a"])
     assert tf.Summary.Value(tag="loss", simple_value=np.array([0.5])).simple_value == 0.5
+
+
+@pytest.mark.parametrize(("function", "kinds", "wanted"), [
+    (lambda: np.full(2, 0.5), [tf.float32], [[0.5, 0.5]]), (lambda: [np.float64(0.5)], [tf.float32], [0.5]),
+    (lambda: (np.ones(1), np.arange(2)), [tf.float32, tf.int32], [[1.0], [0, 1]]),
+    (functools.partial(np.full, 1, 3), [tf.int32], [[3]]), (lambda: b"a", [tf.string], [b"a"])])
+def test_the_result_of_a_py_func_has_the_type_that_is_asked_for(session, function, kinds, wanted):
+    """Issue: with NumPy 2, `(image - image.mean()) / image.std()` of float32 is float64, and was refused."""
+    results = tf.py_func(function, [], kinds)
+    assert [result.dtype for result in results] == kinds
+    assert [np.asarray(value).tolist() for value in session.run(results)] == wanted
+
+
+def test_a_py_func_whose_result_is_of_another_kind_is_refused(session):
+    """A fraction is no whole number."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="double"):
+        session.run(tf.py_func(lambda: np.array([0.5]), [], tf.int32))
 
 
 @pytest.mark.parametrize("shape", [[3], [2, 2], None])
