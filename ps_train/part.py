@@ -37,8 +37,8 @@ class Part:
     `config` is the Config of the task, with the part's own flags in it; `cluster` is its Cluster. A part reads its
     settings there, when it is made: no settings of the spine name them.
 
-    Workers and evaluators have parts; a ps has those of which the table says so. A ps calls `around_task` only, an
-    evaluator `around_task`, `around_evaluations`, `before_look`, `is_due` and `after_evaluation`.
+    Workers and evaluators have parts, a ps has none. An evaluator calls `around_task`, `around_evaluations`,
+    `before_look`, `is_due` and `after_evaluation` only.
     """
 
     @classmethod
@@ -55,8 +55,6 @@ class Part:
 
     def around_task(self, stop: Any) -> contextlib.AbstractContextManager:
         """Returns a context around the whole task, which is entered before a socket opens, and may refuse.
-
-        It is the only method that a ps calls, too, if the row of the part says `is_in_ps`.
 
         Args:
           stop: the event that ends the task.

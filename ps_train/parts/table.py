@@ -25,7 +25,7 @@ class PartRow(NamedTuple):
       name: its folder in `parts/`.
       flags: the dataclass in its flags.py that joins the flags of a task, or "".
       part: the subclass of Part in its part.py, or "".
-      is_in_ps: whether a ps has the part, too, for `around_task`.
+      around: a context, as "module:name", around a task from before it is located to its end, or "": as `located`.
       launch_flags: the dataclass, as "module:Name", that joins the flags of `ps_train launch`, or "".
       launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
@@ -45,7 +45,7 @@ class PartRow(NamedTuple):
     name: str
     flags: str = ""
     part: str = ""
-    is_in_ps: bool = False
+    around: str = ""
     launch_flags: str = ""
     launch_part: str = ""
     has_board: bool = False
@@ -94,7 +94,7 @@ TABLE = (
     PartRow("report", verbs=("report",)),
     PartRow("compare", verbs=("compare",)),
     # After control, whose note of the start it need not count; around profile, as a profiled step is a step.
-    PartRow("health", flags="HealthFlags", part="HealthPart", is_in_ps=True),
+    PartRow("health", flags="HealthFlags", part="HealthPart", around="part:served_config"),
     # Innermost: what the others do around a step is not part of the step.
     PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
     PartRow("ssh", launch_flags="hosts:RemoteFlags", launch_part="SshPart"),
@@ -152,9 +152,9 @@ def located(config: Any, cluster: Any, stop: Any) -> Iterator[Any]:
       PsTrainError: the train_dir cannot be used, or at the end not be completed.
     """
     with contextlib.ExitStack() as stack:
-        for row in TABLE:
-            if row.located:
-                config = stack.enter_context(attribute_of(row, *row.located.split(":"))(config, cluster, stop))
+        for row, place in [(row, row.around) for row in TABLE] + [(row, row.located) for row in TABLE]:
+            if place:
+                config = stack.enter_context(attribute_of(row, *place.split(":"))(config, cluster, stop))
         yield config
 
 
@@ -199,9 +199,9 @@ def readable_words(
 
 
 def make_parts(config: Any, cluster: Any) -> Parts:
-    """Returns the parts of a task; they take their settings from its Config."""
-    classes: list[type[Part]] = [attribute_of(row, "part", row.part) for row in TABLE
-                                 if row.part and (cluster.job != "ps" or row.is_in_ps)]
+    """Returns the parts of a task, of a ps none; they take their settings from its Config."""
+    rows = [row for row in TABLE if row.part and cluster.job != "ps"]
+    classes: list[type[Part]] = [attribute_of(row, "part", row.part) for row in rows]
     return Parts([cls(config, cluster) for cls in classes if cls.is_on(config, cluster)])
 
 

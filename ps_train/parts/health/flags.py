@@ -12,7 +12,11 @@ from ps_train.errors import Problem
 
 @dataclasses.dataclass(frozen=True)
 class HealthFlags:
-    """Where a task serves its health and its metrics."""
+    """Where a task serves its health and its metrics.
+
+    Attributes:
+      health: in a task that serves them, its `part.TaskHealth`; otherwise None.
+    """
 
     health_port: Optional[int] = field(
         None, SAVING, "Port on which the task serves /healthz, /readyz and Prometheus' /metrics; of several tasks on a "
@@ -20,6 +24,7 @@ class HealthFlags:
     health_host: str = field(
         "localhost", SAVING, "Address at which --health_port listens; 0.0.0.0 for every interface of IPv4.",
         unit="host")
+    health: Any = None
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each way in which the flags do not fit each other."""

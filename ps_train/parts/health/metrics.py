@@ -118,6 +118,17 @@ _LABELS = {"ps_train_ps_variable_bytes": ["ps"], "ps_train_table_rows": ["table"
            "ps_train_table_bytes": ["table", "ps"]}
 
 
+def import_prometheus() -> tuple[Any, Any]:
+    """Returns the modules prometheus_client and its metrics_core; raises ConfigError if they are not installed."""
+    try:
+        import prometheus_client  # noqa: PLC0415 (of an extra)
+        from prometheus_client import metrics_core  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError("package_missing", f"--health_port: needs prometheus_client: {error}; pip install "
+                          "'ps_train[health]'") from None
+    return prometheus_client, metrics_core
+
+
 class Exposition:
     """Writes the counts of a task in Prometheus' text format.
 
@@ -131,18 +142,12 @@ class Exposition:
         Raises:
           ConfigError: prometheus_client is not installed.
         """
-        try:
-            import prometheus_client  # noqa: PLC0415 (of an extra)
-            from prometheus_client import metrics_core  # noqa: PLC0415
-        except ImportError as error:
-            raise ConfigError("package_missing", f"--health_port: needs prometheus_client: {error}; pip install "
-                              "'ps_train[health]'") from None
         self._counts, self._task = counts, (job, str(index))
-        self._client, self._core = prometheus_client, metrics_core
-        self._registry = prometheus_client.CollectorRegistry()
+        self._client, self._core = import_prometheus()
+        self._registry = self._client.CollectorRegistry()
         self._registry.register(self)
-        prometheus_client.ProcessCollector(registry=self._registry)
-        self.content_type = prometheus_client.CONTENT_TYPE_LATEST
+        self._client.ProcessCollector(registry=self._registry)
+        self.content_type = self._client.CONTENT_TYPE_LATEST
 
     def text(self) -> bytes:
         """Returns all metrics."""

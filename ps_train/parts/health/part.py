@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Callable
 from ps_train.cluster import reachability
 from ps_train.graph import devices, placement
 from ps_train.part import Part
-from ps_train.parts.health.metrics import Exposition, TaskCounts
+from ps_train.parts.health.metrics import Exposition, TaskCounts, import_prometheus
 from ps_train.parts.health.server import Pages, position_on_machine, serving
 from ps_train.runtime import clock
 from ps_train.training.replica_graph import StepStatus
@@ -20,27 +21,25 @@ from ps_train.training.replica_graph import StepStatus
 _log = logging.getLogger(__name__)
 
 
-class HealthPart(Part):
-    """The health and the metrics of one task, of any job."""
+class TaskHealth:
+    """The health and the metrics of one task, of any job.
 
-    @classmethod
-    def is_on(cls, config: Any, cluster: Any) -> bool:
-        """Returns whether the flag asks for it."""
-        return config.health_port is not None
+    Attributes:
+      counts: what the task counts.
+    """
 
     def __init__(self, config: Any, cluster: Any) -> None:
         """Has counted nothing yet."""
         self._cluster = cluster
         self._host, self._port = config.health_host, config.health_port + position_on_machine(cluster)
-        is_worker = cluster.job not in ("ps", "evaluator")
-        self._counts = TaskCounts(
-            waits_for="ready parameters" if is_worker else "", is_worker=is_worker, is_chief=cluster.is_chief,
-            batch_size=config.batch_size, target_step=config.train_steps)
-        self._exposition = Exposition(self._counts, cluster.job, cluster.index)
+        self.counts = TaskCounts(
+            waits_for="" if cluster.job == "ps" else "its train_dir", is_worker=cluster.job not in ("ps", "evaluator"),
+            is_chief=cluster.is_chief, batch_size=config.batch_size, target_step=config.train_steps)
+        self._exposition = Exposition(self.counts, cluster.job, cluster.index)
 
     @contextlib.contextmanager
-    def around_task(self, stop: threading.Event) -> Iterator[None]:
-        """Serves while the task runs."""
+    def serving(self) -> Iterator[None]:
+        """Serves while its body runs; raises ConfigError if it cannot."""
         pages = Pages(self._waits_for, self._exposition.text, self._exposition.content_type)
         with serving(self._host, self._port, pages):
             _log.info("health at http://%s:%d/healthz, /readyz and /metrics",
@@ -50,7 +49,46 @@ class HealthPart(Part):
     def _waits_for(self) -> str:
         if self._cluster.job == "ps" and not reachability.accepts(self._cluster.task.address):
             return "its server"
-        return self._counts.waits_for
+        return self.counts.waits_for
+
+
+@contextlib.contextmanager
+def served_config(config: Any, cluster: Any, stop: threading.Event) -> Iterator[Any]:
+    """Yields the Config of a task with its `TaskHealth`, which is served meanwhile: the same Config without the flag.
+
+    It is entered before the task has its train_dir: a lock on a store, and the fetch of a large checkpoint, take longer
+    than an orchestrator waits for /healthz, and so may the last upload.
+
+    Args:
+      cluster: its Cluster; None if it only checks the flags.
+      stop: of the task; nothing here waits.
+
+    Raises:
+      ConfigError: prometheus_client is missing, or the port cannot be used.
+    """
+    if getattr(config, "health_port", None) is None:  # a Keras task has no such flag
+        yield config
+    elif cluster is None:
+        import_prometheus()
+        yield config
+    else:
+        health = TaskHealth(config, cluster)
+        with health.serving():
+            yield dataclasses.replace(config, health=health)
+
+
+class HealthPart(Part):
+    """Counts what a worker does, in its `TaskHealth`."""
+
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether the task serves its health."""
+        return config.health is not None
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Has counted nothing yet. The task has its train_dir now."""
+        self._cluster, self._counts = cluster, config.health.counts
+        self._counts.waits_for = "ready parameters" if self._counts.is_worker else ""
 
     def before_server(self, task: Any) -> None:
         """Takes the bytes on each ps; from now on the journal tells of checkpoints and workers."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
 import types
 
 import numpy as np
 import pytest
 
 from ps_train import testing
+from ps_train.cluster.resolve import find_cluster
+from ps_train.config import task
+from ps_train.errors import StoppedError
+from ps_train.parts import table
 from ps_train.parts.health import part
+from ps_train.parts.object_store import lock
 from ps_train.runtime import threads
 from tests import processes
 from tests.children import wait_until
+from tests.errors import raises
 from tests.unit.parts.health.test_health import request
 
 pytest.importorskip("prometheus_client", reason="needs prometheus_client, of the extra [health]")
@@ -47,13 +55,19 @@ def test_a_training_shows_its_state_while_it_runs(tmp_path):
     assert not processes.is_open(ps) and not processes.is_open(worker)
 
 
-def make_part(job="worker"):
-    """Returns the part of a task, and what it has counted."""
+def make_health(job="worker"):
+    """Returns the Config of a task with its health, which is not served, and its cluster."""
     cluster = types.SimpleNamespace(job=job, index=0, ps=[], workers=[], is_chief=True, task=types.SimpleNamespace(
         name=f"{job}:0", address="localhost:1"))
-    made = part.HealthPart(types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16,
-                                                 train_steps=40), cluster)
-    return made, made._counts
+    config = types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16, train_steps=40)
+    config.health = part.TaskHealth(config, cluster)
+    return config, cluster
+
+
+def make_part():
+    """Returns the part of a worker, and what it has counted."""
+    config, cluster = make_health()
+    return part.HealthPart(config, cluster), config.health.counts
 
 
 def test_steps_are_counted_from_what_a_session_run_returns():
@@ -100,10 +114,57 @@ def test_the_rows_of_tables_come_from_the_part_that_has_them():
 
 def test_a_ps_is_ready_when_its_server_accepts_connections():
     """Its address is that of the cluster."""
-    made, _ = make_part("ps")
+    config, cluster = make_health("ps")
     [port] = processes.free_ports(1)
-    made._cluster.task.address = f"localhost:{port}"
-    assert made._waits_for() == "its server"
+    cluster.task.address = f"localhost:{port}"
+    assert config.health._waits_for() == "its server"
     with processes.hold_port(port) as server:
         server.listen()
-        assert made._waits_for() == ""
+        assert config.health._waits_for() == ""
+
+
+def test_a_chief_is_healthy_while_it_waits_for_its_store(monkeypatch):
+    """And not ready: the lock of a killed training, and a large checkpoint, take longer than a probe waits."""
+    pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
+
+    def wait_for_holder(held):
+        held._stop.wait()
+        raise StoppedError("stopped", "stopped while waiting")
+
+    monkeypatch.setattr(lock.StoreLock, "acquire", wait_for_holder)
+    stop, [port] = threading.Event(), processes.free_ports(1)
+    config = task.Config(train_dir="memory://bucket/run", health_port=port, stop_timeout_secs=1.0)
+    cluster = find_cluster(ps_hosts="other:1", worker_hosts="localhost:2", job_name="worker", task_index=0)
+
+    def run():
+        with table.located(config, cluster, stop):
+            pass
+
+    located = threads.Call(run, name="located")
+    wait_until(lambda: processes.is_open(port), "the pages")
+    assert request(port, "/healthz")[0] == 200
+    assert request(port, "/readyz")[:2] == (503, "waits for its train_dir\n")
+    stop.set()
+    located.join(processes.DEADLINE_SECS)
+    with raises("stopped", kind=StoppedError):
+        located.result()
+    assert not processes.is_open(port)
+
+
+def test_a_task_that_only_checks_its_flags_serves_nothing(monkeypatch):
+    """With --download_only: prometheus_client must be there."""
+    config = task.Config(health_port=processes.free_ports(1)[0])
+    with table.located(config, None, threading.Event()) as located:
+        assert located.health is None and not processes.is_open(config.health_port)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with raises("package_missing"), table.located(config, None, threading.Event()):
+        pass
+
+
+def test_an_evaluator_is_ready_when_it_has_its_train_dir():
+    """It has no session that it could wait for; a worker then waits for its parameters."""
+    for job, waits_for in (("evaluator", ""), ("worker", "ready parameters")):
+        config, cluster = make_health(job)
+        assert config.health._waits_for() == "its train_dir"
+        part.HealthPart(config, cluster)
+        assert config.health._waits_for() == waits_for
