@@ -110,7 +110,18 @@ def serving(host: str, port: int, pages: Pages) -> Iterator[None]:
 
 
 def position_on_machine(cluster: Cluster) -> int:
-    """Returns how many tasks of the cluster are before this one on its machine; an evaluator is the last one."""
-    hosts = [(task.name, host_of(task.address)) for task in (*cluster.ps, *cluster.workers)]
-    names = [name for name, host in hosts if host == (host_of(cluster.task.address) or "localhost")]
+    """Returns how many tasks of the cluster are before this one on its machine, as far as it knows them.
+
+    A worker that is told no other worker, as in an elastic cluster, leaves room for those with a lower number if a ps
+    has its host; otherwise its host may be a pod. An evaluator without an address comes after all tasks if several have
+    the same host; otherwise they may be pods, and so may it.
+    """
+    own_host = host_of(cluster.task.address)
+    hosts = [host_of(task.address) for task in (*cluster.ps, *cluster.workers)]
+    if not own_host:
+        return len(hosts) if len({*hosts}) < len(hosts) or hosts[0] == "localhost" else 0
+    num_ps = hosts[:len(cluster.ps)].count(own_host)
+    if num_ps and cluster.job == "worker" and "worker" in cluster.partial:
+        return num_ps + cluster.worker_number
+    names = [task.name for task in (*cluster.ps, *cluster.workers) if host_of(task.address) == own_host]
     return names.index(cluster.task.name) if cluster.task.name in names else len(names)

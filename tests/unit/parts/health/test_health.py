@@ -67,7 +67,7 @@ def test_the_host_without_the_port_is_refused():
 
 @pytest.mark.parametrize(("workers", "positions"), [
     ("localhost:3,localhost:4", {"ps:0": 0, "ps:1": 1, "worker:0": 2, "worker:1": 3, "evaluator:0": 4}),
-    ("a:3,b:3", {"ps:0": 0, "ps:1": 1, "worker:0": 0, "worker:1": 0, "evaluator:0": 2}),
+    ("a:3,b:3", {"ps:0": 0, "ps:1": 1, "worker:0": 0, "worker:1": 0, "evaluator:0": 4}),
 ])
 def test_tasks_of_a_machine_take_ports_one_after_another(workers, positions):
     """A pod, which has a host name of its own, takes the port itself."""
@@ -76,6 +76,34 @@ def test_tasks_of_a_machine_take_ports_one_after_another(workers, positions):
         cluster = find_cluster(ps_hosts="localhost:1,localhost:2", worker_hosts=workers, job_name=job,
                                task_index=int(index))
         assert position_on_machine(cluster) == position
+
+
+@pytest.mark.parametrize(("ps", "worker", "positions"), [
+    ("localhost:1,localhost:2", "localhost:3", [2, 3, 5]),
+    ("node1:1,node2:1", "node1:3", [1, 2, 4]),
+    ("pod-ps-0:1,pod-ps-1:1", "pod-worker:3", [0, 0, 0]),  # a pod takes the port itself
+])
+def test_workers_that_know_no_other_worker_take_different_ports(ps, worker, positions):
+    """Those of an elastic cluster by their number; TF_CONFIG may tell a worker of itself only, too."""
+    for index, position in zip((0, 1, 3), positions):
+        elastic = find_cluster(ps_hosts=ps, worker_hosts=worker, job_name="worker", task_index=index, elastic=True)
+        tf_config = {"cluster": {"ps": ps.split(","), "worker": {str(index): worker}},
+                     "task": {"type": "worker", "index": index}}
+        sparse = find_cluster(tf_config=json.dumps(tf_config), elastic=False)
+        assert position_on_machine(elastic) == position_on_machine(sparse) == position
+
+
+@pytest.mark.parametrize(("ps", "workers", "elastic", "position"), [
+    ("node1:1,node2:1", "node1:3,node1:4", False, 4),  # it may be on the machine of any task
+    ("127.0.0.1:1", "127.0.0.1:2", False, 2),
+    ("localhost:1", "", True, 1),
+    ("pod-ps-0:1", "pod-worker-0:1,pod-worker-1:1", False, 0),
+])
+def test_an_evaluator_without_an_address_takes_no_port_of_a_ps(ps, workers, elastic, position):
+    """In a pod it takes the port itself."""
+    tasks = {"ps": ps.split(","), "worker": workers.split(",") if workers else {}}
+    tf_config = {"cluster": tasks, "task": {"type": "evaluator", "index": 0}}
+    assert position_on_machine(find_cluster(tf_config=json.dumps(tf_config), elastic=elastic)) == position
 
 
 def counts(**values):
