@@ -29,17 +29,24 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
 
     Raises:
       StoppedError: `stop` was set.
+      PsTrainError: a flag cannot be followed.
     """
     setup.prepare_tensorflow(config.tf_log)
     setup.share_machine(cluster, config.num_gpus)
-    target = setup.start(cluster, config.num_gpus)
     if cluster.job == "ps":
-        with contextlib.closing(blackboard.for_ps(target, cluster)) as board:
-            board.create()
-            with ps.running_clock(board):
-                stop.wait()
-    stop.wait()
+        with table.located(config, cluster, stop):  # the train_dir of a worker is its client's
+            _serve_board(setup.start(cluster, config.num_gpus), cluster, stop)
+    else:
+        setup.start(cluster, config.num_gpus)
+        stop.wait()
     raise StoppedError("stopped", f"{cluster.task.name} was stopped")
+
+
+def _serve_board(target: str, cluster: Cluster, stop: threading.Event) -> None:
+    with contextlib.closing(blackboard.for_ps(target, cluster)) as board:
+        board.create()
+        with ps.running_clock(board):
+            stop.wait()
 
 
 def download(config: Config, cluster: Cluster | None) -> None:

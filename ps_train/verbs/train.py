@@ -38,6 +38,9 @@ def _serve(argv: Sequence[str]) -> None:
     cluster = _resolve(task_config)
     if cluster.job == "evaluator":
         raise ConfigError("evaluator_without_server", f"{cluster.task.name} has no server; start it without `serve`")
+    if cluster.job != "ps" and getattr(task_config, "health_port", None) is not None:
+        raise ConfigError("flag_of_another_verb", f"--health_port: under `serve` only a ps takes it, and this is "
+                          f"{cluster.task.name}; leave it out, or give it to the worker that uses this server")
     with signals.on_signals() as stop:
         _, task = _import_tasks(task_config, needs_gpu=cluster.job != "ps" and task_config.num_gpus != 0)
         signals.run_until_stopped(lambda: task.serve(task_config, cluster, stop), stop, task_config.stop_timeout_secs)

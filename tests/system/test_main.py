@@ -176,6 +176,12 @@ def test_an_evaluator_has_nothing_to_serve(refusal, monkeypatch):
     assert line.endswith("[evaluator_without_server]")
 
 
+def test_the_server_of_a_worker_has_no_health_of_its_own(refusal):
+    """Its client has the same place on the machine, so the same port."""
+    [line] = refusal("serve", *PLACED, "--health_port=9090")
+    assert "--health_port: " in line and "worker:0" in line and line.endswith("[flag_of_another_verb]")
+
+
 @pytest.mark.parametrize(("flags", "message"), [
     (["--model=mpl"], "--model: no module 'mpl' in"),
     (["--dataset=data.pipeline"], "--dataset: module 'data.pipeline'"),

@@ -18,6 +18,7 @@ from ps_train.parts import table
 from ps_train.parts.health import part
 from ps_train.parts.object_store import lock
 from ps_train.runtime import threads
+from ps_train.tasks import without_training
 from tests import processes
 from tests.children import wait_until
 from tests.errors import raises
@@ -148,6 +149,22 @@ def test_a_chief_is_healthy_while_it_waits_for_its_store(monkeypatch):
     located.join(processes.DEADLINE_SECS)
     with raises("stopped", kind=StoppedError):
         located.result()
+    assert not processes.is_open(port)
+
+
+def test_a_ps_of_existing_servers_shows_its_health():
+    """`ps_train serve`, until it is stopped."""
+    stop, [port, ps, worker] = threading.Event(), processes.free_ports(3)
+    cluster = find_cluster(ps_hosts=f"localhost:{ps}", worker_hosts=f"localhost:{worker}", job_name="ps", task_index=0)
+    server = threads.Call(lambda: without_training.serve(task.Config(health_port=port), cluster, stop), name="server")
+    try:
+        wait_until(lambda: processes.is_open(port) and request(port, "/readyz")[0] == 200, "the server")
+        assert request(port, "/healthz")[0] == 200 and value(port, "ready") == 1
+    finally:
+        stop.set()
+        server.join(processes.DEADLINE_SECS)
+    with raises("stopped", kind=StoppedError):
+        server.result()
     assert not processes.is_open(port)
 
 
