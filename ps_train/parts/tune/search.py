@@ -63,8 +63,14 @@ class Trials:
     def _try(self, choice: Choice) -> bool:
         if self._rates and not self._has_time():
             return False
-        self._rates.setdefault(choice, []).append(self._measure(choice))
+        rate, rates = self._measure(choice), self._rates.setdefault(choice, [])
+        if rate or choice != self.first:  # the others are compared to the first one, also if one of its repeats fails
+            rates.append(rate)
         return True
+
+    def has_rate(self, choice: Choice) -> bool:
+        """Returns whether a choice was tried, and could be used then."""
+        return any(self._rates.get(choice, ()))
 
     def fastest(self) -> list[tuple[Choice, float]]:
         """Returns (choice, median rate) of all that can be used, the fastest first; of equals the earlier one."""

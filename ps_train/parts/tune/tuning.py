@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError, PsTrainError
@@ -62,15 +62,17 @@ class Tuning:
         """Tries, chooses, and prints the table and the command.
 
         Raises:
-          PsTrainError: the first choice cannot be trained with, the bound cannot be checked, or a signal has come.
+          ConfigError: the model does not have the metric of the bound.
+          PsTrainError: the first choice cannot be trained with, or a signal has come.
         """
         pilot_rate = self._runner.rate(self._first, _PILOT_SECS)
         self._runner.adapt(pilot_rate, self._first.num_workers)
         self._print(f"{self._config.task.model} on {self._runner.dataset}: trials for up to {self._flags.tune_secs:g} "
                     f"s, each measured for {self._flags.trial_secs:g} s")
         self._print(_row([*Choice._fields, _RATE]))
+        reference = self._reference() if self._bound else 0.0
         search(self._ladders, self._trials)
-        self._recommend(self._choose() if self._bound else self._trials.fastest()[0][0])
+        self._recommend(self._choose(reference) if self._bound else self._trials.fastest()[0][0])
 
     def _has_time(self) -> bool:
         return time.monotonic() + self._longest_secs < self._end_secs
@@ -81,28 +83,49 @@ class Tuning:
             rate = self._runner.rate(choice, self._flags.trial_secs)
             self._print(_row([*choice, f"{rate:,.1f}"]))
         except PsTrainError as error:
-            if self._signals or choice == self._first:
+            if choice == self._first and not self._trials.has_rate(choice):
                 raise
             rate = 0.0
-            self._print(f"{_row(list(choice))}  cannot be used: {error.lines()[0]}")
+            self._refuse(choice, error)
         self._longest_secs = max(self._longest_secs, time.monotonic() - begun_secs)
         return rate
 
-    def _choose(self) -> Choice:
-        """Returns the fastest choice that leaves the metric within the bound; the first one always does."""
-        fastest = [choice for choice, _ in self._trials.fastest()]
-        faster = fastest[:fastest.index(self._first)][:_MOST_CHECKS]
-        reference = self._metric(self._first) if faster else 0.0
-        return next((choice for choice in faster if self._bound.permits(self._metric(choice), reference)), self._first)
-
-    def _metric(self, choice: Choice) -> float:
-        name, num_batches = self._bound.target.metric, self._flags.metric_batches
-        metrics = self._runner.metrics(choice, num_batches, _SEED)
+    def _reference(self) -> float:
+        """Returns the metric of the first choice. Its time is not that of the trials."""
+        begun_secs = time.monotonic()
+        name, metrics = self._bound.target.metric, self._metrics(self._first)
         if name not in metrics:
             raise ConfigError("metric_unknown", f"--metric_bound: the model has no metric {name!r} on held-out "
                               f"examples; it has {', '.join(sorted(metrics)) or 'none'}")
-        self._print(f"{_row(list(choice))}  {name} {metrics[name]:.5g} after {num_batches} mini-batches")
+        self._end_secs += time.monotonic() - begun_secs
         return metrics[name]
+
+    def _choose(self, reference: float) -> Choice:
+        """Returns the fastest choice that leaves the metric within the bound; the first one always does."""
+        fastest = [choice for choice, _ in self._trials.fastest()]
+        faster = fastest[:fastest.index(self._first)][:_MOST_CHECKS]
+        return next((choice for choice in faster if self._is_permitted(choice, reference)), self._first)
+
+    def _is_permitted(self, choice: Choice, reference: float) -> bool:
+        """Returns whether the metric of a choice is within the bound; if its training fails, it is not."""
+        try:
+            return self._bound.permits(self._metrics(choice)[self._bound.target.metric], reference)
+        except PsTrainError as error:
+            self._refuse(choice, error)
+            return False
+
+    def _metrics(self, choice: Choice) -> Mapping[str, float]:
+        name, num_batches = self._bound.target.metric, self._flags.metric_batches
+        metrics = self._runner.metrics(choice, num_batches, _SEED)
+        if name in metrics:
+            self._print(f"{_row(list(choice))}  {name} {metrics[name]:.5g} after {num_batches} mini-batches")
+        return metrics
+
+    def _refuse(self, choice: Choice, error: PsTrainError) -> None:
+        """Prints why a choice cannot be used; raises the error if a signal has ended the trial."""
+        if self._signals:
+            raise error
+        self._print(f"{_row(list(choice))}  cannot be used: {error.lines()[0]}")
 
     def _recommend(self, chosen: Choice) -> None:
         rates, line = dict(self._trials.fastest()), ["launch", *self._runner.words(chosen, {})]

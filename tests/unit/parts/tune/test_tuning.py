@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
+import types
 
 import pytest
 
 from ps_train.config.launch import parse_launch
 from ps_train.errors import ClusterLostError, UserCodeError
-from ps_train.parts.tune import trial
+from ps_train.launch import preparation
+from ps_train.parts.tune import trial, tuning
 from ps_train.parts.tune.flags import MetricBound, parse_metric_bound, parse_tune
 from ps_train.parts.tune.trial import Runner
 from ps_train.parts.tune.tuning import Tuning, ladders_of
@@ -95,10 +98,56 @@ def test_the_metric_decides_between_the_fast_ones(tuned):
 
 
 def test_a_metric_that_the_model_does_not_have_is_named(tuned):
-    """With those that it has."""
+    """With those that it has, and before the trials, which take minutes."""
+    measured = []
     with raises("metric_unknown") as caught:
-        tuned("--max_period=4", "--metric_bound=auc:0.1", metrics=lambda choice: {"loss": 1.0, "error": 2.0})
+        tuned("--max_period=4", "--metric_bound=auc:0.1", rate=lambda choice: measured.append(choice) or 1.0,
+              metrics=lambda choice: {"loss": 1.0, "error": 2.0})
     assert "it has error, loss" in str(caught.value)
+    assert len(measured) == 1  # how fast the model is about
+
+
+def test_the_time_for_the_metric_of_the_first_choice_is_not_that_of_the_trials(tuned, monkeypatch):
+    """Otherwise a long one would leave time for the first trial only."""
+    now_secs = [0.0]
+
+    def metrics(choice):
+        now_secs[0] += 1e6
+        return {"auc": 0.8}
+
+    monkeypatch.setattr(tuning, "time", types.SimpleNamespace(monotonic=lambda: now_secs[0]))
+    assert "communication_period=4" in tuned("--max_period=4", "--metric_bound=auc:0.1", metrics=metrics)
+
+
+def test_a_choice_whose_training_for_the_metric_fails_is_a_line(tuned):
+    """Many local steps may diverge: the next choice is looked at. Without a metric of the first, none can be."""
+    def metrics(choice, worst=64):
+        if choice.communication_period == worst:
+            raise UserCodeError("loss_not_finite", "step 130: the loss is nan")
+        return {"auc": 0.8}
+
+    flags = ["--max_period=64", "--steps_per_execution=1", "--wire_dtype=as_is", "--metric_bound=auc:0.1"]
+    out = tuned(*flags, metrics=metrics)
+    assert "cannot be used: step 130: the loss is nan [loss_not_finite]" in out
+    assert "communication_period=16" in out.splitlines()[-2]
+    with raises("loss_not_finite"):
+        tuned(*flags, metrics=lambda choice: metrics(choice, worst=1))
+
+
+def test_a_signal_ends_the_trainings_for_the_metric(monkeypatch):
+    """It is not a choice that cannot be used."""
+    signals = []
+
+    def metrics(runner, choice, num_batches, seed):
+        if choice.communication_period > 1:
+            signals.append(signal.SIGTERM)
+            raise preparation.stopped(signal.SIGTERM)
+        return {"auc": 0.8}
+
+    monkeypatch.setattr(Runner, "rate", lambda runner, choice, secs: 100.0 * choice.communication_period)
+    monkeypatch.setattr(Runner, "metrics", metrics)
+    with raises("stopped_by_signal"):
+        Tuning(parse_tune([*FLAGS, "--max_period=16", "--metric_bound=auc:0.1"]), signals, "").run()
 
 
 @pytest.mark.parametrize(("text", "value", "reference", "is_permitted"), [
@@ -141,6 +190,22 @@ def test_a_choice_that_fails_is_a_line(tuned):
 
     with raises("timed_out"):
         tuned(rate=no_rate)
+
+
+def test_a_repeat_that_fails_loses_no_trial(tuned):
+    """Not even one of the first choice, whose other rates count."""
+    rates = iter([100.0, 100.0])  # the first look at how fast the model is, and the first trial
+
+    def rate(choice):
+        if choice.communication_period > 1:
+            return 300.0
+        if value := next(rates, None):
+            return value
+        raise ClusterLostError("timed_out", "worker:0 took no step within 180 s")
+
+    out = tuned("--max_period=4", "--steps_per_execution=1", rate=rate)
+    assert "cannot be used: worker:0 took no step within 180 s [timed_out]" in out
+    assert "communication_period=4, wire_dtype=as_is: 300.0 mini-batches/s, 3.00 times" in out
 
 
 def test_json_is_one_object(tuned):
