@@ -47,7 +47,8 @@ def write_report(train_dir: str, output: str = "") -> None:
     except OSError as error:
         raise ConfigError("journal_unreadable", f"cannot read the journal in {train_dir}: {error.strerror}") from None
     run_of = functools.partial(run_at, histories)
-    training, evaluations = (read_series(folder, run_of) for folder in (train_dir, os.path.join(train_dir, "eval")))
+    training = read_series(train_dir, run_of)
+    evaluations = read_series(os.path.join(train_dir, "eval"), run_of, max_points=None)  # any may be the best one
     if not (any(history.events for history in histories) or training or evaluations):
         raise ConfigError("nothing_to_report", f"{train_dir}: no training has written a journal or event files there; "
                           "give the --train_dir of a training")
@@ -169,7 +170,7 @@ def _value_charts(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, str]]:
             if tag in run.training:
                 lines.append(page.by_step(f"training{suffix}", run.training[tag]))
             if tag in run.evaluations:
-                lines.append(page.by_step(f"evaluation{suffix}", run.evaluations[tag], has_marks=True))
+                lines.append(page.by_step(f"evaluation{suffix}", thinned(list(run.evaluations[tag])), has_marks=True))
         if lines:
             yield tag, page.lines_chart(lines, x_label="global step", y_label=tag,
                                           losses=[step for run in runs for _, step in run.history.losses])

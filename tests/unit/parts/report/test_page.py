@@ -15,6 +15,7 @@ from ps_train.parts.report.verb import parse_report
 from ps_train.parts.selection.flags import Target
 from tests.errors import raises
 from tests.journals import EVENTS, moved
+from tests.unit.parts.report.test_curves import scalar, write
 
 
 def drawn_lines(monkeypatch):
@@ -72,6 +73,27 @@ def test_evaluations_checkpoints_and_the_best_step_are_events(tmp_path):
     assert not any(word.startswith("has saved") for word in many)
     assert "accuracy 0.9, loss 1; the best accuracy so far" in many
     assert "accuracy 0.9, loss 1" in words(EVENTS, None)
+
+
+def report_of(folder, events, monkeypatch):
+    """Writes the report of evaluations; returns the words of the page and the lines of the charts."""
+    (folder / "eval").mkdir(parents=True)
+    (folder / "selection.json").write_text('{"keep_best": {"metric": "accuracy", "is_max": true}}')
+    write(folder / "eval", 1, events)
+    charts_of, reader = drawn_lines(monkeypatch), Reader()
+    writing.write_report(str(folder))
+    reader.feed((folder / "report.html").read_text(encoding="utf-8"))
+    return reader.words, charts_of
+
+
+def test_the_best_of_many_evaluations_is_found(tmp_path, monkeypatch):
+    """Also where the chart leaves out its point."""
+    words, charts_of = report_of(tmp_path, [
+        scalar(100 * number, 0.99 if number == 1000 else number / 10000, "accuracy") for number in range(2001)],
+        monkeypatch)
+    assert words[words.index("best accuracy, at step 100,000") - 1] == "0.99"
+    [line] = charts_of["accuracy"]
+    assert 100_000 not in line.xs and len(line.xs) <= 1001
 
 
 @pytest.mark.parametrize(("text", "target"), [
