@@ -72,7 +72,7 @@ def _begin(path: str) -> tuple[float, str]:
 
 def _events(path: str) -> Iterator[tf.Event]:
     try:
-        yield from tf.train.summary_iterator(path)
+        yield from tf.train.summary_iterator(os.fsencode(path))  # a name that is no text is no str to TensorFlow
     except tf.errors.OpError as error:  # DataLossError at a torn end; others if the folder fails
         _log.debug("%s: %s", path, error.message)
 

@@ -56,7 +56,7 @@ def write_report(train_dir: str, output: str = "") -> None:
     html = make_report(train_dir, histories, training, evaluations, curves.read_target(train_dir),
                        read_published(train_dir))
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:  # a folder's name may be no text
             file.write(html)
     except OSError as error:
         raise ConfigError("output_not_writable", f"cannot write {path}: {error.strerror}; give another --output"

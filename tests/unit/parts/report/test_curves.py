@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.report import curves
@@ -10,7 +12,7 @@ from ps_train.parts.report.curves import read_series
 
 def write(folder, number, events):
     """Writes a file of events."""
-    with tf.io.TFRecordWriter(str(folder / f"events.out.tfevents.{number}.host.{number}")) as file:
+    with tf.io.TFRecordWriter(os.fsencode(folder / f"events.out.tfevents.{number}.host.{number}")) as file:
         for event in events:
             file.write(event.SerializeToString())
 

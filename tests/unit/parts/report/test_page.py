@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import html.parser
+import os
 import re
 
 import pytest
@@ -173,6 +174,14 @@ def test_a_name_is_no_formula(name):
     """Such as that of a summary, or of a worker."""
     svg = page.lines_chart([page.Line(name, [1, 2], [3, 4])] * 2, x_label="a", y_label=name)
     assert svg.count(f"<!-- {html.escape(name, quote=False)} -->") == 3  # matplotlib draws letters as paths
+
+
+def test_a_folder_whose_name_is_no_text_has_a_report(tmp_path, monkeypatch):
+    """The name is in Latin-1: the page shows its letter as a code."""
+    os.mkdir(os.path.join(os.fsencode(tmp_path), b"caf\xe9"))
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    words, charts_of = report_of(folder, [scalar(100, 0.9, "accuracy")], monkeypatch)
+    assert any(r"caf\udce9, from" in word for word in words) and list(charts_of["accuracy"][0].xs) == [100]
 
 
 def test_a_folder_without_a_training_is_refused(tmp_path):
