@@ -119,11 +119,12 @@ class Blackboard:
             return [variables.write("prepared", self._incarnations), variables.clear("end_reason")]
 
     def _build_for_workers(self) -> None:
-        self._clear_workers = variables.write_in(
-            self._term, lambda: [variables.clear("local_steps"), variables.clear("finished")])
-        self._clear_finished_of_claimed = variables.write_in(self._term, lambda: variables.write("finished", tf.where(
-            tf.not_equal(variables.read("claims"), 0), tf.zeros([variables.MAX_WORKERS], tf.int64),
-            variables.read("finished"))))
+        self._clear_workers = variables.write_in(self._term, lambda: [
+            variables.clear(name) for name in ("steps", "local_steps", "staleness", "finished")])
+        self._clear_finished_of_claimed = variables.write_in(self._term, lambda: [
+            variables.clear("steps"),  # they may be beyond the checkpoint, and one that was killed reports no other
+            variables.write("finished", tf.where(tf.not_equal(variables.read("claims"), 0), tf.zeros(
+                [variables.MAX_WORKERS], tf.int64), variables.read("finished")))])
         claim = variables.read("claims")[self._worker]
         is_own = tf.equal(self._claim, variables.ANY_CLAIM) | tf.equal(claim, self._claim)
         is_free = is_own | tf.equal(claim, 0)  # ps 0 has restarted, and this process has not claimed again

@@ -218,6 +218,23 @@ def test_who_has_finished_and_left_is_not_waited_for_again(boards):
     assert not boards.client.snapshot().finished.any()
 
 
+@contract("start_run", "beat", "snapshot")
+def test_the_step_of_a_killed_worker_is_not_that_of_later_parameters(boards):
+    """Nor are its steps and its staleness in another training on the same servers; it has not left."""
+    boards.chief.start_run()
+    boards.chief.claim(1, 7)
+
+    def after_restart():
+        boards.chief.beat(1, claim=7, step=90_000, local_steps=40_000, staleness=2.5)
+        boards.chief.start_run()
+        snapshot = boards.client.snapshot()
+        return snapshot.steps.max(), snapshot.local_steps[1], snapshot.staleness[1]
+
+    assert after_restart() == (0, 40_000, 2.5)  # from a checkpoint, after the loss of a ps
+    boards.chief.announce(State.IDLE)
+    assert after_restart() == (0, 0, 0)
+
+
 @contract("claim", "beat", "leave", "snapshot")
 def test_a_heartbeat_counts_for_the_process_that_holds_the_number(boards):
     """After another claim, or after leaving, it is refused."""
