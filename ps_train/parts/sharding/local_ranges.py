@@ -133,11 +133,22 @@ class LocalRanges:
         self.reset_op = tf.group(self._waiting.dequeue_many(self._waiting.size()), notes)
 
     def ranges(self) -> tf.data.Dataset:
-        """Returns a dataset of `FileRange`, as they come in."""
+        """Returns a dataset of `FileRange`, as they come in; to repeat it adds nothing."""
         endless = tf.data.Dataset.from_tensors(0).repeat()
         do_not_convert = tf.autograph.experimental.do_not_convert  # it would write the functions to temporary files
-        incoming = endless.map(do_not_convert(lambda _: FileRange(*self._waiting.dequeue())))
-        return incoming.take_while(do_not_convert(lambda file_range: tf.not_equal(file_range.number, _END)))
+        incoming = endless.map(do_not_convert(lambda _: self._next_range()))
+        ranges = incoming.take_while(do_not_convert(lambda file_range: tf.not_equal(file_range.number, _END)))
+        # `repeat` ends when its input is empty. Fused with `shuffle`, it does so only if there never was an element.
+        options = tf.data.Options()
+        options.experimental_optimization.shuffle_and_repeat_fusion = False
+        return ranges.with_options(options)
+
+    def _next_range(self) -> FileRange:
+        """Takes a range from the queue, in which the end stays: an input_fn that repeats its dataset reads it again."""
+        fields = self._waiting.dequeue()
+        num_ends = tf.cast(tf.equal(FileRange(*fields).number, _END), tf.int32)
+        with tf.control_dependencies([self._waiting.enqueue_many([tf.fill([num_ends], field) for field in fields])]):
+            return FileRange(*map(tf.identity, fields))
 
     def extended(self, text: str) -> range_plan.Extension:
         """Returns the ranges of a text, and those of this worker's files that it does not have.

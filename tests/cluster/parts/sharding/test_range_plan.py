@@ -93,3 +93,27 @@ def test_an_input_calls_file_ranges_once_and_yields_marks(tmp_path):
             source.ranges(lambda: plan, patterns, is_text=True, cut=lambda *_: [])
         with raises("range_mark_missing"):
             source.taken((tf.zeros([2]), tf.zeros([2])), "words")
+
+
+@pytest.mark.parametrize("repeated", [
+    lambda ranges: ranges,
+    lambda ranges: ranges.repeat(),
+    lambda ranges: ranges.repeat(3),
+    lambda ranges: ranges.shuffle(9).repeat(),
+    lambda ranges: ranges.batch(2).repeat().unbatch().prefetch(1),
+], ids=["once", "repeated", "thrice", "shuffled", "batches"])
+def test_an_input_that_repeats_its_ranges_ends_with_them(repeated):
+    """It would wait for more without an end, or turn in a circle; so it does after it was started again."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        local = local_ranges.LocalRanges([], [], local_ranges.RangeSettings(1, 1), is_text=True)
+        iterator = tf.data.make_initializable_iterator(repeated(local.ranges()))
+        next_number, bounded = iterator.get_next().number, tf.RunOptions(timeout_in_ms=20_000)
+        for numbers in ([0, 1, 2], [3], []):
+            session.run(iterator.initializer)
+            session.run(local.reset_op)
+            for number in numbers:
+                session.run(local.add_op, dict(zip(local.added, (number, "a", 0, 9, 9))))
+            session.run(local.end_op)
+            assert sorted(int(session.run(next_number, options=bounded)) for _ in numbers) == numbers
+            with pytest.raises(tf.errors.OutOfRangeError):
+                session.run(next_number, options=bounded)
