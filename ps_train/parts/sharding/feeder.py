@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.errors import BlackboardError
-from ps_train.parts.sharding.growth import Freshness
+from ps_train.parts.sharding.growth_watch import GrowthWatch
 from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 from ps_train.runtime import clock, tensorflow_errors, threads
@@ -30,9 +29,6 @@ from ps_train.runtime import clock, tensorflow_errors, threads
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
 _RELEASE_SECS = 1.0
-# The chief looks for new data that often; less often while a look takes much CPU time, as the text of what it knows
-# grows. While it waits for a store in a look, it gets no ranges: at most half of the time.
-_LOOK_SECS, _MOST_LOOK_SECS, _LOOK_PAUSES = 1.0, 30.0, 20.0
 _CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/sessions.py
 # In a row; then the input ends for now: a step that waits for it would not see that a ps is lost.
 _MAX_ERRORS = 3
@@ -133,8 +129,7 @@ class RangeFeeder:
     """Feeds one worker's input, in one session after the other.
 
     Attributes:
-      freshness: how long training on new data takes.
-      idle_secs: for how long the chief has found no new data in this session, at its last look.
+      watch: looks for new data, in the chief, if the files grow.
     """
 
     def __init__(
@@ -154,10 +149,8 @@ class RangeFeeder:
         self._generation = 0
         self._has_ended = False
         self._failure: Exception | None = None  # has ended the thread; it lacks files of a new chief, for example
-        self._released_secs = self._looked_secs = 0.0
-        self._look_pause_secs = _LOOK_SECS
-        self._grown_secs, self.idle_secs = clock.now(), 0.0
-        self.freshness = Freshness()
+        self._released_secs = 0.0
+        self.watch = GrowthWatch(local, queue)
         self._stop = clock.event()
         self._thread: threads.Call | None = None
 
@@ -175,7 +168,7 @@ class RangeFeeder:
         self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
         self._failure = None  # of an earlier session
         self._unanswered.clear()
-        self._grown_secs, self.idle_secs = clock.now(), 0.0  # a time without a session is not one without new data
+        self.watch.restart()
         self._stop = stop = clock.event()
         self._thread = threads.start_thread(lambda: self._feed(session, stop), "ranges")
 
@@ -235,35 +228,15 @@ class RangeFeeder:
                          self._silent_secs, self._description(numbers))
 
     def look_around(self) -> None:
-        """Returns the ranges of silent workers to the queue; the chief also looks for new data, once a second.
-
-        While a look takes more than 1/20 s of CPU time, it waits 20 times as long between two, and as long as a look
-        took, but no more than 30 s.
+        """Returns the ranges of silent workers to the queue; the chief also looks for new data, see `GrowthWatch.look`.
 
         Raises:
           BlackboardError: ps 0 does not answer.
+          Exception: what has ended a look.
         """
         self.release_silent()
-        if not (self._cluster.is_chief and self._local.growing and self._generation) or (
-                clock.now() - self._looked_secs < self._look_pause_secs):
-            return
-        self._looked_secs, start_cpu_secs = clock.now(), time.thread_time()
-        extension = self._local.extended(self._local.plan_text)
-        if extension.num_ranges or not self._local.growing.has_seen_all:  # then there may be new data
-            self._grown_secs = clock.now()
-        if extension.num_ranges:
-            if self._queue.add(self._generation, first=len(self._local.plan), num_ranges=extension.num_ranges,
-                               plan=extension.text):
-                self._local.adopt(extension.text)
-            else:  # an earlier call, whose answer was lost, or an earlier chief has added some
-                self._local.adopt(self._queue.plan())
-        # At the end of a look: what it finds may have come long ago, if this process was frozen.
-        self.idle_secs = self._looked_secs - self._grown_secs
-        done = self._queue.state().done
-        if len(done) == len(self._local.plan):
-            self.freshness.note(self._local.plan_text, done)
-        looked_secs, cpu_secs = clock.now() - self._looked_secs, time.thread_time() - start_cpu_secs
-        self._look_pause_secs = min(_MOST_LOOK_SECS, max(_LOOK_SECS, 2 * looked_secs, _LOOK_PAUSES * cpu_secs))
+        if self._cluster.is_chief and self._local.growing and self._generation:
+            self.watch.look(self._generation)
 
     def _know(self, number: int) -> None:
         """Makes the range of a number known; new data may have come since the last look at the plan on ps 0."""
@@ -368,7 +341,7 @@ class RangeFeeder:
         self._accounts, self._generation = Accounts(has_verdicts=self._local.has_verdicts), generation
         self._unanswered.clear()
         self._local.adopt(self._queue.plan())  # before it assigns any of its ranges
-        self.freshness.restart()
+        self.watch.freshness.restart()
 
     def _assign(self, session: tf.Session, assignment: Assignment, is_again: bool) -> None:
         self._know(assignment.number)

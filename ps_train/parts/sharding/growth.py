@@ -17,6 +17,7 @@ import functools
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent import futures
@@ -90,12 +91,14 @@ class GrowingFiles:
         self._away: list[str] = []  # the folders of the patterns that found nothing in the last look
         self._warned: set[str] = set()
         self._last_plan: tuple[str, list[FileRange]] | None = None
+        self._lock = threading.Lock()  # a look may be under way when the chief begins the queue again
 
     def plan(self, text: str) -> list[FileRange]:
         """Returns the ranges of a text, by number."""
-        if self._last_plan is None or self._last_plan[0] != text:
-            self._last_plan = text, self._make_plan(_read(text))
-        return self._last_plan[1]
+        last = self._last_plan  # a look of another thread may replace it
+        if last is None or last[0] != text:
+            self._last_plan = last = text, self._make_plan(_read(text))
+        return last[1]
 
     def _make_plan(self, content: _Content) -> list[FileRange]:
         ranges = [("", 0, 0)] + [(path, start, stop) for path, _, cuts in content.pieces
@@ -112,7 +115,8 @@ class GrowingFiles:
         ends = dict(content.ends)
         for name, _, cuts in content.pieces:  # one that is left out may lie behind one that is not
             ends[name] = max(ends.get(name, 0), cuts[-1])
-        new = sorted(self._new_pieces(ends), key=lambda piece: piece[1])
+        with self._lock:
+            new = sorted(self._new_pieces(ends), key=lambda piece: piece[1])
         if text and not new:
             return Extension(self.plan(text), text, 0, 0)
         content = content._replace(pieces=[*content.pieces, *new])
@@ -129,7 +133,8 @@ class GrowingFiles:
         """
         content, plan = _read(text), self.plan(text)
         ends, pieces, until_secs, number = dict(content.ends), [], content.until_secs, 0
-        sizes = self._sizes()
+        with self._lock:
+            sizes, folders_away = self._sizes(), tuple(self._away)
         lost: dict[str, int] = {}  # file that is gone -> its first byte that was not trained on
         for name, seen_secs, cuts in content.pieces:
             ends[name] = max(ends.get(name, 0), cuts[-1])
@@ -143,7 +148,7 @@ class GrowingFiles:
                     lost.setdefault(name, start)
         waiting = {name for name, _, _ in pieces}
         gone = [name for name in ends if name not in waiting and self._size(sizes, name) is None]
-        away = {name: lost.get(name, ends[name]) for name in gone if name.startswith(tuple(self._away))}
+        away = {name: lost.get(name, ends[name]) for name in gone if name.startswith(folders_away)}
         if away:
             _log.warning("input: %d files that were trained on are not there, nor is any other of their pattern; if "
                          "they come back, they are not trained on again", len(away))

@@ -163,7 +163,7 @@ class RangeTrainer:
     @property
     def freshness(self) -> Mapping[str, Any]:
         """What `Freshness` says, {} if the files do not grow."""
-        return self._feeder.freshness.status
+        return self._feeder.watch.freshness.status
 
     @contextlib.contextmanager
     def feeding(self, session: tf.Session) -> Iterator[None]:
@@ -258,8 +258,8 @@ class RangeTrainer:
             return None
         num_left = queue.num_left(self._num_epochs)
         if self._followed:
-            is_over = self._cluster.is_chief and not num_left and self._feeder.idle_secs >= self._followed.idle_secs
-            return _Decision(End.DATA) if is_over else None
+            is_idle = self._feeder.watch.idle_secs >= self._followed.idle_secs
+            return _Decision(End.DATA) if self._cluster.is_chief and not num_left and is_idle else None
         # If a worker dies now, the chief trains on its ranges.
         is_left_to_others = not self._cluster.is_chief and num_left == sum(queue.holders().values())
         return _Decision(End.DATA) if not num_left or is_left_to_others else None

@@ -12,6 +12,7 @@ from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError
 from ps_train.parts.readers.file_ranges import FileRange
 from ps_train.parts.sharding import feeder as feeder_module
+from ps_train.parts.sharding import growth_watch
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import Extension
@@ -125,8 +126,65 @@ def test_a_range_whose_report_was_repeated_is_not_said_to_be_trained_on_twice(fe
     assert caplog.text.count("range 0 of epoch 0 is trained on twice") == 1
 
 
+@pytest.fixture
+def hanging_look(feeder, monkeypatch):
+    """In a chief whose files grow; `begun` is set when a look has begun, which goes on until `answer` is set."""
+    monkeypatch.setattr(feeder_module, "_CALL_SECS", 0.1)
+    monkeypatch.setattr(growth_watch, "_WAIT_SECS", 0.0)
+    look = mock.Mock(begun=threading.Event(), answer=threading.Event())
+
+    def extended(text):
+        look.begun.set()
+        look.answer.wait(60.0)
+        return Extension(PLAN, "more", 1, 7)
+
+    feeder._local.extended = mock.Mock(side_effect=extended)
+    feeder._cluster.is_chief, feeder._generation = True, 7
+    feeder._queue.release_silent.return_value = {}
+    feeder._queue.exchange.return_value = Answer(generation=7, accepted=(), taken=-1, epoch=0, is_again=False)
+    feeder._queue.state.return_value = mock.Mock(done=())
+    yield look
+    look.answer.set()
+
+
+def test_a_chief_that_is_stopped_while_a_store_does_not_answer_saves(feeder, session, hanging_look):
+    """Before the last checkpoint it settles what it has trained on, in the session that trains."""
+    feeder._cluster.is_chief = True  # `session` has changed it
+    feeder.start(session)
+    assert hanging_look.begun.wait(60.0)
+    feeder.settle(session, is_data_end=False)
+    feeder.look_around()  # as it waits for data; this look does not end either
+    feeder.start(session)
+    feeder.settle(session, is_data_end=False)
+    assert feeder._local.extended.call_count == 1
+
+
+def test_what_a_late_look_has_found_is_added_at_the_next_call(feeder, hanging_look):
+    """To the queue that it began with, behind the ranges of then: the queue refuses it if it has begun again."""
+    feeder.look_around()
+    assert hanging_look.begun.wait(60.0)
+    feeder.look_around()
+    feeder._queue.add.assert_not_called()
+    hanging_look.answer.set()
+    feeder.watch._look.call.join(60.0)
+    feeder._generation = 8
+    feeder._queue.add.return_value = False
+    feeder.look_around()
+    feeder._queue.add.assert_called_once_with(7, first=2, num_ranges=7, plan="more")
+    feeder._queue.plan.assert_called_once_with()
+
+
+def test_an_error_of_a_look_is_that_of_the_caller(feeder, hanging_look, monkeypatch):
+    """It ends the task, as one of the thread that feeds."""
+    monkeypatch.setattr(growth_watch, "_WAIT_SECS", 60.0)
+    feeder._local.extended.side_effect = ValueError("a fault")
+    with pytest.raises(ValueError, match="a fault"):
+        feeder.look_around()
+
+
 def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch):
     """20 times its CPU time, and twice its time; 1 to 30 s; what it did not look at does not count as idle."""
+    monkeypatch.setattr(growth_watch, "_WAIT_SECS", 60.0)
     time = mock.Mock(secs=1000.0, cpu_secs=0.0, look_secs=0.01, look_cpu_secs=0.01)
     monkeypatch.setattr(clock, "now", lambda: time.secs)
     monkeypatch.setattr("time.thread_time", lambda: time.cpu_secs)
@@ -139,21 +197,22 @@ def test_the_chief_looks_less_often_while_a_look_takes_long(feeder, monkeypatch)
     feeder._local.extended = mock.Mock(side_effect=extended)
     feeder._queue.state.return_value = mock.Mock(done=())
     feeder._queue.release_silent.return_value = {}
-    feeder._grown_secs, feeder._generation = time.secs, 7
+    feeder.watch.restart()
+    feeder._generation = 7
     for look_secs, look_cpu_secs, pause_secs in [
             (0.01, 0.01, 1.0), (0.6, 0.5, 10.0), (9.0, 9.0, 30.0), (0.3, 0.01, 1.0), (2.0, 0.01, 4.0)]:
         time.look_secs, time.look_cpu_secs = look_secs, look_cpu_secs
         feeder.look_around()
         num_looks, looked_secs = feeder._local.extended.call_count, time.secs - look_secs
-        assert feeder.idle_secs == pytest.approx(looked_secs - 1000.0)
+        assert feeder.watch.idle_secs == pytest.approx(looked_secs - 1000.0)
         time.secs = looked_secs + pause_secs - 0.1
         feeder.look_around()
         assert feeder._local.extended.call_count == num_looks
-        assert feeder.idle_secs == pytest.approx(looked_secs - 1000.0)
+        assert feeder.watch.idle_secs == pytest.approx(looked_secs - 1000.0)
         time.secs += 0.2
     feeder.look_around()
     assert feeder._local.extended.call_count == num_looks + 1
     time.secs += 100.0
     feeder._local.growing.has_seen_all = False  # the store does not answer
     feeder.look_around()
-    assert feeder.idle_secs <= 0.0
+    assert feeder.watch.idle_secs <= 0.0

@@ -22,7 +22,7 @@ ALL_HELD = QueueState(np.array([0]), np.array([1]))
     RuntimeError("Attempted to use a closed Session."), tf.errors.AbortedError(None, None, "the ps has restarted")])
 def test_a_chief_that_waits_for_data_notices_that_its_session_is_lost(error):
     """With --follow for hours. Its saver closes the session when a save does not end, and saves in a new one."""
-    board, feeder, session = mock.Mock(), mock.Mock(idle_secs=0.0), mock.Mock()
+    board, feeder, session = mock.Mock(), mock.Mock(**{"watch.idle_secs": 0.0}), mock.Mock()
     board.snapshot.return_value = mock.Mock(state=State.RUNNING, local_steps=np.zeros(2))
     session.run.side_effect = [[1], [1], error]
     feeder.look_around.side_effect = [None, None, AssertionError("the session was not used")]
