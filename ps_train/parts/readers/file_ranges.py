@@ -27,6 +27,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import DataError
 from ps_train.graph.batches import InputSource, is_single_pass, source_of_graph
 from ps_train.parts.readers.files import (
+    NUM_THREADS,
+    PARQUET,
     STREAM_NAMES,
     find_files,
     is_growing,
@@ -36,7 +38,7 @@ from ps_train.parts.readers.files import (
     open_stream,
     size_of,
 )
-from ps_train.parts.readers.parquet_files import PARQUET, row_group_cuts
+from ps_train.parts.readers.parquet_files import row_group_cuts
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime.compression import compression_of
 
@@ -48,7 +50,6 @@ _FEW_RANGES = 32
 GROWING_BYTES = -1  # the size of a file in its ranges: it may grow while it is read
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-NUM_THREADS = 16  # they wait for files, which may be far away
 
 
 class FileRange(NamedTuple):

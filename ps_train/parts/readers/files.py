@@ -18,6 +18,7 @@ import re
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent import futures
 from typing import IO, Any, Callable, Union
 
 import tensorflow.compat.v1 as tf
@@ -33,6 +34,9 @@ _MARK_BYTES = 10
 _FLAG = "--data_dir"
 # By its name a file is read as a stream, whether or not it is compressed.
 STREAM_NAMES = {"gzip": ".gz", "zstd": ".zst"}
+PARQUET = ".parquet"  # by its name a file is cut at its row groups
+_PARQUET_ENDS = (b"PAR1", b"PARE")  # https://parquet.apache.org/docs/file-format/, the second if it is encrypted
+NUM_THREADS = 16  # they wait for files, which may be far away
 _WILDCARD = re.compile(r"[*?\[]")
 _UNFINISHED = re.compile(r"(^|/)[._]|\.tmp(/|$)")
 _thread = threading.local()
@@ -42,7 +46,8 @@ _thread = threading.local()
 def growing() -> Iterator[None]:
     """While its body runs, the files that this thread finds may grow, and others may come (--follow).
 
-    `find_files` then leaves out files that are being written, and a last line without a line end is none.
+    `find_files` then leaves out files that are being written, Parquet files without their end among them, and a last
+    line without a line end is none.
     """
     _thread.is_growing = True
     try:
@@ -93,12 +98,27 @@ def find_files(files: Union[str, Sequence[str]]) -> list[str]:
     for pattern in [files] if isinstance(files, str) else files:
         matching = list(_sizes_in_store(pattern)) if is_in_store(pattern) else [
             name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
-        if is_growing():
-            matching = [name for name in matching if not is_unfinished(name_behind(pattern, name))]
-        if not matching:
-            raise DataError("input_file_missing", f"{pattern}: no such file")
-        names.update(matching)
+        whole = _whole(pattern, matching) if is_growing() else matching
+        if not whole:
+            raise DataError("input_file_missing", f"{pattern}: no such file{' that is whole' if matching else ''}")
+        names.update(whole)
     return sorted(names)
+
+
+def _whole(pattern: str, names: Sequence[str]) -> list[str]:
+    """Returns the files that are not being written, of those that match."""
+    with futures.ThreadPoolExecutor(NUM_THREADS) as pool:
+        are_whole = pool.map(lambda name: not is_unfinished(name_behind(pattern, name)) and _has_end(name), names)
+        return [name for name, is_whole in zip(names, are_whole) if is_whole]
+
+
+def _has_end(name: str) -> bool:
+    """Returns false for a Parquet file without its end: it may be written in place."""
+    if not name.endswith(PARQUET):
+        return True
+    size = size_now(name) or 0
+    end_bytes = len(_PARQUET_ENDS[0])
+    return size > end_bytes and read_range(name, size - end_bytes, size) in _PARQUET_ENDS
 
 
 def size_of(name: str) -> int:

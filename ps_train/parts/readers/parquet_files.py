@@ -18,8 +18,6 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ConfigError, DataError
 from ps_train.parts.readers.files import is_in_store, open_buffered, size_of
 
-PARQUET = ".parquet"  # by its name a file is cut at its row groups
-
 
 class ArrowColumn(NamedTuple):
     """What a column becomes.

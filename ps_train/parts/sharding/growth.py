@@ -27,8 +27,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import PsTrainError
-from ps_train.parts.readers.file_ranges import GROWING_BYTES, NUM_THREADS, FileRange
+from ps_train.parts.readers.file_ranges import GROWING_BYTES, FileRange
 from ps_train.parts.readers.files import (
+    NUM_THREADS,
     changed_secs,
     fixed_folder,
     is_stream,

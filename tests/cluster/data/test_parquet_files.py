@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from data import csv_files, parquet_files
+from ps_train.parts.readers.files import growing
 from tests.cluster.data.reading import read_examples
 from tests.errors import raises
 
@@ -61,6 +62,19 @@ def test_a_wrong_value_is_one_line(write, tmp_path, column, values, code):
     with raises(code) as caught:
         read_examples(parquet_files, "eval", params)
     assert f"{tmp_path}/eval1.parquet, rows 0 to " in str(caught.value) and repr(column) in str(caught.value)
+
+
+def test_a_file_that_is_being_written_in_place_is_left_out_with_follow(write, tmp_path):
+    """By the check at the start, and by an evaluation; without --follow the file is named."""
+    params = write()
+    for name in ("train3", "eval3"):
+        (tmp_path / f"{name}.parquet").write_bytes((tmp_path / "eval1.parquet").read_bytes()[:-100])
+    with growing():
+        parquet_files.prepare(params)
+        _, labels = read_examples(parquet_files, "eval", params)
+    assert len(labels) == 4
+    with raises("bad_parquet_file"):
+        parquet_files.prepare(params)
 
 
 def test_what_is_wrong_before_training_is_one_line(write):

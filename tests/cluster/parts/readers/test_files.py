@@ -257,6 +257,21 @@ def test_a_folder_that_cannot_be_listed_for_a_moment_is_not_taken_for_empty(monk
     assert files.find_files(f"{root}/*/part") == [f"{root}/day1/part"]
 
 
+def test_a_parquet_file_that_is_being_written_is_left_out_while_files_grow(folder):
+    """It may be written in place: its end comes last. If there is no other, the error says so."""
+    for name, content in (("a.parquet", b"PAR1.."), ("b.parquet", b""), ("c.parquet", b"PAR1")):
+        write(f"{folder}/{name}", content)
+    pattern = f"{folder}/*"
+    with files.growing(), raises("input_file_missing") as caught:
+        files.find_files(pattern)
+    assert str(caught.value) == f"{pattern}: no such file that is whole"
+    assert len(files.find_files(pattern)) == 3
+    write(f"{folder}/b.parquet", b"PAR1....PAR1")
+    write(f"{folder}/d.txt", b"1")
+    with files.growing():
+        assert files.find_files(pattern) == [f"{folder}/b.parquet", f"{folder}/d.txt"]
+
+
 @pytest.mark.parametrize("content", [b"no records at all", None])
 def test_a_damaged_file_of_records_is_one_line(tmp_path, content):
     """One that never was such a file, and one that ends in the middle of a record."""
