@@ -58,18 +58,20 @@ def download(config: Config, cluster: Cluster | None) -> None:
       Exception: that of a plug-in.
     """
     setup.prepare_tensorflow(config.tf_log)
-    plugins = setup.load_plugins(config)
-    plugins.dataset.prepare(plugins.dataset_params)
-    with table.located(config, None, threading.Event()) as located_config:
-        _check_training(located_config, cluster, plugins)
+    plugins, stop = setup.load_plugins(config), threading.Event()
+    with table.located(config, None, stop) as located_config:
+        # A part may say how files are read, also where no flag names a task.
+        parts = table.make_parts(located_config, cluster or Cluster("worker", 0, {}))
+        with parts.around_task(stop):
+            plugins.dataset.prepare(plugins.dataset_params)
+            _check_training(located_config, cluster, plugins, parts)
 
 
-def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlugins) -> None:
+def _check_training(config: Config, cluster: Cluster | None, plugins: LoadedPlugins, parts: Parts) -> None:
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
     if cluster is not None and cluster.job == "worker":
-        parts = table.make_parts(config, cluster)
         _check_graphs(parts.adjust(worker_settings(config, cluster)), cluster, plugins, parts)
 
 

@@ -17,6 +17,7 @@ from ps_train.errors import ConfigError
 from ps_train.parts.inference import examples, outputs, predictor, processes, request_inputs, serving
 from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.inference.predictor import Predictor
+from ps_train.parts.sharding.position import reading_as_trained
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
 from ps_train.runtime import logs, threads
@@ -77,8 +78,9 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
       PsTrainError: the checkpoint does not exist or is of another model, or the data is wrong.
     """
     path, plugins = _prepare(config)
-    prepare_data(config, plugins)
-    evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
+    with reading_as_trained(path):
+        prepare_data(config, plugins)
+        evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
     evaluated = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
     if config.json:
         logs.show(json_answer({
@@ -150,11 +152,12 @@ def export_checkpoint(config: ExportConfig, export: Callable[..., dict[str, str]
       PsTrainError: the checkpoint does not exist or is of another model, or the model cannot be exported.
     """
     path, plugins = _prepare(config)
-    if serving.needs_dataset(plugins.model, plugins.dataset):
-        prepare_data(config, plugins)
     output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
-    make_input = serving.serving_input_maker(*plugins)
-    signatures = export(path, output_dir, plugins.model, plugins.model_params, make_input)
+    with reading_as_trained(path):
+        if serving.needs_dataset(plugins.model, plugins.dataset):
+            prepare_data(config, plugins)
+        make_input = serving.serving_input_maker(*plugins)
+        signatures = export(path, output_dir, plugins.model, plugins.model_params, make_input)
     logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
                          *(f"  {name}: {line}" for name, line in sorted(signatures.items()))]))
 
@@ -189,11 +192,9 @@ def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator
     num_threads = max(1, threads.num_cores() // share[1])
     needs_plugins = not config.saved_model or not config.input
     path, plugins = _plugins_to_predict(config) if needs_plugins else ("", None)
-    if config.saved_model:
-        model = predictor.of_saved_model(config.saved_model, num_threads)
-    else:
-        model = _of_checkpoint(config, path, plugins, num_threads)
-    with contextlib.closing(model):
+    with reading_as_trained(path), contextlib.closing(
+            predictor.of_saved_model(config.saved_model, num_threads) if config.saved_model
+            else _of_checkpoint(config, path, plugins, num_threads)) as model:
         model.select([name.strip() for name in config.outputs.split(",") if name.strip()])
         batches = (examples.file_batches(config.input, model.inputs, config.batch_size, share) if config.input
                    else examples.dataset_batches(plugins.dataset, plugins.dataset_params, model.inputs, share))
@@ -206,7 +207,8 @@ def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:
     path = "" if config.saved_model else find_checkpoint(config.train_dir, config.checkpoint)
     plugins = load_as_trained(config, os.path.dirname(path) or config.train_dir)
     if not config.input or serving.needs_dataset(plugins.model, plugins.dataset):
-        prepare_data(config, plugins)
+        with reading_as_trained(path):
+            prepare_data(config, plugins)
     return path, plugins
 
 

@@ -34,6 +34,7 @@ from ps_train.parts.inference.flags import CheckpointFlags
 from ps_train.parts.live.dense import DenseLayout, DenseState, check_connected, check_saved
 from ps_train.parts.live.flags import LiveExportConfig
 from ps_train.parts.live.table import LiveTable, ensure
+from ps_train.parts.sharding.position import reading_as_trained
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.exported import PiecewiseSaver
 from ps_train.parts.tables.rules import MAX_ROWS_PER_PS, TableSpec
@@ -95,11 +96,12 @@ def make_export(config: CheckpointFlags) -> Export:
     """
     def export(path: str, output_dir: str, training: str, number: int, num_rows: Mapping[str, int]) -> None:
         plugins = on_checkpoint.load_as_trained(config, config.train_dir)
-        if serving.needs_dataset(plugins.model, plugins.dataset):
-            on_checkpoint.prepare_data(config, plugins)
-        make_input = serving.serving_input_maker(*plugins)
-        write_live(path, output_dir, plugins.model, plugins.model_params, make_input,
-                   Version(training, number, num_rows))
+        with reading_as_trained(path):
+            if serving.needs_dataset(plugins.model, plugins.dataset):
+                on_checkpoint.prepare_data(config, plugins)
+            make_input = serving.serving_input_maker(*plugins)
+            write_live(path, output_dir, plugins.model, plugins.model_params, make_input,
+                       Version(training, number, num_rows))
 
     return export
 

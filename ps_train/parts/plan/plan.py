@@ -26,6 +26,7 @@ from ps_train.errors import MissingDataError
 from ps_train.graph import devices, placement, transfer
 from ps_train.launch.preparation import fallback_dataset
 from ps_train.parts import table
+from ps_train.parts.readers.files import growing
 from ps_train.runtime import logs
 from ps_train.tasks import setup
 from ps_train.tasks.setup import worker_settings
@@ -251,10 +252,11 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
     """
     setup.prepare_tensorflow(config.tf_log)
     ps_process_bytes = _used_bytes()  # a ps loads neither the data nor the model
-    config, plugins = _with_data(config)
-    parts = table.make_parts(config, cluster)
-    settings = parts.adjust(worker_settings(config, cluster))
-    graph = build_train_graph(cluster, *plugins, settings.graph, parts=parts)
+    with growing() if getattr(config, "follow", False) else contextlib.nullcontext():  # a flag of another part
+        config, plugins = _with_data(config)
+        parts = table.make_parts(config, cluster)
+        settings = parts.adjust(worker_settings(config, cluster))
+        graph = build_train_graph(cluster, *plugins, settings.graph, parts=parts)
     per_run = config.steps_per_execution * config.communication_period
     plan = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
                      process_bytes=_used_bytes(), ps_process_bytes=ps_process_bytes)

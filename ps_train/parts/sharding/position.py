@@ -12,6 +12,7 @@ next epoch, so `in_hand` says how often: it has `more than 0 times` of all range
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 import numpy as np
@@ -20,6 +21,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import new_claim
 from ps_train.errors import ConfigError
+from ps_train.parts.readers import files
 from ps_train.parts.sharding import growth, range_plan, range_queue
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
@@ -164,6 +166,20 @@ def watermark_of(path: str) -> float | None:
         return None
     done, _, text = _read(path)
     return growth.watermark(text, done) if growth.is_of_growth(text) else None
+
+
+def reading_as_trained(path: str) -> contextlib.AbstractContextManager:
+    """Returns a context in which files are read as by the training of a checkpoint: as growing, if it had --follow.
+
+    Args:
+      path: the prefix of its files, or "" for none.
+
+    Raises:
+      tf.errors.OpError: it cannot be read.
+    """
+    reader = tf.train.load_checkpoint(path) if path else None
+    has_plan = reader is not None and reader.has_tensor(_PLAN)
+    return files.growing() if has_plan and growth.is_of_growth(_read(path)[2]) else contextlib.nullcontext()
 
 
 def check_position(path: str, local: LocalRanges) -> None:

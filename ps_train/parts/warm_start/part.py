@@ -84,7 +84,7 @@ class WarmStartPart(Part):
     def check_origin(self, path: str | None) -> None:
         """Finds the variables in the checkpoint, if the parameters will be new; raises as `WarmStart` does."""
         if path is None and self._warm_start is None:
-            atexit.register(self._fetched.close)  # where no task runs: the launcher only checks the graph
+            atexit.register(self._fetched.close)  # where no task runs, as in `ps_train plan`
             path = self._fetched.enter_context(_on_this_machine(self._path, self._stop))
             self._warm_start = WarmStart(
                 path, self._pairs, self._variables, self._rows.specs if self._rows else {}, losses=self._losses)
