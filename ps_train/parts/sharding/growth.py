@@ -38,7 +38,7 @@ from ps_train.parts.readers.files import (
     size_now,
     sizes_now,
 )
-from ps_train.parts.sharding.range_plan import Extension, MisfitError
+from ps_train.parts.sharding.range_plan import Extension, MisfitError, is_of_growth
 
 _LAST_RANGES = 1000  # of which `freshness` knows how long they took
 _log = logging.getLogger(__name__)
@@ -248,11 +248,6 @@ class Freshness:
             "watermark": _watermark(range_secs, done), "ranges_waiting": int(np.sum(done == 0)),
             "trained_secs_p50": float(np.percentile(lag_secs, 50)) if lag_secs else None,
             "trained_secs_p99": float(np.percentile(lag_secs, 99)) if lag_secs else None}
-
-
-def is_of_growth(text: str) -> bool:
-    """Returns whether a text is one of growing files."""
-    return text.partition("\n")[2].startswith("{")
 
 
 def watermark(text: str, done: np.ndarray) -> float | None:

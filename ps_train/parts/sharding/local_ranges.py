@@ -181,7 +181,7 @@ class LocalRanges:
         except range_plan.MisfitError as error:
             raise ConfigError(error.code, (
                 f"--dynamic_sharding: the files are not those of the training on the ps: {error}; all workers need the "
-                "same files")) from None
+                "same files and flags")) from None
         self.plan, self.plan_text = extension.plan[:len(extension.plan) - extension.num_ranges], text
 
     def note(self, number: tf.Tensor, is_last: tf.Tensor) -> tf.Operation:

@@ -165,7 +165,7 @@ def watermark_of(path: str) -> float | None:
     if not tf.train.load_checkpoint(path).has_tensor(_PLAN):
         return None
     done, _, text = _read(path)
-    return growth.watermark(text, done) if growth.is_of_growth(text) else None
+    return growth.watermark(text, done) if range_plan.is_of_growth(text) else None
 
 
 def reading_as_trained(path: str) -> contextlib.AbstractContextManager:
@@ -179,7 +179,7 @@ def reading_as_trained(path: str) -> contextlib.AbstractContextManager:
     """
     reader = tf.train.load_checkpoint(path) if path else None
     has_plan = reader is not None and reader.has_tensor(_PLAN)
-    return files.growing() if has_plan and growth.is_of_growth(_read(path)[2]) else contextlib.nullcontext()
+    return files.growing() if has_plan and range_plan.is_of_growth(_read(path)[2]) else contextlib.nullcontext()
 
 
 def check_position(path: str, local: LocalRanges) -> None:
@@ -196,5 +196,5 @@ def check_position(path: str, local: LocalRanges) -> None:
         local.check(_read(path)[2])
     except MisfitError as error:
         raise ConfigError(error.code, (
-            f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those files, and new "
-            "ones too if you like, or another --train_dir")) from None
+            f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those files and "
+            "flags, and new files too if you like, or another --train_dir")) from None

@@ -56,6 +56,11 @@ def summary(text: str) -> str:
     return text.partition("\n")[0]
 
 
+def is_of_growth(text: str) -> bool:
+    """Returns whether a text is one of growing files, as `growth.py` writes it."""
+    return text.partition("\n")[2].startswith("{")
+
+
 def describe_ranges(plan: Sequence[FileRange], patterns: Sequence[str]) -> str:
     """Returns the text of ranges whose files match the patterns."""
     return _text(_files(plan, _names(plan, patterns)))
@@ -71,8 +76,10 @@ def extend(text: str, plan: Sequence[FileRange], patterns: Sequence[str], *, is_
       is_text: whether a range begins where a line does.
 
     Raises:
-      MisfitError: this worker lacks a file of the text, or the file has changed.
+      MisfitError: this worker lacks a file of the text, or the file has changed; or the text is of growing files.
     """
+    if is_of_growth(text):
+        raise MisfitError("input_files_differ", "its position is one of a training with --follow")
     names = _names(plan, patterns)
     present = {file.name: file for file in _files(plan, names)}
     if "\n" not in text:  # of ps_train 0.1.0, whose position has no names
@@ -99,6 +106,9 @@ def _check(file: _File, present: _File | None, path: str, *, is_text: bool) -> N
     if file.file_bytes != present.file_bytes:
         raise MisfitError("input_files_differ",
                           f"{path} has {present.file_bytes} bytes, and had {file.file_bytes}")
+    if is_text and file.cuts[0] < present.cuts[0]:
+        raise MisfitError("input_files_differ", f"{path} began at byte {file.cuts[0]}, and begins at byte "
+                          f"{present.cuts[0]} now, behind a header")
     # A small file may be cut elsewhere if other files are new; its old cuts are as good if lines begin there.
     if is_text and file.cuts != present.cuts and not _begin_lines(path, sorted({*file.cuts} - {*present.cuts})):
         raise MisfitError("input_files_differ", f"{path} has changed: its lines begin elsewhere")

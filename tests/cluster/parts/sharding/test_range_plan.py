@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from ps_train.parts.readers import file_ranges
-from ps_train.parts.sharding import local_ranges, range_plan
+from ps_train.parts.sharding import growth, local_ranges, range_plan
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -62,6 +64,29 @@ def test_a_text_without_names_fits_the_same_files_only(tmp_path):
     write(tmp_path, "b.txt", 0, 100)
     with pytest.raises(range_plan.MisfitError, match="position in 1 ranges of 1 file, .* 2 ranges of 2 files"):
         extended(range_plan.summary(text), tmp_path / "*.txt")
+
+
+def test_a_text_of_files_that_grow_is_refused(tmp_path):
+    """A position with --follow counts pieces of files in the order in which they came."""
+    write(tmp_path, "a.txt", 0, 100)
+    cut = functools.partial(file_ranges.cuts_of_growth, is_text=True, has_header=False, range_bytes=None)
+    text = growth.GrowingFiles([f"{tmp_path}/*.txt"], cut).extend("").text
+    with raises("input_files_differ") as caught:
+        extended(text, tmp_path / "*.txt")
+    assert "a training with --follow" in str(caught.value)
+
+
+def test_a_first_line_that_is_a_header_by_now_is_in_no_range(tmp_path):
+    """The ranges of before have it; the other way round it is left out as before."""
+    write(tmp_path, "a.txt", 0, 60_000)
+    pattern = f"{tmp_path}/*.txt"
+    with_header = file_ranges.plan_ranges(pattern, has_header=True)
+    plan, text = described(pattern)
+    with raises("input_files_differ") as caught:
+        range_plan.extend(text, with_header, [pattern], is_text=True)
+    assert "began at byte 0, and begins at byte 2 now" in str(caught.value)
+    text = range_plan.describe_ranges(with_header, [pattern])
+    assert range_plan.extend(text, plan, [pattern], is_text=True).plan == with_header
 
 
 def test_a_worker_takes_the_ranges_of_the_chief(tmp_path):
