@@ -69,15 +69,14 @@ def repair() -> None:
     command_line.repair_flags()
     repair_reference_code()
     channels_first.take_channels_first()
+    library.restore_python()
+    _repair_arrays()
     _repair_functions()
     repair_variables()
     install_deeprec(wrap)
 
 
-def _repair_functions() -> None:
-    for name in ("sum", "mean", "prod", "max", "min", "all", "any", "logsumexp"):
-        wrap(f"reduce_{name}", _reduce, math_ops)
-    library.restore_python()
+def _repair_arrays() -> None:
     arrays.show_numbers_as_before()
     for wrapper, names in arrays.WRAPPERS.items():
         for name in names:
@@ -85,6 +84,11 @@ def _repair_functions() -> None:
     if importlib.util.find_spec("tensorflow.python.util.numpy_compat"):  # it converts what is fed, in 2.18 and later
         wrap("np_asarray", arrays.ragged_array, importlib.import_module("tensorflow.python.util.numpy_compat"))
     set_missing(np.lib, "pad", arrays.pad)
+
+
+def _repair_functions() -> None:
+    for name in ("sum", "mean", "prod", "max", "min", "all", "any", "logsumexp"):
+        wrap(f"reduce_{name}", _reduce, math_ops)
     wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
           tf2.compat.v2, tf2.compat.v2.dtypes)
     wrap("enable_eager_execution_internal", _enable_eager_execution, ops)
