@@ -1,7 +1,8 @@
 """Brings the newest whole checkpoint of a store, and the small files, to a folder on this machine.
 
-    the store counts        checkpoints here that do not follow from the newest undamaged one there are removed
-    except its successors   what this machine saved after its last upload is newer, and stays
+    the store counts        checkpoints here that do not follow from the newest undamaged one there are removed, and
+                            a copy here that differs from the one there is fetched again
+    except its successors   what this machine saved after its last upload is newer, and stays if it can be read
     an emptied store        may be another one by mistake: refused, and what is here stays
     damage                  a file with another size or checksum: warn, and take the checkpoint before
 
@@ -116,8 +117,12 @@ class Fetcher:
         self._damaged = {} if damaged is None else damaged
         self._warned: set[str] = set()  # of these files
 
-    def fetch_for_training(self) -> None:
+    def fetch_for_training(self, is_readable: Callable[[str], bool] = lambda path: True) -> None:
         """Makes the folder what the training continues from.
+
+        Args:
+          is_readable: whether a checkpoint on this machine can be read, by the path of its index or Keras file; warns
+            if not. The store has no checksums of what was not uploaded.
 
         Raises:
           CheckpointError: the store has checkpoints, and all of them are damaged.
@@ -137,12 +142,11 @@ class Fetcher:
             self._remove_stale(before, units)
         here = {name for name in local_files(self._folder) if self._counts(unit_of(name))}
         self.fetch_files([name for name in names if is_small(name) and name not in here])
-        is_here = any(newest <= unit for unit in manifests.files_by_unit(here)) if newest else not units
-        if not is_here and self.fetch_newest(units) is None:
+        up_to_newest = [unit for unit in units if newest is None or unit <= newest]
+        if units and not self._has_later(newest, is_readable) and self.fetch_newest(up_to_newest) is None:
             raise CheckpointError("checkpoint_unreadable", f"--train_dir={self._store.url}: all checkpoints there are "
                                   "damaged; restore one, or remove them to start from new parameters")
-        if not manifests.recorded_unit(os.path.join(self._folder, BEST)):
-            self.below(BEST).fetch_newest_of_all()
+        self.below(BEST)._fetch_best(is_readable)  # noqa: SLF001 (of the same class)
         with noticing_full_disk(self._folder):
             known.write({**describe_newest(*self._newest_sound(units, names)),
                          **({_DAMAGED: self._damaged} if self._damaged else {})})
@@ -150,6 +154,31 @@ class Fetcher:
     def _counts(self, unit: Unit | None) -> bool:
         """Returns whether a file may be one of this training, by its unit; None for files that belong to none."""
         return unit is None or self._is_keras in (None, unit.is_keras)
+
+    def _has_later(self, newest: Unit | None, is_readable: Callable[[str], bool]) -> bool:
+        """Returns whether a readable checkpoint is here that is later than the newest sound one of the store, if any.
+
+        Removes unreadable ones after it: the store has one to continue from, which they would replace there.
+        """
+        here = manifests.files_by_unit(manifests.names_in(self._folder))
+        for unit, files in reversed(here.items()):
+            if not self._counts(unit) or unit.head not in files or (newest is not None and unit <= newest):
+                continue
+            if not is_readable(os.path.join(self._folder, unit.head)):
+                self._remove(files if newest is not None else ())
+            elif not unit.is_delta:
+                self._record(unit)
+                return True
+        return False
+
+    def _fetch_best(self, is_readable: Callable[[str], bool]) -> None:
+        """Fetches the best checkpoint, into its folder, unless a readable one is here that the store does not have."""
+        names, here = self._store.names(), manifests.recorded_unit(self._folder)
+        units = self.units(names)
+        if here is None or (here not in units and not is_readable(os.path.join(self._folder, here.head))):
+            self.fetch_newest(units)
+        elif here in units and self._is_sound(here, manifests.read_manifest(self._store, here), names):
+            self.fetch_unit(here)
 
     def _remove_stale(self, before: Mapping[str, Any], units: Collection[Unit]) -> None:
         """Removes what is here; raises ConfigError if the store has no checkpoint, and this machine has some."""
@@ -171,7 +200,7 @@ class Fetcher:
     def _newest_sound(self, units: Sequence[Unit], names: Mapping[str, int]) -> tuple[Unit | None, Manifest | None]:
         """Returns the newest unit of which no damage is known, nor of its checkpoint, and its manifest."""
         for unit in reversed(units):
-            manifest, checkpoint = manifests.read_manifest(self._store, unit), Unit(unit.step)
+            manifest, checkpoint = manifests.read_manifest(self._store, unit), unit._replace(delta=-1)
             has_checkpoint = checkpoint in units and (not unit.is_delta or self._is_sound(
                 checkpoint, manifests.read_manifest(self._store, checkpoint), names))
             if has_checkpoint and self._is_sound(unit, manifest, names):
@@ -240,15 +269,19 @@ class Fetcher:
                 continue
             deltas = (unit for unit in units if unit.is_delta and unit.step == checkpoint.step)
             next(filter(self.fetch_unit, sorted(deltas, reverse=True)), None)
-            if not checkpoint.is_keras:
-                record = os.path.join(self._folder, manifests.RECORD)
-                with noticing_full_disk(self._folder), open(record, "w", encoding="utf-8") as file:
-                    file.write(manifests.record_text(checkpoint, [checkpoint]))
+            self._record(checkpoint)
             return checkpoint
         return None
 
+    def _record(self, checkpoint: Unit) -> None:
+        """Lets TensorFlow's record name a checkpoint as the newest; Keras has none."""
+        if not checkpoint.is_keras and manifests.recorded_unit(self._folder, is_keras=False) != checkpoint:
+            record = os.path.join(self._folder, manifests.RECORD)
+            with noticing_full_disk(self._folder), open(record, "w", encoding="utf-8") as file:
+                file.write(manifests.record_text(checkpoint, [checkpoint]))
+
     def fetch_unit(self, unit: Unit) -> bool:
-        """Fetches the files of a unit; warns, and returns false, if one of them is missing or damaged.
+        """Fetches the files of a unit that differ here; warns, and returns false, if one there is missing or damaged.
 
         Raises:
           RemovedError: the unit does not exist any more.
@@ -263,9 +296,11 @@ class Fetcher:
         if not self._is_sound(unit, manifest, names):
             self._remove(expected)
             return False
-        num_bytes = sum(size for size, _ in expected.values())
-        _log.info("fetching %s/%s (%s)", self._store.url, unit.name, logs.readable_bytes(num_bytes))
-        for name in sorted(expected, key=lambda name: name.endswith(".index")):  # last: without it no checkpoint
+        lacking = [name for name in expected if not self._has_file(name, *expected[name])]
+        if lacking:
+            num_bytes = sum(expected[name][0] for name in lacking)
+            _log.info("fetching %s/%s (%s)", self._store.url, unit.name, logs.readable_bytes(num_bytes))
+        for name in sorted(lacking, key=lambda name: name.endswith(".index")):  # last: without it no checkpoint
             if fault := self._fetch_checked(name, *expected[name]):
                 self._warn(unit, name, fault)
                 self._remove(expected)
@@ -283,10 +318,8 @@ class Fetcher:
         return f"{_OTHER_CHECKSUM}, as at the last start" if is_damaged else ""
 
     def _fetch_checked(self, name: str, size: int, digest: str) -> str:
-        """Fetches a file that is not here yet; returns "" or what is wrong with it."""
+        """Fetches a file; returns "" or what is wrong with it."""
         path = os.path.join(self._folder, name)
-        if digest and os.path.exists(path) and digest_of(path) == digest:
-            return ""
         self._store.get(name, path)
         if os.path.getsize(path) != size:
             return f"has {os.path.getsize(path)} bytes instead of {size}"
@@ -297,8 +330,13 @@ class Fetcher:
 
     def _has(self, manifest: Manifest) -> bool:
         """Returns whether the folder has these files: this machine was killed before it noted that it uploaded them."""
-        paths = {os.path.join(self._folder, name): digest for name, (_, digest) in manifest.files.items()}
-        return all(os.path.exists(path) and digest_of(path) == digest for path, digest in paths.items())
+        return all(self._has_file(name, *state) for name, state in manifest.files.items())
+
+    def _has_file(self, name: str, size: int, digest: str) -> bool:
+        """Returns whether a file is here as it is in the store; without a checksum, of that size."""
+        path = os.path.join(self._folder, name)
+        return (os.path.exists(path) and os.path.getsize(path) == size
+                and (not digest or digest_of(path) == digest))
 
     def _remove(self, names: Collection[str]) -> None:
         for name in sorted(names, key=lambda name: not name.endswith(".index")):

@@ -16,6 +16,8 @@ import logging
 import tempfile
 import threading
 import time
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -122,7 +124,7 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
                          "noticed at once", url)
         _sweep(store)
         fetcher = Fetcher(PatientStore(store, start_secs, stop), folder, is_keras=is_keras)
-        listing_again(fetcher.fetch_for_training, place, stop)
+        listing_again(lambda: fetcher.fetch_for_training(_check_of(is_keras)), place, stop)
         _log.info("checkpoints are uploaded to %s; on this machine they are in %s", url, folder)
         uploader = Uploader(store, folder, config.keep_checkpoint_max, lock.check, is_keras)
         uploader.start()
@@ -131,6 +133,23 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
     finally:
         with contextlib.suppress(clock.AbandonedError):  # the next training waits for a sign of life
             clock.call(lock.release, "store unlock", timeout_secs=_RELEASE_SECS)
+
+
+def _check_of(is_keras: bool) -> Callable[[str], bool]:
+    """Returns what tells whether a checkpoint here can be read, by its path as in `fetch_for_training`; it warns."""
+    return _is_whole_archive if is_keras else lambda path: checkpoints.is_sound(path.removesuffix(".index"))
+
+
+def _is_whole_archive(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as file:
+            name = file.testzip()
+        fault = f"{name} in it is damaged" if name else ""
+    except (zipfile.BadZipFile, OSError, zlib.error) as error:
+        fault = str(error)
+    if fault:
+        _log.warning("%s cannot be read: %s; it is skipped", path, fault)
+    return not fault
 
 
 def _sweep(store: ObjectStore) -> None:

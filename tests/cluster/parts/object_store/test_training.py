@@ -63,6 +63,20 @@ def test_a_training_goes_on_from_the_store(url, caplog):
     assert f"{url} belongs to another training" in str(caught.value) and folder not in str(caught.value)
 
 
+def test_a_chief_whose_machine_lost_power_goes_on_from_the_store(url, caplog):
+    """Its copy of the last upload is cut off, and so is what it saved after that."""
+    train(url, 20, keep_checkpoint_max=1)
+    folder = local_folder(url)
+    for suffix in ("index", "data-00000-of-00001"):
+        path = os.path.join(folder, f"model.ckpt-20.{suffix}")
+        shutil.copy(path, path.replace("-20.", "-30."))
+    for step in (20, 30):
+        os.truncate(os.path.join(folder, f"model.ckpt-{step}.data-00000-of-00001"), 9)
+    assert train(url, 40, keep_checkpoint_max=1).outcomes[0].first_step == 20
+    assert "model.ckpt-30" in caplog.text
+    assert "model.ckpt-40.manifest.json" in stores.open_store(url).names()
+
+
 def test_a_second_training_on_this_machine_is_refused_with_the_url(url):
     """Not with the folder in which the first one works, of which the user knows nothing."""
     folder = local_folder(url)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zipfile
+
 import pytest
 
-from ps_train.parts.object_store import fetching, manifests, uploading
+from ps_train.parts.object_store import fetching, manifests, part, uploading
 from tests.unit.parts.object_store import stores
 from tests.unit.parts.object_store.stores import FaultyStore, Killed, mirror, new_store
 
@@ -88,6 +90,37 @@ def test_a_damaged_file_of_keras_is_passed_over_and_fetched_once(tmp_path, caplo
         assert _fetched(store, there) == ["ckpt-00000005.keras"]
     assert caplog.text.count("ckpt-00000009 is damaged") == 2
     assert caplog.text.count("as at the last start") == 1
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_copy_of_keras_that_was_damaged_on_this_machine_is_fetched_again(tmp_path, is_noted):
+    """A later one here stays if it can be read."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    _save(here, 5)
+    uploading.Uploader(store, str(here), 1, lambda: None, True)._upload(is_last=False)
+    if not is_noted:
+        (here / fetching.KNOWN).unlink()
+    (here / "ckpt-00000005.keras").write_bytes(b"half")
+    fetcher = fetching.Fetcher(store, str(here), is_keras=True)
+    fetcher.fetch_for_training()
+    assert (here / "ckpt-00000005.keras").read_text() == "the model after step 5"
+    for step in (7, 9):
+        _save(here, step)
+    fetching.Fetcher(store, str(here), is_keras=True).fetch_for_training(lambda path: not path.endswith("9.keras"))
+    assert manifests.recorded_unit(str(here), True) == manifests.Unit(7, is_keras=True)
+    uploading.Uploader(store, str(here), 1, lambda: None, True)._upload(is_last=False)
+    assert _visible(store) == ["ckpt-00000007"]
+
+
+@pytest.mark.parametrize(("end", "is_readable"), [(None, True), (30, False), (0, False)])
+def test_a_file_of_keras_is_readable_if_its_archive_is_whole(tmp_path, caplog, end, is_readable):
+    """Otherwise a warning names it."""
+    path = tmp_path / "ckpt-00000005.keras"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("model.weights.h5", "the weights")
+    path.write_bytes(path.read_bytes()[:end])
+    assert part._check_of(True)(str(path)) == is_readable
+    assert (str(path) in caplog.text) != is_readable
 
 
 def test_uploads_of_keras_remove_no_checkpoints_of_graph_training(tmp_path):

@@ -466,6 +466,62 @@ def test_a_checkpoint_that_is_removed_while_it_is_fetched_is_not_taken_for_fetch
         fetching.listing_again(lambda: fetcher.fetch_newest([old]), store.url, threading.Event())
 
 
+@pytest.mark.parametrize("damage", ["cut off", "zeros", "missing"])
+@pytest.mark.parametrize("name", [
+    "model.ckpt-5.data-00000-of-00001", "model.ckpt-5.delta-7.index", "best/model.ckpt-3.index"])
+def test_a_copy_that_was_damaged_on_this_machine_does_not_replace_the_one_in_the_store(tmp_path, damage, name):
+    """Issue: a machine lost power, and the next start sent half of a file as a new checkpoint."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    save(here, 5)
+    save(here, 5, delta=7)
+    save(here / "best", 3)
+    uploading.Uploader(store, str(here), 1, lambda: None)._upload(is_last=True)
+    sound = (here / name).read_bytes()
+    (here / name).unlink()
+    if damage != "missing":
+        (here / name).write_bytes(sound[:9] if damage == "cut off" else bytes(len(sound)))
+    assert fetched(store, here) == ["5", "5.delta-7"]
+    assert (here / name).read_bytes() == sound
+    uploading.Uploader(store, str(here), 1, lambda: None)._upload(is_last=False)
+    assert store.read(name) == sound
+    assert fetched(store, tmp_path / "there") == ["5", "5.delta-7"]
+
+
+@pytest.mark.parametrize(("damaged", "kept", "uploaded"), [
+    ([9], ["5", "7"], ["7"]), ([9, 7], ["5"], ["5"]), ([7], ["5", "7", "9"], ["9"])])
+def test_an_unreadable_checkpoint_that_was_not_uploaded_does_not_replace_one_in_the_store(
+        tmp_path, damaged, kept, uploaded):
+    """The machine lost power after the save; what can be read and is later is uploaded."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    save(here, 5)
+    save(here / "best", 5)
+    uploading.Uploader(store, str(here), 1, lambda: None)._upload(is_last=False)
+    stores.remove(here / "best", 5)
+    for step in (7, 9):
+        save(here, step)
+    save(here / "best", damaged[0])
+    bad = {str(path) for step in damaged for path in here.rglob(f"model.ckpt-{step}.index")}
+    fetching.Fetcher(store, str(here)).fetch_for_training(lambda path: path not in bad)
+    assert sorted(path.name.split("-")[1].removesuffix(".index") for path in here.glob("*.index")) == kept
+    assert manifests.recorded_unit(str(here)).step == int(kept[-1])
+    assert (here / "best" / "model.ckpt-5.index").exists()
+    uploading.Uploader(store, str(here), 1, lambda: None)._upload(is_last=False)
+    assert fetched(store, tmp_path / "there") == uploaded
+
+
+def test_what_can_be_read_here_is_kept_where_the_store_has_only_damaged_checkpoints(tmp_path):
+    """Nothing there could replace it."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    save(here, 5)
+    uploading.Uploader(store, str(here), 1, lambda: None)._upload(is_last=False)
+    store.remove(["model.ckpt-5.meta"])
+    assert fetched(store, here) == ["5"]
+    assert (here / "model.ckpt-5.meta").exists()
+
+
 def test_a_training_does_not_start_if_all_checkpoints_are_damaged(tmp_path):
     """It would begin with new parameters, and replace them one by one."""
     store, here = new_store("memory", tmp_path), tmp_path / "here"
