@@ -227,11 +227,17 @@ class Fetcher:
           before: what this machine knew of the newest one.
           units: the newest undamaged one, and the damaged ones after it, which it may have been before.
         """
+        noted = unit_of(f"{before.get('newest')}{manifests.SUFFIX}")
+        uploading, _ = manifests.read_uploading(self._store)
+        if noted and noted.name == uploading:  # this machine was killed while it replaced it there
+            return True
         if not units:
             return not before
         known = [(unit, manifests.read_manifest(self._store, unit)) for unit in units]
-        return before in [describe_newest(*pair) for pair in known] or any(
-            manifest and self._has(manifest) for _, manifest in known)
+        if before in [describe_newest(*pair) for pair in known]:
+            return True
+        is_removed = noted is not None and noted > max(units)  # by somebody who goes back to an earlier one
+        return not is_removed and any(manifest and self._has(manifest) for _, manifest in known)
 
     def below(self, folder: str) -> Fetcher:
         """Returns what fetches a folder in this one."""

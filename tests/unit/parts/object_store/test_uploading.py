@@ -556,6 +556,41 @@ def test_the_store_counts_where_another_machine_has_trained(tmp_path, caplog):
     assert line.endswith("is removed: model.ckpt-5, model.ckpt-9")
 
 
+@pytest.mark.parametrize(("back_to", "kept"), [("5", ["5"]), ("9", ["9"]), ("9.delta-11", ["9", "9.delta-11"])])
+def test_a_user_goes_back_by_removing_later_checkpoints_in_the_store(tmp_path, caplog, back_to, kept):
+    """Issue: the machine that had saved them uploaded them again. The log names what is removed here."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    uploader = uploading.Uploader(store, str(here), 5, lambda: None)
+    for step, delta in ((5, None), (9, None), (9, 11), (12, None), (12, 14)):
+        save(here, step, delta=delta)
+        uploader._upload(is_last=False)
+    later = [unit for unit in manifests.whole_units(store.names(), "")
+             if unit > manifests.unit_of(f"model.ckpt-{back_to}.index")]
+    store.remove([name for name in store.names() if manifests.unit_of(name) in later])
+    assert fetched(store, here) == kept
+    [line] = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert line.endswith("model.ckpt-12, model.ckpt-12.delta-14")
+
+
+@pytest.mark.parametrize("keep_max", [1, 5])
+def test_a_chief_killed_while_it_replaces_a_checkpoint_in_the_store_keeps_its_own(tmp_path, keep_max):
+    """The one there has no manifest meanwhile; nobody has removed it."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    fetched(store, here)
+    for step in (5, 9):
+        save(here, step)
+        uploading.Uploader(store, str(here), keep_max, lambda: None)._upload(is_last=False)
+    save(here, 9, "again")
+    stores.remove(here, 5)
+    with pytest.raises(Killed):
+        uploading.Uploader(FaultyStore(store, Killed(), 3), str(here), keep_max, lambda: None)._upload(is_last=False)
+    assert not [unit for unit in fetching.Fetcher(store, str(here)).units(store.names()) if unit.step == 9]
+    assert fetched(store, here) == ["9"]
+    uploading.Uploader(store, str(here), keep_max, lambda: None)._upload(is_last=False)
+    assert "again" in store.read("model.ckpt-9.index").decode()
+
+
 @pytest.mark.parametrize("removed", [".store.json", "*"])
 def test_a_store_that_was_emptied_does_not_take_the_checkpoints_on_this_machine_with_it(tmp_path, removed):
     """Issue: AWS_ENDPOINT_URL named another store, and the last checkpoints were gone. The message says what to do."""
