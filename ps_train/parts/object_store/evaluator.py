@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ps_train.parts.object_store import fetching, manifests
+from ps_train.parts.object_store import fetching, manifests, other_files
 from ps_train.parts.object_store.flags import refuse_missing_packages
 from ps_train.parts.object_store.reading import naming_url, temporary_folder
 from ps_train.parts.object_store.store import PatientStore, insist, open_store
@@ -73,7 +73,7 @@ class StoreEvaluations:
 
     def send(self) -> None:
         """Uploads the summaries that were written since the last call; raises as `has_new` does."""
-        for name, state in fetching.local_files(self._folder, fetching.is_event_file).items():
+        for name, state in other_files.local_files(self._folder, other_files.is_event_file).items():
             if self._sent.get(name) != state:
                 self._store.put(name, os.path.join(self._folder, name))
                 self._sent[name] = state

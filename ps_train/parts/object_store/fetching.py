@@ -6,18 +6,15 @@
     an emptied store        may be another one by mistake: refused, and what is here stays
     damage                  a file with another size or checksum: warn, and take the checkpoint before
 
-`.store.json` in the folder says what this machine knows of the store: {"newest": unit, "manifest": SHA-256, "damaged":
-{name: stamp}}; a damaged file is fetched once.
+Of the other files it fetches those of ps_train (`other_files.OWN`), and those that a training has put there
+(`uploaded.json`): below the URL there may be data of the user and other trainings.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import os
-import re
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable
@@ -25,58 +22,25 @@ from typing import Any, Callable
 from ps_train.errors import CheckpointError, ClusterLostError, ConfigError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
+from ps_train.parts.object_store.other_files import (
+    DAMAGED,
+    FILES,
+    KNOWN,
+    OWN,
+    Known,
+    describe_newest,
+    is_other,
+    is_small,
+    local_files,
+    read_uploaded,
+)
 from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of, noticing_full_disk
 from ps_train.runtime import logs
-from ps_train.storage import folder_lock, run_record
+from ps_train.storage import run_record
 
-KNOWN, _DAMAGED = ".store.json", "damaged"
 _OTHER_CHECKSUM = "has another checksum than in its manifest"
-_EVENTS = "events.out.tfevents."
 _MOST_LISTINGS, _PAUSE_SECS = 5, 1.0
-_UNFINISHED_FOLDER = re.compile(r".*_temp|temp-(old-)?\d+")  # of a checkpoint; of an export, which is then renamed
-_NEVER = (folder_lock.LOCK_NAME, manifests.UPLOADING, manifests.RECORD)
 _log = logging.getLogger(__name__)
-
-
-class Known:
-    """What this machine knows of the store: the newest unit that it has uploaded or fetched, and its manifest."""
-
-    def __init__(self, folder: str) -> None:
-        """Reads nothing yet."""
-        self._path = os.path.join(folder, KNOWN)
-
-    def read(self) -> dict[str, Any]:
-        """Returns it, or {} if this machine knows nothing."""
-        try:
-            with open(self._path, encoding="utf-8") as file:
-                known = json.load(file)
-        except (OSError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-    def write(self, known: dict[str, Any]) -> None:
-        """Replaces it; raises OSError if the disk is full."""
-        with open(f"{self._path}.new", "w", encoding="utf-8") as file:
-            json.dump(known, file)
-        os.replace(f"{self._path}.new", self._path)
-
-    def note_newest(self, unit: Unit, manifest: Manifest) -> None:
-        """Replaces what it says of the newest unit, not what it knows of damage; raises OSError as `write` does."""
-        damaged = self.read().get(_DAMAGED)
-        self.write({**describe_newest(unit, manifest), **({_DAMAGED: damaged} if damaged else {})})
-
-    def newest_step(self) -> int | None:
-        """Returns the step of the newest unit, or None if this machine knows none."""
-        unit = unit_of(f"{self.read().get('newest')}{manifests.SUFFIX}")
-        return unit.step if unit else None
-
-
-def describe_newest(unit: Unit | None, manifest: Manifest | None) -> dict[str, Any]:
-    """Returns the newest unit of a store as `Known` keeps it; {} for an empty store."""
-    if unit is None:
-        return {}
-    text = manifest.text() if manifest else ""
-    return {"newest": unit.name, "manifest": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def listing_again(fetch: Callable[[], Any], place: str, stop: threading.Event) -> Any:
@@ -134,22 +98,46 @@ class Fetcher:
         names = self._store.names(is_deep=True)
         units, known = self.units(names), Known(self._folder)
         before = known.read()
-        self._damaged = dict(before.pop(_DAMAGED, {}))
+        self._damaged, known_files = dict(before.pop(DAMAGED, {})), before.pop(FILES, None)
         if not self._counts(unit_of(f"{before.get('newest')}{manifests.SUFFIX}")):  # the folder was of the other kind
             before = {}
         newest, _ = self._newest_sound(units, names)
         if not self._follows(before, [unit for unit in units if newest is None or unit >= newest]):
             self._remove_stale(before, units)
-        here = {name for name in local_files(self._folder) if self._counts(unit_of(name))}
-        self.fetch_files([name for name in names if is_small(name) and name not in here])
+        files = self._fetch_others(names, known_files, is_new=not units)
         up_to_newest = [unit for unit in units if newest is None or unit <= newest]
         if units and not self._has_later(newest, is_readable) and self.fetch_newest(up_to_newest) is None:
             raise CheckpointError("checkpoint_unreadable", f"--train_dir={self._store.url}: all checkpoints there are "
                                   "damaged; restore one, or remove them to start from new parameters")
         self.below(BEST)._fetch_best(is_readable)  # noqa: SLF001 (of the same class)
         with noticing_full_disk(self._folder):
-            known.write({**describe_newest(*self._newest_sound(units, names)),
-                         **({_DAMAGED: self._damaged} if self._damaged else {})})
+            known.write({**describe_newest(*self._newest_sound(units, names)), FILES: files,
+                         **({DAMAGED: self._damaged} if self._damaged else {})})
+
+    def _fetch_others(
+        self, names: Mapping[str, int], known: Mapping[str, Sequence[int]] | None, *, is_new: bool
+    ) -> dict[str, Sequence[int]]:
+        """Fetches the other files that the training needs; those that were changed here after their upload stay.
+
+        Args:
+          names: those of the store, with their sizes.
+          known: the files that were here as in the store, with `local_files`' states; None if that was not noted.
+          is_new: whether no training has written to the store.
+
+        Returns:
+          `known`, as it is now.
+        """
+        here, uploaded = local_files(self._folder, is_other), read_uploaded(self._store)
+        if known is None:
+            known = {name: state for name, state in here.items() if names.get(name) == state[0]}
+        as_there = {name: state for name, state in here.items() if tuple(known.get(name, ())) == state}
+        if uploaded is None:  # an older version does not note what it uploads
+            uploaded = set() if is_new else set(names)
+        fetched = [name for name in names if name in OWN | uploaded and is_small(name) and (
+            name not in here or (name in as_there and (name in OWN or names[name] != here[name][0])))]
+        self.fetch_files(fetched)
+        now = local_files(self._folder, lambda name: name in fetched)
+        return {**as_there, **now}
 
     def _counts(self, unit: Unit | None) -> bool:
         """Returns whether a file may be one of this training, by its unit; None for files that belong to none."""
@@ -355,39 +343,3 @@ def _expected(unit: Unit, manifest: Manifest | None, names: Mapping[str, int]) -
     if manifest:
         return manifest.files
     return {name: (names[name], "") for name in manifests.files_by_unit(names).get(unit, [])}
-
-
-def is_event_file(name: str) -> bool:
-    """Returns whether a file has summaries for TensorBoard."""
-    return os.path.basename(name).startswith(_EVENTS)
-
-
-def is_small(name: str) -> bool:
-    """Returns whether a training needs the file to continue: not checkpoints, events and logs."""
-    folder, _, basename = name.rpartition("/")
-    return not (folder.partition("/")[0] in ("logs", "profile") or is_event_file(name)
-                or basename in _NEVER or unit_of(basename))
-
-
-def local_files(folder: str, is_wanted: Callable[[str], bool] = lambda name: True) -> dict[str, tuple[int, int]]:
-    """Returns name -> (bytes, modification time in ns) of the files that belong into a store, and are wanted.
-
-    They are those of a train_dir without locks, logs of a launcher, and what is being written.
-    """
-    found = {}
-    for place, folders, names in os.walk(folder):
-        inside = os.path.relpath(place, folder)
-        folders[:] = [name for name in folders if not (
-            name.startswith(".") or _UNFINISHED_FOLDER.fullmatch(name) or (inside, name) == (".", "logs"))]
-        for name in names:
-            relative = name if inside == "." else f"{inside}/{name}"
-            if not _is_unfinished(name) and is_wanted(relative):
-                with contextlib.suppress(FileNotFoundError):  # removed in the meantime
-                    status = os.stat(os.path.join(place, name))
-                    found[relative] = (status.st_size, status.st_mtime_ns)
-    return found
-
-
-def _is_unfinished(name: str) -> bool:
-    return (name.startswith((".", folder_lock.LOCK_NAME)) or ".tempstate" in name or ".tmp" in name
-            or name.endswith(".new"))

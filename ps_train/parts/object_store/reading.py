@@ -20,13 +20,15 @@ from typing import Any
 
 from ps_train.errors import ConfigError, Problem, PsTrainError, StoppedError
 from ps_train.parts.object_store import manifests
-from ps_train.parts.object_store.fetching import Fetcher, is_event_file, is_small, listing_again
+from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import check_location, protocol_of
+from ps_train.parts.object_store.other_files import OWN, is_event_file
 from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, PatientStore, insist, open_store
 from ps_train.runtime import logs
 from ps_train.storage.folder_lock import LOCK_NAME
 
 _FILES_SECS, _FETCH_SECS = 60.0, 600.0  # for each listing and file: small ones, and those of a checkpoint and events
+_FOLDERS = {"checkpoint": (BEST,), "curves": ("eval",), "": ()}  # of which a verb reads files, besides the train_dir's
 _PREFIX, _NEW_PREFIX, _LOCK = "ps_train-fetched-", "ps_train-new-", ".lock"
 
 
@@ -127,11 +129,13 @@ def _remove_leftovers() -> None:
 
 def _fetch(store: ObjectStore, folder: str, needs: str, wanted: Mapping[str, str]) -> None:
     """Fetches what a verb needs; `wanted` has the checkpoints that flags name: the newest if --checkpoint does not."""
-    names = store.names(is_deep=True)
+    names = store.names()
+    for below in _FOLDERS[needs]:  # not of all: other trainings and data may lie below
+        names |= {f"{below}/{name}": size for name, size in store.below(below).names().items()}
     if not names:
         raise ConfigError("train_dir_missing", f"{store.flag}: no training in {store.url}; give the URL of one")
     fetcher = Fetcher(store, folder)
-    fetcher.fetch_files([name for name in names if is_small(name) or (needs == "curves" and is_event_file(name))])
+    fetcher.fetch_files([name for name in names if name in OWN or (needs == "curves" and is_event_file(name))])
     units = fetcher.units(names)
     if needs != "checkpoint":
         heads = [unit.manifest if unit.is_keras else unit.head for unit in units]

@@ -2,7 +2,7 @@
 
     a checkpoint   hard links --> note of the upload --> data --> index --> manifest --> record `checkpoint`
                    then the checkpoints beyond --keep_checkpoint_max are removed there
-    other files    whole, if they have changed: after a checkpoint, once a minute, and at the end
+    other files    whole, if they have changed here: after a checkpoint, once a minute, and at the end
 
 Nothing is queued: after an upload, the newest checkpoint is next, and those between are skipped. If the store fails,
 training goes on, and the upload is tried again after a growing pause.
@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Callable
 
 from ps_train.errors import FolderLostError
-from ps_train.parts.object_store import fetching, manifests
+from ps_train.parts.object_store import manifests, other_files
 from ps_train.parts.object_store.manifests import Manifest, Unit, unit_of
 from ps_train.parts.object_store.store import BEST, ObjectStore, StoreError
 from ps_train.runtime import logs
@@ -195,12 +195,13 @@ class Uploader:
         is_keras: bool | None = None,
     ) -> None:
         """Starts nothing yet; see `CheckpointMirror`."""
-        self._store, self._folder, self._known, self._is_keras = store, folder, fetching.Known(folder), is_keras
+        self._store, self._folder, self._known, self._is_keras = store, folder, other_files.Known(folder), is_keras
         self._mirrors = [
             CheckpointMirror(store, folder, keep_max, check_lock, self._note_uploaded, is_keras=is_keras),
             CheckpointMirror(store.below(BEST), os.path.join(folder, BEST), 1, check_lock,
                              has_one=True)]
-        self._uploaded_files: dict[str, tuple[int, int]] = {}
+        self._uploaded_files = self._known.files()
+        self._noted: set[str] | None = None  # what `uploaded.json` names
         self._files_secs = time.monotonic()
         self._wake = threading.Event()
         self._asked = self._done = 0  # the number of the newest flush, and of the newest that is done
@@ -283,18 +284,33 @@ class Uploader:
             self._upload_files()
 
     def _upload_files(self) -> None:
-        for name, state in fetching.local_files(self._folder, _is_other).items():
-            if self._uploaded_files.get(name) != state:
-                path = os.path.join(self._folder, name)
-                try:
-                    self._store.put(name, path)
+        changed = {name: state for name, state in other_files.local_files(self._folder, other_files.is_other).items()
+                   if self._uploaded_files.get(name) != state}
+        self._note({name for name in changed if other_files.is_small(name)} - other_files.OWN)
+        try:
+            for name, state in changed.items():
+                if self._upload_file(name):
                     self._uploaded_files[name] = state
-                except (StoreError, FileNotFoundError):
-                    if os.path.exists(path):  # otherwise it was removed in the meantime
-                        raise
+        finally:
+            with contextlib.suppress(OSError):  # the disk is full: the next training here uploads them again
+                self._known.note_files(self._uploaded_files)
 
+    def _upload_file(self, name: str) -> bool:
+        """Uploads a file; returns false if it was removed in the meantime."""
+        path = os.path.join(self._folder, name)
+        try:
+            self._store.put(name, path)
+        except (StoreError, FileNotFoundError):
+            if os.path.exists(path):
+                raise
+            return False
+        return True
 
-def _is_other(name: str) -> bool:
-    """Returns whether a file is uploaded by itself, and not as a part of a checkpoint."""
-    basename = os.path.basename(name)
-    return unit_of(basename) is None and basename not in (manifests.RECORD, manifests.UPLOADING)
+    def _note(self, names: set[str]) -> None:
+        """Lets `uploaded.json` name these files, too; before the first of them is there."""
+        if self._noted is None:
+            self._noted = other_files.read_uploaded(self._store)
+        if self._noted is None or not names <= self._noted:
+            noted = names | (self._noted or set())
+            other_files.write_uploaded(self._store, noted)
+            self._noted = noted

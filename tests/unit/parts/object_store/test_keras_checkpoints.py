@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from ps_train.parts.object_store import fetching, manifests, part, uploading
+from ps_train.parts.object_store import fetching, manifests, other_files, part, uploading
 from tests.unit.parts.object_store import stores
 from tests.unit.parts.object_store.stores import FaultyStore, Killed, mirror, new_store
 
@@ -50,7 +50,7 @@ def test_the_newest_of_keras_comes_back_on_another_machine_and_older_ones_are_re
         uploading.Uploader(store, str(here), 2, lambda: None)._upload(is_last=True)
     assert _fetched(store, there) == ["ckpt-00000012.keras"]
     assert (there / "ckpt-00000012.keras").read_text() == "the model after step 12"
-    assert set(store.names()) == {"training.json", *(
+    assert set(store.names()) == {"training.json", "uploaded.json", *(
         f"ckpt-{step:08d}.{suffix}" for step in (9, 12) for suffix in ("keras", "manifest.json"))}
     assert {path.name for path in there.iterdir()} == {".store.json", "ckpt-00000012.keras", "training.json"}
 
@@ -99,7 +99,7 @@ def test_a_copy_of_keras_that_was_damaged_on_this_machine_is_fetched_again(tmp_p
     _save(here, 5)
     uploading.Uploader(store, str(here), 1, lambda: None, True)._upload(is_last=False)
     if not is_noted:
-        (here / fetching.KNOWN).unlink()
+        (here / other_files.KNOWN).unlink()
     (here / "ckpt-00000005.keras").write_bytes(b"half")
     fetcher = fetching.Fetcher(store, str(here), is_keras=True)
     fetcher.fetch_for_training()

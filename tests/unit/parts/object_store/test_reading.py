@@ -100,6 +100,22 @@ def test_a_verb_finds_the_newest_checkpoint_of_the_kind_that_it_reads(store, tmp
     assert {f"ckpt-{step:08d}.keras", "model.ckpt-5.index", "checkpoint"} <= names
 
 
+@pytest.mark.parametrize(("needs", "more"), [
+    ("", set()), ("checkpoint", {"best/training.json"}),
+    ("curves", {"events.out.tfevents.1.h", "eval/events.out.tfevents.1.h"})])
+def test_of_other_files_a_verb_fetches_only_those_of_this_training(store, needs, more):
+    """Not data and other trainings below its folder."""
+    own = {"journal.jsonl", "cluster.json", "launch.json", "training.json", "selection.json", "publish.json"}
+    for name in own | {"best/training.json", "events.out.tfevents.1.h", "eval/events.out.tfevents.1.h",
+                       "data/part-0.csv", "vocabulary.txt", "run2/journal.jsonl", "run2/events.out.tfevents.1.h"}:
+        store.write(name, b"{}")
+    with reading.fetched_words([f"--train_dir={store.url}"], needs) as words:
+        folder = words[0].removeprefix("--train_dir=")
+        found = {os.path.relpath(os.path.join(place, name), folder)
+                 for place, _, names in os.walk(folder) for name in names if "ckpt" not in name}
+    assert found - {".lock", "checkpoint"} == own | more
+
+
 def test_the_lock_and_the_manifest_of_a_keras_checkpoint_are_fetched_for_status(store, tmp_path):
     """Not the checkpoint itself, which may be large."""
     (tmp_path / "keras").mkdir()

@@ -12,8 +12,10 @@ import unittest.mock
 
 import pytest
 
-from ps_train.parts.object_store import calls, fetching, manifests, uploading
+from ps_train.parts.control.history import PUBLISH_NAME
+from ps_train.parts.object_store import calls, fetching, manifests, other_files, uploading
 from ps_train.parts.object_store.store import ObjectStore, PatientStore, RemovedError
+from ps_train.parts.selection.record import SELECTION_RECORD
 from tests.errors import raises
 from tests.unit.parts.object_store import stores
 from tests.unit.parts.object_store.stores import FaultyStore, Killed, StoreError, fetched, mirror, new_store, save
@@ -48,6 +50,89 @@ def test_a_checkpoint_and_the_other_files_come_back_on_another_machine(tmp_path,
         "export/8/saved_model.pb", "export/temp-files/saved_model.pb",
         *(f"{folder}model.ckpt-{step}.{suffix}" for folder, step in (("", 5), ("best/", 3))
           for suffix in ("data-00000-of-00001", "index", "meta"))}
+
+
+def _start(store, folder):
+    """Returns the Uploader of a training that has fetched what it continues from."""
+    folder.mkdir(exist_ok=True)
+    fetching.Fetcher(store, str(folder)).fetch_for_training()
+    return uploading.Uploader(store, str(folder), 5, lambda: None)
+
+
+def test_what_a_user_has_below_the_url_is_neither_fetched_nor_replaced(tmp_path):
+    """Issue: data and other trainings were downloaded, and later starts put their old state back."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    names = ["vocabulary.txt", "data/part-0.csv", "run2/journal.jsonl", "run2/cluster.json", "run2/best/training.json"]
+    for name in names:
+        store.write(name, b"old")
+    for number in range(3):
+        uploader = _start(store, here)
+        save(here, 10 * number + 10)
+        (here / "journal.jsonl").write_text(f"{number}\n")
+        uploader._upload(is_last=True)
+        assert not [name for name in names if (here / name).exists()]
+        for name in names:
+            store.write(name, b"new" * number)
+    assert [store.read(name) for name in names] == [b"newnew"] * len(names)
+    assert store.read("journal.jsonl") == b"2\n"
+
+
+@pytest.mark.parametrize("has_note", [True, False])
+def test_what_a_callback_has_written_comes_back_on_another_machine(tmp_path, has_note):
+    """Also from a store of an older version, which did not note what it uploaded."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    uploader = _start(store, here)
+    save(here, 5)
+    (here / "wandb").mkdir()
+    for name in ("metrics.csv", "wandb/run.log"):
+        (here / name).write_text("1")
+    uploader._upload(is_last=True)
+    if not has_note:
+        store.remove(["uploaded.json"])
+    other = _start(store, there)
+    assert (there / "metrics.csv").read_text() == (there / "wandb/run.log").read_text() == "1"
+    faulty = FaultyStore(store)
+    other._store = faulty
+    other._upload(is_last=True)
+    assert [request for request in faulty.requests if request[0] == "put"] == []
+
+
+def test_a_file_counts_where_it_was_changed_last(tmp_path):
+    """Here, after its last upload, although the process was killed then; otherwise that of the store."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    names = ("journal.jsonl", "metrics.csv", "best/training.json")
+    (here / "best").mkdir(parents=True)
+    for machine, text in ((here, "first"), (there, "another machine")):
+        uploader = _start(store, machine)
+        save(machine, 5)
+        for name in names:
+            (machine / name).write_text(text)
+        uploader._upload(is_last=True)
+    uploader = _start(store, here)
+    assert {(here / name).read_text() for name in names} == {"another machine"}
+    for name in names:
+        (here / name).write_text("killed before the upload")
+    _start(store, here)._upload(is_last=True)
+    assert {store.read(name) for name in names} == {b"killed before the upload"}
+
+
+def test_a_machine_that_has_the_files_of_an_older_version_does_not_send_them_again(tmp_path):
+    """It did not note what it had uploaded; what differs from the store is sent."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    save(here, 5)
+    _start(store, here)._upload(is_last=True)
+    store.write("vocabulary.txt", b"1")
+    (here / "vocabulary.txt").write_text("1")
+    (here / "metrics.csv").write_text("2")
+    (here / ".store.json").unlink()
+    store.write("vocabulary.txt", b"2")
+    _start(store, here)._upload(is_last=True)
+    assert (store.read("vocabulary.txt"), store.read("metrics.csv")) == (b"2", b"2")
+
+
+def test_the_files_of_ps_train_are_those_that_its_parts_write():
+    """The object store needs none of these parts."""
+    assert {SELECTION_RECORD, PUBLISH_NAME} < other_files.OWN
 
 
 def test_a_reader_never_sees_half_a_checkpoint_however_an_upload_ends(tmp_path):
