@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import secrets
 import tempfile
 import threading
 import time
@@ -116,6 +117,7 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
         folder_lock.make_free(folder, config.beat_timeout_secs, stop.wait)
     place = f"--train_dir={url}"
     store = insist(lambda: open_store(url), place, start_secs, stop)
+    insist(lambda: _check_rights(store), place, start_secs, stop)
     lock = StoreLock(store, stop)
     try:
         insist(lock.acquire, place, start_secs, stop)
@@ -133,6 +135,13 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
     finally:
         with contextlib.suppress(clock.AbandonedError):  # the next training waits for a sign of life
             clock.call(lock.release, "store unlock", timeout_secs=_RELEASE_SECS)
+
+
+def _check_rights(store: ObjectStore) -> None:
+    """Writes and removes an object, as a training does much later; raises StoreError if it cannot."""
+    name = f".ps_train-{secrets.token_hex(8)}"
+    store.write(name, b"of a check")
+    store.remove([name])
 
 
 def _check_of(is_keras: bool) -> Callable[[str], bool]:

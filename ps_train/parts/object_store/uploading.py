@@ -180,11 +180,14 @@ class CheckpointMirror:
         old = [other for other in files if other.step < kept[0].step] + deltas[:-1]
         if self._has_one:
             old = [other for other in files if other != unit]
-        for other in old:  # the index before the data: without it nobody takes the rest for a checkpoint
-            self._store.remove([name for name in (other.manifest, *reversed(files[other])) if name in names])
-            self.uploaded.pop(other, None)
-        if unfinished == unit.name:
-            self._store.remove([manifests.UPLOADING])
+        try:
+            for other in old:  # the index before the data: without it nobody takes the rest for a checkpoint
+                self._store.remove([name for name in (other.manifest, *reversed(files[other])) if name in names])
+                self.uploaded.pop(other, None)
+            if unfinished == unit.name:
+                self._store.remove([manifests.UPLOADING])
+        except StoreError as error:  # they cost space only
+            _log.warning("cannot remove old checkpoints in %s: %s; the next upload tries again", self._store.url, error)
 
 
 class Uploader:

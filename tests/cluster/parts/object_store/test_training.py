@@ -120,17 +120,20 @@ def test_a_last_upload_that_fails_ends_the_training_with_what_is_missing(url, mo
     assert "model.ckpt-20.manifest.json" in stores.open_store(url).names()
 
 
-@pytest.mark.parametrize(("kind", "code"), [
-    ("missing", "store_missing"), ("denied", "store_denied"), ("", "store_unreachable")])
-def test_a_store_that_cannot_be_used_is_refused_before_a_socket_opens(url, monkeypatch, kind, code):
-    """A bucket that does not exist, no rights, and no answer."""
-    def fail(store, name, content):
+@pytest.mark.parametrize(("call", "kind", "code"), [
+    ("create", "missing", "store_missing"), ("create", "denied", "store_denied"), ("create", "", "store_unreachable"),
+    ("write", "denied", "store_denied"), ("remove", "denied", "store_denied"), ("names", "denied", "store_denied")])
+def test_a_store_that_cannot_be_used_is_refused_before_a_socket_opens(url, monkeypatch, call, kind, code):
+    """A bucket that does not exist, a right that is missing, and no answer."""
+    def fail(store, *arguments, **options):
         raise StoreError("the reason", kind)
 
-    monkeypatch.setattr(stores.ObjectStore, "create", fail)
-    with raises(code) as caught:
-        train(url, 20, start_timeout_secs=0.5)
+    with monkeypatch.context() as patched:
+        patched.setattr(stores.ObjectStore, call, fail)
+        with raises(code) as caught:
+            train(url, 20, start_timeout_secs=0.5)
     assert "the reason" in str(caught.value)
+    assert (call == "remove") == bool(stores.open_store(url).names())
 
 
 def test_verbs_read_a_train_dir_by_its_url(url, tmp_path, monkeypatch, capsys):

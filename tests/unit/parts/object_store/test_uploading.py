@@ -708,6 +708,27 @@ def test_old_checkpoints_and_deltas_are_removed_there(tmp_path):
     assert fetched(store, tmp_path / "there") == ["12", "12.delta-14"]
 
 
+def test_what_cannot_be_removed_in_the_store_does_not_stop_the_uploads(tmp_path, caplog, monkeypatch):
+    """Issue: neither the best checkpoint nor the journal came there. It is removed when that is possible."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    rm_file = store._fs.rm_file
+    monkeypatch.setattr(store._fs, "rm_file", unittest.mock.Mock(side_effect=PermissionError("Access Denied")))
+    uploader = uploading.Uploader(store, str(here), 1, lambda: None)
+    for step in (5, 9):
+        save(here, step)
+        save(here / "best", step)
+        (here / "journal.jsonl").write_text(f"{step}")
+        uploader._upload(is_last=True)
+        assert not [unit for mirror in uploader._mirrors for unit in mirror.waiting()]
+    assert store.read("journal.jsonl") == b"9" and "Access Denied; the next upload tries again" in caplog.text
+    assert fetched(store, tmp_path / "there") == ["9"]
+    monkeypatch.setattr(store._fs, "rm_file", rm_file)
+    save(here, 12)
+    uploader._upload(is_last=True)
+    assert [unit.step for unit in manifests.files_by_unit(store.names())] == [12]
+    assert manifests.UPLOADING not in store.names()
+
+
 def test_the_newest_is_uploaded_next_and_training_may_remove_what_is_under_way(tmp_path):
     """Nothing queues up in a store that is slower than training."""
     store, here = FaultyStore(new_store("memory", tmp_path)), tmp_path / "here"
