@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import threading
 import time
@@ -25,8 +26,9 @@ def store_folder(url: str) -> Iterator[Finding]:
     try:
         store = _insist(lambda: open_store(url), url)
         is_in_use = folder_lock.LOCK_NAME in _insist(store.names, url)
-        speed = _PROBE_BYTES / max(_insist(lambda: _write(store), url), 1e-6)
-        _check_probe(store)
+        probe = f"{_PROBE}-{secrets.token_hex(8)}"  # each its own: several may examine the folder at once
+        speed = _PROBE_BYTES / max(_insist(lambda: _write(store, probe), url), 1e-6)
+        _check_probe(store, probe)
     except PsTrainError as error:
         yield Finding(FAIL, "train_dir", str(error))
         return
@@ -41,20 +43,22 @@ def _insist(call: Callable[[], Any], url: str) -> Any:
     return insist(call, f"--train_dir={url}", _SECS, threading.Event())
 
 
-def _write(store: ObjectStore) -> float:
-    """Writes an object, and returns the seconds that it took."""
+def _write(store: ObjectStore, probe: str) -> float:
+    """Writes an object named `probe`, and returns the seconds that it took."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(os.urandom(1 << 20) * (_PROBE_BYTES >> 20))
         file.flush()
         start_secs = time.monotonic()
-        store.put(_PROBE, file.name)
+        store.put(probe, file.name)
         return time.monotonic() - start_secs
 
 
-def _check_probe(store: ObjectStore) -> None:
+def _check_probe(store: ObjectStore, probe: str) -> None:
     """Reads and removes the object; raises ConfigError if that is not possible."""
-    content = _insist(lambda: store.read(_PROBE), store.url)
-    _insist(lambda: store.remove([_PROBE]), store.url)
-    if len(content or b"") != _PROBE_BYTES or _PROBE in _insist(store.names, store.url):
+    try:
+        content = _insist(lambda: store.read(probe), store.url)
+    finally:
+        _insist(lambda: store.remove([probe]), store.url)
+    if len(content or b"") != _PROBE_BYTES or probe in _insist(store.names, store.url):
         raise ConfigError("store_denied", f"--train_dir={store.url}: what was written cannot be read and removed; give "
                           "this process the rights to do that")

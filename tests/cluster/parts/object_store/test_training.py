@@ -186,3 +186,25 @@ def test_doctor_examines_a_store(url, capsys, monkeypatch):
 
     monkeypatch.setattr(stores.ObjectStore, "put", fail)
     assert lines()["train_dir"][0] == "fail" and "Forbidden" in lines()["train_dir"][1]
+
+
+def test_several_doctors_examine_a_store_at_once(url, monkeypatch):
+    """Issue: one removed the object of another one. None leaves an object, not even if it cannot be read."""
+    put, others = stores.ObjectStore.put, []
+
+    def put_beside_another(store, name, path):
+        put(store, name, path)
+        if not others:
+            others.append(None)
+            others[:] = [finding.verdict for finding in doctor_store.store_folder(url)]
+
+    monkeypatch.setattr(stores.ObjectStore, "put", put_beside_another)
+    verdicts = [finding.verdict for finding in doctor_store.store_folder(url)]
+    assert "fail" not in verdicts + others and len(others) == len(verdicts)
+
+    def fail(store, name):
+        raise StoreError("Forbidden", "denied")
+
+    monkeypatch.setattr(stores.ObjectStore, "read", fail)
+    assert "fail" in [finding.verdict for finding in doctor_store.store_folder(url)]
+    assert not stores.open_store(url).names()
