@@ -2,8 +2,9 @@
 
     the store --checkpoint, journal--> folder --> evaluate --summaries--> the store
 
-It reads the journal and TensorFlow's record `checkpoint` each time the evaluator looks for a checkpoint. The chief
-announces that training is done when its last checkpoint is in the store, so the last one is evaluated, too.
+It reads TensorFlow's record `checkpoint` each time the evaluator looks for a checkpoint, and the journal, which grows
+with the training, if it has changed. The chief announces that training is done when its last checkpoint is in the
+store, so the last one is evaluated, too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from ps_train.parts.object_store import fetching, manifests, other_files
 from ps_train.parts.object_store.flags import refuse_missing_packages
 from ps_train.parts.object_store.reading import naming_url, temporary_folder
-from ps_train.parts.object_store.store import PatientStore, insist, open_store
+from ps_train.parts.object_store.store import PatientStore, RemovedError, insist, open_store
 from ps_train.storage import journal
 
 _NUM_KEPT = 2  # the newest, and the one that may be evaluated just now
@@ -32,6 +33,7 @@ class StoreEvaluations:
         self._store, self._folder, self._stop = store, folder, stop
         self._record: bytes | None = None
         self._first_journal: bytes | None = None  # may be that of an earlier training, which has ended
+        self._journal_stamp: str | None = None
         self._sent: dict[str, tuple[int, int]] = {}
 
     def has_new(self) -> bool:
@@ -42,13 +44,23 @@ class StoreEvaluations:
           ConfigError: the bucket or a right is missing.
           StoppedError: the task was asked to stop.
         """
-        journal_text = self._store.read(journal.JOURNAL_NAME) or b""
-        if self._first_journal is None:
-            self._first_journal = journal_text
-        elif journal_text != self._first_journal:
-            with open(os.path.join(self._folder, journal.JOURNAL_NAME), "wb") as file:
-                file.write(journal_text)
+        self._bring_journal()
         return self._store.read(manifests.RECORD) not in (None, self._record)
+
+    def _bring_journal(self) -> None:
+        try:
+            stamp = self._store.stamp(journal.JOURNAL_NAME)
+        except RemovedError:
+            stamp = ""  # there is none yet
+        if stamp == self._journal_stamp:
+            return
+        text = self._store.read(journal.JOURNAL_NAME) or b""
+        if self._first_journal is None:
+            self._first_journal = text
+        elif text != self._first_journal:
+            with open(os.path.join(self._folder, journal.JOURNAL_NAME), "wb") as file:
+                file.write(text)
+        self._journal_stamp = stamp
 
     def fetch(self) -> None:
         """Brings the newest checkpoint to the folder; raises as `has_new` does.

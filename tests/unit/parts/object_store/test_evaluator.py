@@ -11,7 +11,7 @@ import pytest
 from ps_train.config.task import Config
 from ps_train.parts.object_store import evaluator
 from ps_train.parts.object_store.part import StorePart
-from ps_train.parts.object_store.store import PatientStore
+from ps_train.parts.object_store.store import ObjectStore, PatientStore
 from tests.unit.parts.object_store.stores import mirror, new_store, remove, save
 
 
@@ -63,6 +63,19 @@ def test_the_journal_of_an_earlier_training_does_not_end_an_evaluator(store, tmp
     store.write("journal.jsonl", b"another")
     part.before_look(contextlib.nullcontext)
     assert (tmp_path / "journal.jsonl").read_bytes() == b"another"
+
+
+def test_the_journal_is_read_only_if_it_has_changed(store, tmp_path, monkeypatch):
+    """Issue: that of a long training is some MB, and was read each second. A change of the same size counts."""
+    part, read, real = _part(store, tmp_path), [], ObjectStore.read
+    monkeypatch.setattr(ObjectStore, "read", lambda self, name: (read.append(name), real(self, name))[1])
+    for number, content in enumerate((None, b"first", b"other", b"longer"), 1):
+        if content:
+            store.write("journal.jsonl", content)
+        for _ in range(3):
+            part.before_look(contextlib.nullcontext)
+        assert read.count("journal.jsonl") == number
+        assert (not content) or (tmp_path / "journal.jsonl").read_bytes() == content
 
 
 def test_a_checkpoint_that_is_damaged_in_the_store_is_not_evaluated(store, tmp_path, caplog):
