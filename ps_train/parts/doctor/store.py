@@ -13,7 +13,8 @@ from typing import Any
 from ps_train.errors import ConfigError, PsTrainError
 from ps_train.parts.doctor import machine
 from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
-from ps_train.parts.object_store.store import ObjectStore, insist, open_store
+from ps_train.parts.object_store.patience import insist
+from ps_train.parts.object_store.store import ObjectStore, open_store
 from ps_train.storage import folder_lock
 
 _PROBE, _PROBE_BYTES = ".ps_train-doctor", 8 << 20

@@ -9,6 +9,7 @@ Start with `part.py`.
     part         gives a task its folder on this machine; the chief holds the lock, fetches, and uploads beside training
     reading      the same for a verb that reads a train_dir
     store        one folder of a store, through fsspec; faults as one line without credentials
+    patience     repeats its calls for a bounded time
     manifests    which files are one checkpoint, with their sizes and checksums
     other_files  which other files go into a store and come back, and what this machine knows of them
     fetching     brings the newest whole checkpoint and the small files to this machine

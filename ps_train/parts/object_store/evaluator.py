@@ -18,8 +18,9 @@ from typing import Any
 
 from ps_train.parts.object_store import fetching, manifests, other_files
 from ps_train.parts.object_store.flags import refuse_missing_packages
+from ps_train.parts.object_store.patience import PatientStore, insist
 from ps_train.parts.object_store.reading import naming_url, temporary_folder
-from ps_train.parts.object_store.store import PatientStore, RemovedError, insist, open_store
+from ps_train.parts.object_store.store import RemovedError, open_store
 from ps_train.storage import journal
 
 _NUM_KEPT = 2  # the newest, and the one that may be evaluated just now

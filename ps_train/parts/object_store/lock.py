@@ -21,6 +21,7 @@ import time
 
 from ps_train.errors import ConfigError, FolderLostError, StoppedError
 from ps_train.parts.object_store.store import ObjectStore, StoreError
+from ps_train.runtime import clock
 from ps_train.storage import folder_lock
 
 SILENT_SECS = 30.0  # without a rise of its count, after which a holder on another machine has ended
@@ -47,6 +48,7 @@ class StoreLock:
         self._released = threading.Event()
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
+        self._waited_secs, self._wait_begun_secs = 0.0, math.nan  # NaN: it does not wait now
         self.lost: FolderLostError | None = None
 
     def acquire(self) -> None:
@@ -67,12 +69,28 @@ class StoreLock:
                 is_taken_over = True
                 self._store.remove([folder_lock.LOCK_NAME])
         if is_taken_over or not self._store.is_conditional:
-            self._stop.wait(_SETTLE_SECS)
+            self._wait(_SETTLE_SECS)
             content = self._store.read(folder_lock.LOCK_NAME) or b""
             if folder_lock.token_of(content) != self._token:
                 raise self._in_use(content)
         self._thread = threading.Thread(target=self._keep, daemon=True, name="store lock")
         self._thread.start()
+
+    def waited_secs(self) -> float:
+        """Returns for how long `acquire` has waited for other holders: no fault of the store, which has answered.
+
+        It grows until one attempt could be over.
+        """
+        begun_secs = self._wait_begun_secs
+        waiting_secs = 0.0 if math.isnan(begun_secs) else clock.now() - begun_secs
+        return min(self._waited_secs + waiting_secs, self._silent_secs + _SETTLE_SECS)
+
+    def _wait(self, secs: float) -> bool:
+        """Waits, and returns whether `stop` was set."""
+        self._wait_begun_secs = clock.now()
+        is_stopped = self._stop.wait(secs)
+        self._waited_secs, self._wait_begun_secs = self._waited_secs + clock.now() - self._wait_begun_secs, math.nan
+        return is_stopped
 
     def check(self) -> None:
         """Checks that no other training has taken the lock; call this before a checkpoint becomes visible.
@@ -113,7 +131,7 @@ class StoreLock:
 
     def _shows_life(self, content: bytes) -> bool:
         for _ in range(_POLLS):
-            if self._stop.wait(self._silent_secs / _POLLS):
+            if self._wait(self._silent_secs / _POLLS):
                 raise StoppedError("stopped", "stopped while waiting for a sign of life of "
                                    f"{folder_lock.describe_holder(content)}")
             if self._store.read(folder_lock.LOCK_NAME) != content:

@@ -30,8 +30,9 @@ from ps_train.parts.object_store.evaluator import evaluating_config
 from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
 from ps_train.parts.object_store.lock import StoreLock
+from ps_train.parts.object_store.patience import PatientStore, insist
 from ps_train.parts.object_store.reading import name_url
-from ps_train.parts.object_store.store import ObjectStore, PatientStore, StoreError, insist, open_store
+from ps_train.parts.object_store.store import ObjectStore, StoreError, open_store
 from ps_train.parts.object_store.uploading import Uploader
 from ps_train.runtime import clock
 from ps_train.storage import checkpoints, folder_lock
@@ -120,7 +121,7 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
     insist(lambda: _check_rights(store), place, start_secs, stop)
     lock = StoreLock(store, stop)
     try:
-        insist(lock.acquire, place, start_secs, stop)
+        insist(lock.acquire, place, start_secs, stop, progress=lock.waited_secs)
         if not store.is_conditional:
             _log.warning("%s has no conditional writes: a second training that starts in the same second would not be "
                          "noticed at once", url)

@@ -23,7 +23,8 @@ from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import check_location, protocol_of
 from ps_train.parts.object_store.other_files import OWN, is_event_file
-from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, PatientStore, insist, open_store
+from ps_train.parts.object_store.patience import PatientStore, insist
+from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, open_store
 from ps_train.runtime import logs
 from ps_train.storage.folder_lock import LOCK_NAME
 

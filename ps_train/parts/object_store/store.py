@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
-import logging
 import os
 import re
-import threading
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Callable
+from typing import Any
 
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import ConfigError
 from ps_train.parts.object_store.calls import Calls
 from ps_train.parts.object_store.flags import protocol_of, refuse_missing_packages
-from ps_train.runtime import waits
 
 # Where `create` is one conditional request, or an exclusive open. Elsewhere it looks first, and then writes.
 _CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs", "file", "local", "memory"})
 _HAS_FOLDERS = frozenset({"hdfs", "sftp", "ssh", "smb", "ftp", "webhdfs"})  # which must exist before a file in them
 _MAX_REASON = 200  # characters
-_PAUSE_SECS = 2.0  # until a request is repeated
 TRAIN_DIR = "--train_dir"
+UNFINISHED = ".new"  # after the name of a file that is being downloaded
 BEST = "best"  # the folder of the best checkpoint, as in storage/checkpoints.py, which needs TensorFlow
-_log = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 20
 # Bounds of one request, which is repeated here and by the library. The one that joins the parts of a large upload may
 # take a minute.
@@ -196,11 +191,11 @@ class ObjectStore:
         try:
             with (_raising_removed(name), translated(passing=(_FullDiskError,)),
                   noticing_full_disk(os.path.dirname(path))):
-                self._fs.get_file(self._path(name), f"{path}.new")
-            os.replace(f"{path}.new", path)
+                self._fs.get_file(self._path(name), f"{path}{UNFINISHED}")
+            os.replace(f"{path}{UNFINISHED}", path)
         finally:
             with contextlib.suppress(FileNotFoundError):
-                os.remove(f"{path}.new")
+                os.remove(f"{path}{UNFINISHED}")
 
     def stamp(self, name: str) -> str:
         """Returns a text that changes when the object does; raises RemovedError and StoreError as `get` does."""
@@ -236,44 +231,6 @@ class ObjectStore:
     def _make_folder(self, name: str) -> None:
         if self._makes_folders:  # for a store of buckets it would make a bucket
             self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True)
-
-
-class PatientStore(ObjectStore):
-    """A store whose reads and uploads are repeated while they fail for a reason that may pass, each for a bounded time.
-
-    So a transfer of many files has no bound as a whole, and does not begin again after a failure.
-    """
-
-    def __init__(self, store: ObjectStore, timeout_secs: float, stop: threading.Event) -> None:
-        """Sends nothing yet.
-
-        Args:
-          timeout_secs: of the wait for one file or listing; then ClusterLostError is raised.
-          stop: ends the wait.
-        """
-        super().__init__(store._fs, store._root, store.url, store.flag)  # noqa: SLF001 (of the same class)
-        self._timeout_secs, self._stop = timeout_secs, stop
-
-    def below(self, folder: str) -> PatientStore:
-        return PatientStore(super().below(folder), self._timeout_secs, self._stop)
-
-    def names(self, *, is_deep: bool = False) -> dict[str, int]:
-        return self._insist(functools.partial(super().names, is_deep=is_deep))
-
-    def read(self, name: str) -> bytes | None:
-        return self._insist(functools.partial(super().read, name))
-
-    def get(self, name: str, path: str) -> None:
-        self._insist(functools.partial(super().get, name, path))
-
-    def put(self, name: str, path: str) -> None:
-        self._insist(functools.partial(super().put, name, path))
-
-    def stamp(self, name: str) -> str:
-        return self._insist(functools.partial(super().stamp, name))
-
-    def _insist(self, call: Callable[[], Any]) -> Any:
-        return insist(call, f"{self.flag}={self.url}", self._timeout_secs, self._stop)
 
 
 class _FullDiskError(ConfigError):
@@ -344,51 +301,3 @@ def digest_of(path: str) -> str:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-def insist(call: Callable[[], Any], place: str, timeout_secs: float, stop: threading.Event) -> Any:
-    """Returns `call()`, which uses a store; calls it again as long as the store fails for a reason that may pass.
-
-    Args:
-      place: the flag and its URL, for errors.
-
-    Raises:
-      ConfigError: the bucket does not exist, or this process has no right to use it.
-      ClusterLostError: the time is over.
-      StoppedError: `stop` was set.
-    """
-    try:
-        return persist(call, place, timeout_secs, stop)
-    except StoreError as error:
-        if error.kind == "missing":
-            raise ConfigError("store_missing", f"{place}: {error}; make the bucket, or give another URL") from None
-        raise ConfigError("store_denied", f"{place}: {error}; give this process credentials that may list, read, "
-                          "write and remove there, and the region of the bucket, in the way of the store's library"
-                          ) from None
-
-
-def persist(call: Callable[[], Any], place: str, timeout_secs: float, stop: threading.Event) -> Any:
-    """Does what `insist` does, but raises StoreError as it is if the bucket or a right is missing."""
-    reasons = ["no answer"]
-    is_over = threading.Event()
-
-    def attempt() -> Any:
-        while not is_over.is_set():
-            try:
-                return call()
-            except StoreError as error:
-                if error.kind:
-                    raise
-                if str(error) != reasons[-1]:
-                    _log.warning("%s: %s; trying again, for at most %g s", place, error, timeout_secs)
-                    reasons.append(str(error))
-            is_over.wait(_PAUSE_SECS)
-        return None
-
-    try:
-        return waits.bounded(attempt, timeout_secs, f"an answer of {place}", stop)
-    except ClusterLostError:
-        raise ClusterLostError("store_unreachable", f"{place}: no answer in {timeout_secs:g} s: {reasons[-1]}; mend "
-                               "the store or its address, then run the same command again") from None
-    finally:
-        is_over.set()

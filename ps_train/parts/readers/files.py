@@ -25,7 +25,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, DataError
 from ps_train.parts.object_store.flags import protocol_of
-from ps_train.parts.object_store.store import StoreError, open_files, persist, translated
+from ps_train.parts.object_store.patience import persist
+from ps_train.parts.object_store.store import StoreError, open_files, translated
 from ps_train.runtime.compression import compression_of
 
 _READ_SECS = 60.0  # less than --step_timeout_secs, in which a step waits for its batch

@@ -211,7 +211,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
         return real(self, path, *arguments, **options)
 
     monkeypatch.setattr(memory, "cat_file", fail)
-    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    monkeypatch.setattr("ps_train.parts.object_store.patience._PAUSE_SECS", 0.01)
     assert values(line_reader, name) == [*map(int, LINES)]
     assert "503 Slow Down ***" in caplog.text and "AbCdEf" not in caplog.text
     faults[:] = [PermissionError("Forbidden AbCdEf0123456789")]
@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_listed_for_a_moment_is_not_taken_for_empty(monk
         return real(self, path, **options)
 
     monkeypatch.setattr(memory, "ls", fail)
-    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    monkeypatch.setattr("ps_train.parts.object_store.patience._PAUSE_SECS", 0.01)
     assert files.find_files(f"{root}/*/part") == [f"{root}/{day}/part" for day in ("day1", "day2")]
     assert "503 Slow Down" in caplog.text
     faults.append(FileNotFoundError())
@@ -337,7 +337,7 @@ def test_a_stream_goes_on_after_a_failure(monkeypatch):
 
     monkeypatch.setattr(memory, "open", lambda self, *given, **options: Failing(real(self, *given, **options)))
     monkeypatch.setattr(files, "_BLOCK_BYTES", 300)
-    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    monkeypatch.setattr("ps_train.parts.object_store.patience._PAUSE_SECS", 0.01)
     with files.open_stream(name) as file:
         assert b"".join(iter(lambda: file.read(300), b"")) == content
     assert len(opened) == 5  # of which one has failed

@@ -11,7 +11,8 @@ import pytest
 from ps_train.config.task import Config
 from ps_train.parts.object_store import evaluator
 from ps_train.parts.object_store.part import StorePart
-from ps_train.parts.object_store.store import ObjectStore, PatientStore
+from ps_train.parts.object_store.patience import PatientStore
+from ps_train.parts.object_store.store import ObjectStore
 from tests.unit.parts.object_store.stores import mirror, new_store, remove, save
 
 

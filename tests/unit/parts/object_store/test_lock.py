@@ -58,6 +58,25 @@ def test_a_silent_holder_on_another_machine_is_taken_over(store):
     lock.release()
 
 
+def test_the_wait_for_a_sign_of_life_does_not_count_as_a_wait_for_the_store(store, monkeypatch):
+    """Issue: with --start_timeout_secs=20 the chief gave up before its 30 s were over. It has a bound of its own."""
+    now, seen = [0.0], []
+
+    class Stop(threading.Event):
+        def wait(self, timeout=None):
+            now[0] += timeout
+            seen.append(lock.waited_secs())
+            return False
+
+    monkeypatch.setattr("ps_train.parts.object_store.lock.clock.now", lambda: now[0])
+    lock = _lock(store, silent_secs=30.0, stop=Stop())
+    for _ in range(2):
+        store.write(folder_lock.LOCK_NAME, _of_another_machine(folder_lock.lock_text("long ago", "token", 7)))
+        lock.acquire()
+    assert seen[:7] == [5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 31.0] and set(seen[7:]) == {31.0}
+    lock.release()
+
+
 def test_a_holder_whose_lock_was_taken_stops(store):
     """It was frozen; no checkpoint of it becomes visible from then on."""
     stop = threading.Event()

@@ -14,7 +14,8 @@ import pytest
 
 from ps_train.parts.control.history import PUBLISH_NAME
 from ps_train.parts.object_store import calls, fetching, manifests, other_files, uploading
-from ps_train.parts.object_store.store import ObjectStore, PatientStore, RemovedError
+from ps_train.parts.object_store.patience import PatientStore
+from ps_train.parts.object_store.store import ObjectStore, RemovedError
 from ps_train.parts.selection.record import SELECTION_RECORD
 from tests.errors import raises
 from tests.unit.parts.object_store import stores
@@ -340,7 +341,7 @@ def test_a_stamp_is_asked_for_again_and_a_removed_file_has_none(tmp_path, monkey
     real, faults = store._fs.checksum, [OSError("503 Slow Down")]
     monkeypatch.setattr(store._fs, "checksum", lambda path: real(path) if not faults else (_ for _ in ()).throw(
         faults.pop()))
-    monkeypatch.setattr("ps_train.parts.object_store.store._PAUSE_SECS", 0.01)
+    monkeypatch.setattr("ps_train.parts.object_store.patience._PAUSE_SECS", 0.01)
     patient = PatientStore(store, 30.0, threading.Event())
     for _ in range(2):  # the first notes a stamp, the second compares it
         assert fetched(patient, there) == ["5"] and not faults
