@@ -32,6 +32,7 @@ from ps_train.parts.object_store.other_files import (
     is_other,
     is_small,
     local_files,
+    names_with,
     read_uploaded,
 )
 from ps_train.parts.object_store.store import BEST, ObjectStore, RemovedError, digest_of, noticing_full_disk
@@ -95,7 +96,7 @@ class Fetcher:
           ConfigError: the disk here is full, or the store has lost all checkpoints that are here.
           OSError: the folder cannot be written.
         """
-        names = self._store.names(is_deep=True)
+        names = self._store.names()
         units, known = self.units(names), Known(self._folder)
         before = known.read()
         self._damaged, known_files = dict(before.pop(DAMAGED, {})), before.pop(FILES, None)
@@ -104,7 +105,7 @@ class Fetcher:
         newest, _ = self._newest_sound(units, names)
         if not self._follows(before, [unit for unit in units if newest is None or unit >= newest]):
             self._remove_stale(before, units)
-        files = self._fetch_others(names, known_files, is_new=not units)
+        files = self._fetch_others(known_files, is_new=not units)
         up_to_newest = [unit for unit in units if newest is None or unit <= newest]
         if units and not self._has_later(newest, is_readable) and self.fetch_newest(up_to_newest) is None:
             raise CheckpointError("checkpoint_unreadable", f"--train_dir={self._store.url}: all checkpoints there are "
@@ -115,12 +116,11 @@ class Fetcher:
                          **({DAMAGED: self._damaged} if self._damaged else {})})
 
     def _fetch_others(
-        self, names: Mapping[str, int], known: Mapping[str, Sequence[int]] | None, *, is_new: bool
+        self, known: Mapping[str, Sequence[int]] | None, *, is_new: bool
     ) -> dict[str, Sequence[int]]:
         """Fetches the other files that the training needs; those that were changed here after their upload stay.
 
         Args:
-          names: those of the store, with their sizes.
           known: the files that were here as in the store, with `local_files`' states; None if that was not noted.
           is_new: whether no training has written to the store.
 
@@ -128,11 +128,15 @@ class Fetcher:
           `known`, as it is now.
         """
         here, uploaded = local_files(self._folder, is_other), read_uploaded(self._store)
+        if uploaded is None and not is_new:  # an older version does not note what it uploads
+            names = self._store.names(is_deep=True)
+            uploaded = set(names)
+        else:
+            uploaded = uploaded or set()
+            names = names_with(self._store, {os.path.dirname(name) for name in OWN | uploaded} - {""})
         if known is None:
             known = {name: state for name, state in here.items() if names.get(name) == state[0]}
         as_there = {name: state for name, state in here.items() if tuple(known.get(name, ())) == state}
-        if uploaded is None:  # an older version does not note what it uploads
-            uploaded = set() if is_new else set(names)
         fetched = [name for name in names if name in OWN | uploaded and is_small(name) and (
             name not in here or (name in as_there and (name in OWN or names[name] != here[name][0])))]
         self.fetch_files(fetched)

@@ -111,6 +111,18 @@ def read_uploaded(store: ObjectStore) -> set[str] | None:
         return None
 
 
+def names_with(store: ObjectStore, folders: Collection[str]) -> dict[str, int]:
+    """Returns name -> bytes of the objects in a store and in these folders below: others may have any number of them.
+
+    Raises:
+      StoreError: the store does not answer.
+    """
+    names = store.names()
+    for folder in sorted(folders):
+        names |= {f"{folder}/{name}": size for name, size in store.below(folder).names().items()}
+    return names
+
+
 def write_uploaded(store: ObjectStore, names: Collection[str]) -> None:
     """Writes `uploaded.json`; raises StoreError if the store fails."""
     store.write(UPLOADED, json.dumps({FILES: sorted(names)}, indent=1).encode())

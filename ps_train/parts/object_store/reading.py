@@ -22,7 +22,7 @@ from ps_train.errors import ConfigError, Problem, PsTrainError, StoppedError
 from ps_train.parts.object_store import manifests
 from ps_train.parts.object_store.fetching import Fetcher, listing_again
 from ps_train.parts.object_store.flags import check_location, protocol_of
-from ps_train.parts.object_store.other_files import OWN, is_event_file
+from ps_train.parts.object_store.other_files import OWN, is_event_file, names_with
 from ps_train.parts.object_store.patience import PatientStore, insist
 from ps_train.parts.object_store.store import BEST, TRAIN_DIR, ObjectStore, open_store
 from ps_train.runtime import logs
@@ -130,9 +130,7 @@ def _remove_leftovers() -> None:
 
 def _fetch(store: ObjectStore, folder: str, needs: str, wanted: Mapping[str, str]) -> None:
     """Fetches what a verb needs; `wanted` has the checkpoints that flags name: the newest if --checkpoint does not."""
-    names = store.names()
-    for below in _FOLDERS[needs]:  # not of all: other trainings and data may lie below
-        names |= {f"{below}/{name}": size for name, size in store.below(below).names().items()}
+    names = names_with(store, _FOLDERS[needs])
     if not names:
         raise ConfigError("train_dir_missing", f"{store.flag}: no training in {store.url}; give the URL of one")
     fetcher = Fetcher(store, folder)
