@@ -13,13 +13,13 @@ These functions are called inside `placement.on_cluster`, which places on the wo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph.devices import is_on_ps, task_of
+from ps_train.graph.devices import task_of
 
 # The types that may travel in fewer bits: not float16, which already has 16, and no integers.
 _CASTABLE = (tf.float32, tf.float64)
@@ -134,15 +134,8 @@ def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
             continue
         for index, tensor in enumerate(op.inputs):
             read = tensor.op
-            if _is_free_read(read) and read.inputs[0].name in values:
+            if is_free_read(read) and read.inputs[0].name in values:
                 set_input(op, index, values[read.inputs[0].name])
-
-
-def can_be_served(op: tf.Operation, step: Collection[tf.Operation]) -> bool:
-    """Returns whether an operation reads a variable only for operations of a step that can read a view instead."""
-    return _is_free_read(op) and all(
-        user in step and not is_enclosed(user) and not is_on_ps(user.device)  # to a ps a view would have to travel
-        for user in op.outputs[0].consumers())
 
 
 def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> None:
@@ -205,7 +198,8 @@ def summed_by_row(gradient: tf.IndexedSlices, *, sorts_ids: bool) -> tf.IndexedS
         tf.math.unsorted_segment_sum(gradient.values, places, tf.size(ids)), ids, gradient.dense_shape)
 
 
-def _is_free_read(op: tf.Operation) -> bool:
+def is_free_read(op: tf.Operation) -> bool:
+    """Returns whether an operation reads a variable at any time in a step."""
     return op.type == "ReadVariableOp" and not op.control_inputs
 
 

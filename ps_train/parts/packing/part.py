@@ -175,8 +175,15 @@ def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
         return False
     # The small variable keeps its value from the begin of training, so each of its readers must read the pack instead.
     return is_on_ps(variable.device) and all(
-        op.type == "VarIsInitializedOp" or op is variable.initializer or transfer.can_be_served(op, step)
+        op.type == "VarIsInitializedOp" or op is variable.initializer or _can_be_served(op, step)
         for op in variable.handle.consumers())
+
+
+def _can_be_served(op: tf.Operation, step: set[tf.Operation]) -> bool:
+    """Returns whether an operation reads a variable only for operations of a step that can read a view instead."""
+    return transfer.is_free_read(op) and all(
+        user in step and not transfer.is_enclosed(user) and not is_on_ps(user.device)  # to a ps a view would travel
+        for user in op.outputs[0].consumers())
 
 
 def _whole(group: transfer.Group, number: int) -> tf.Variable:
