@@ -269,7 +269,9 @@ def _cast_with_feedback(value: tf.Tensor, wire: Wire) -> tf.Tensor:
                         collections=[tf.GraphKeys.LOCAL_VARIABLES])
     exact = value + error.read_value()
     sent = _cast(exact, wire)
-    with tf.control_dependencies([error.assign(exact - tf.cast(sent, value.dtype))]):
+    lost = exact - tf.cast(sent, value.dtype)
+    # Of an infinity it is NaN, as in a step that a dynamic loss scale leaves out, and would be in all later values.
+    with tf.control_dependencies([error.assign(tf.where(tf.math.is_finite(lost), lost, tf.zeros_like(lost)))]):
         return tf.identity(sent)
 
 

@@ -172,6 +172,17 @@ def test_what_a_cast_loses_is_sent_later():
     np.testing.assert_allclose(np.sum(arrived, axis=0), np.sum(values, axis=0), atol=2 * 0.1 * 2.0**-8, rtol=1e-6)
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3.4e38], ids=["inf", "-inf", "nan", "rounded_to_inf"])
+def test_what_is_not_finite_is_lost_in_one_push_only(value):
+    """Issue: the error of an infinity is NaN, which came with every later push; a dynamic loss scale overflows."""
+    values = [np.full([2], 0.1 * 1.001, np.float32) for _ in range(100)]
+    values[10][0] = value
+    arrived = push_many(values)
+    assert not np.isfinite(arrived[10][0])
+    np.testing.assert_allclose(np.sum(arrived, axis=0)[1], np.sum(values, axis=0)[1], rtol=0.01)
+    np.testing.assert_allclose(np.sum(arrived[11:], axis=0), np.sum(values[11:], axis=0), rtol=0.01)
+
+
 def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path, start_servers):
     """The tensors under way are bfloat16; what is saved is not rounded to it, and integers are never cast."""
     training = bare_training.BareTraining(start_servers(2, 1), model=many_variables_model(),
