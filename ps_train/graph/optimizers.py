@@ -141,8 +141,9 @@ class OptimizerPlan(NamedTuple):
         _check(optimizer)
         if not self.decays_all_rows:
             adam.make_row_sparse(optimizer)
-        if judges_gradients(optimizer):
-            optimizer.apply_gradients = functools.partial(_apply_and_count, optimizer)
+        apply = optimizer.apply_gradients
+        if getattr(apply, "__func__", None) is not tf.train.Optimizer.apply_gradients:
+            optimizer.apply_gradients = functools.partial(_apply_and_count, apply)
         return optimizer
 
     def is_elementwise(self, optimizer: tf.train.Optimizer) -> bool:
@@ -163,9 +164,9 @@ class OptimizerPlan(NamedTuple):
             return self.rule.rate(self.learning_rate, global_step) / self.learning_rate
 
 
-def _apply_and_count(optimizer: Any, pairs: Any, global_step: Any = None, name: str | None = None) -> tf.Operation:
-    """Applies gradients; counts an update that the optimizer leaves out, too, as all workers wait for its end."""
-    with tf.control_dependencies([type(optimizer).apply_gradients(optimizer, pairs)]):
+def _apply_and_count(apply: Callable, pairs: Any, global_step: Any = None, name: str | None = None) -> tf.Operation:
+    """Applies gradients; counts what the optimizer leaves out or does not count, too, as all workers wait for that."""
+    with tf.control_dependencies([tf.group(apply(pairs, None))]):
         return tf.no_op(name) if global_step is None else global_step.assign_add(1, read_value=False)
 
 

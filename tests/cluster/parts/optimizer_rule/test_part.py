@@ -10,6 +10,7 @@ import pytest
 
 import ps_train
 from ps_train.errors import UserCodeError
+from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.parts.inference import predictor, serving
 from ps_train.parts.optimizer_rule.part import ChosenRule, Schedule, clip_by_norm, rate_at
 from ps_train.plugins import contracts
@@ -153,6 +154,49 @@ def test_the_models_own_optimizer_is_a_plain_session(mode, start_servers, tmp_pa
     """Its rate follows the step that it is given, also on a worker's copy."""
     found = train(start_servers, tmp_path, make_model_optimizer=lambda step: make_own(step)[0], **MODES[mode])
     assert_same(found, plain(make_own))
+
+
+class Uncounted(tf.train.GradientDescentOptimizer):
+    """Leaves the global step alone, as BERT's AdamWeightDecayOptimizer does."""
+
+    def apply_gradients(self, grads_and_vars, global_step, name=None):
+        """Returns a list of updates."""
+        return [variable.assign_sub(0.1 * gradient) for gradient, variable in grads_and_vars]
+
+
+class Accumulating(tf.train.GradientDescentOptimizer):
+    """Applies, and counts, every third gradient."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Returns the update, or nothing."""
+        pairs, apply = list(grads_and_vars), super().apply_gradients
+        number = tf.get_variable("number", [], tf.int32, tf.zeros_initializer(), trainable=False).assign_add(1)
+        return tf.cond(tf.equal(number % 3, 0), lambda: tf.group(apply(pairs, global_step)), tf.no_op)
+
+
+def with_apply(apply):
+    """Returns an optimizer whose `apply_gradients` is replaced."""
+    optimizer = tf.train.GradientDescentOptimizer(0.1)
+    optimizer.apply_gradients = functools.partial(apply, optimizer)
+    return optimizer
+
+
+@pytest.mark.parametrize("make", [
+    lambda: Uncounted(0.1), lambda: Accumulating(0.1), lambda: with_apply(Uncounted.apply_gradients),
+    lambda: tf.train.GradientDescentOptimizer(0.1), lambda: type("Own", (tf.train.AdamOptimizer,), {})(0.1),
+    lambda: tf.train.experimental.MixedPrecisionLossScaleOptimizer(tf.train.GradientDescentOptimizer(0.1), 8.0),
+], ids=["uncounted", "accumulating", "replaced", "of_tensorflow", "derived", "scaled"])
+def test_each_step_of_the_models_own_optimizer_counts(make):
+    """Issue: with one that leaves the global step to others, training never ended, and no save came after the first."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        step, weights = tf.train.create_global_step(), tf.get_variable("weights", initializer=[1.0])
+        optimizer = OptimizerPlan("sgd", 0.1, make_model_optimizer=lambda _: make()).make(step)
+        update = tf.group(optimizer.apply_gradients([(tf.constant([1.0]), weights)], step))
+        session.run(tf.global_variables_initializer())
+        for _ in range(4):
+            session.run(update)
+        assert session.run(step) == 4
+        assert session.run(weights) < 1
 
 
 @pytest.mark.parametrize("engine", ["ps_train", "tensorflow"])
