@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.config import fields
 from ps_train.graph import transfer
-from ps_train.graph.optimizers import UpdateRule
+from ps_train.graph.optimizers import UpdateRule, judges_gradients
 from ps_train.part import Part
 from ps_train.parts.optimizer_rule.flags import RuleFlags
 from ps_train.runtime.reports import NO_STEP_LIMIT
@@ -206,7 +206,8 @@ class ClippingOptimizer(tf.train.GradientDescentOptimizer):
         """Applies gradients; see `tf.compat.v1.train.Optimizer`."""
         pairs = list(grads_and_vars)
         if self._clip_norm is not None:
-            clipped = clip_by_norm([gradient for gradient, _ in pairs], self._clip_norm)
+            clipped = clip_by_norm([gradient for gradient, _ in pairs], self._clip_norm,
+                                   is_judged=judges_gradients(self._inner))
             pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs)]
         if self._decay_share is not None:
             pairs = [(self._after_decay(gradient, variable), variable) for gradient, variable in pairs]
@@ -234,11 +235,12 @@ class ClippingOptimizer(tf.train.GradientDescentOptimizer):
         return self._inner.variables()
 
 
-def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
+def clip_by_norm(gradients: Sequence[Any], clip_norm: float, *, is_judged: bool = False) -> list[Any]:
     """Returns gradients, on their devices, scaled down to a global norm of at most `clip_norm`.
 
     A row that occurs several times in a sparse gradient counts once, with the sum of its gradients. A norm that is not
-    finite fails the step, as a gradient that is not finite does: the scale would be 0.
+    finite fails the step, as a gradient that is not finite does: the scale would be 0. If the optimizer leaves out
+    updates with NaN by itself (`is_judged`), all gradients are NaN then.
     """
     summed = [_each_row_once(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
               for gradient in gradients]
@@ -250,9 +252,12 @@ def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
                 squares.append(tf.cast(tf.nn.l2_loss(_wide(values)), tf.float32))
     if not squares:
         return list(gradients)
-    # The step loop knows the error by the words that graph/nan_guard.py begins its own with.
-    norm = tf.debugging.check_numerics(tf.sqrt(2.0 * tf.add_n(squares)), "ps_train checked the norm of the gradients")
+    norm = tf.sqrt(2.0 * tf.add_n(squares))
+    if not is_judged:  # the step loop knows the error by the words that graph/nan_guard.py begins its own with
+        norm = tf.debugging.check_numerics(norm, "ps_train checked the norm of the gradients")
     scale = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)  # as tf.clip_by_global_norm; for 0 it is 1
+    if is_judged:
+        scale = tf.where(tf.math.is_finite(norm), scale, math.nan)
     return [None if gradient is None else _scaled(gradient, scale) for gradient in summed]
 
 

@@ -236,6 +236,29 @@ def test_a_norm_that_is_infinite_stops_the_step(mode, start_servers):
     assert "after global step 2: the norm of the gradients has Inf" in str(caught.value)
 
 
+@pytest.mark.parametrize("mode", ["async", "sync", "classic"])
+def test_a_norm_that_overflows_is_left_out_by_an_optimizer_that_scales_the_loss(mode, start_servers, tmp_path):
+    """Issue: the first overflow, by which the scale adapts, ended the training. All updates after it are clipped."""
+    def make(_):
+        return tf.train.experimental.MixedPrecisionLossScaleOptimizer(
+            tf.train.GradientDescentOptimizer(0.05), tf.train.experimental.DynamicLossScale(1e38))
+
+    saved = train(start_servers, tmp_path, make_model_optimizer=make, rule=ChosenRule(clip_norm=NORM), **MODES[mode])
+    assert saved["global_step"] == STEPS and 0 < saved["current_loss_scale"] < 1e38
+    assert 0 < np.abs(saved["weights"] - 1).max() <= 0.05 * NORM * STEPS
+
+
+@pytest.mark.parametrize("value", [1e25, np.inf, np.nan], ids=["squares", "inf", "nan"])
+def test_no_gradient_of_a_judged_norm_that_is_not_finite_is_applied(value):
+    """Each is NaN, so that the optimizer leaves the update out, also where only the sum of the squares overflows."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        dense, sparse = tf.placeholder(tf.float32, [2]), tf.IndexedSlices(tf.constant([[3.0]]), tf.constant([2]))
+        clipped, rows = clip_by_norm([dense, sparse], NORM, is_judged=True)
+        assert np.isnan(np.concatenate([part.ravel() for part in session.run(
+            [clipped, rows.values], {dense: [value, 4.0]})])).all()
+        np.testing.assert_allclose(session.run(clipped, {dense: [0.0, 4.0]}), [0.0, NORM * 4 / 5], rtol=1e-6)
+
+
 def test_schedules_are_those_of_tensorflow():
     """Each at every step up to its end and behind it."""
     cases = {
