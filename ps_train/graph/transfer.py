@@ -54,11 +54,6 @@ class Group(NamedTuple):
     variables: list[tf.Variable]
 
     @property
-    def shapes(self) -> list[list[int]]:
-        """The shape of each variable."""
-        return [variable.shape.as_list() for variable in self.variables]
-
-    @property
     def dtype(self) -> tf.DType:
         """The dtype of all of them."""
         return self.variables[0].dtype.base_dtype
@@ -199,7 +194,7 @@ def summed_by_row(gradient: tf.IndexedSlices, *, sorts_ids: bool) -> tf.IndexedS
 
 
 def is_free_read(op: tf.Operation) -> bool:
-    """Returns whether an operation reads a variable at any time in a step."""
+    """Returns whether an operation reads a variable at no particular moment."""
     return op.type == "ReadVariableOp" and not op.control_inputs
 
 
@@ -252,7 +247,7 @@ def _split(joined: tf.Tensor, group: Group) -> list[tf.Tensor]:
     if len(group.variables) == 1:
         return [joined]
     sizes = [variable.shape.num_elements() for variable in group.variables]
-    return [tf.reshape(part, shape) for part, shape in zip(tf.split(joined, sizes), group.shapes)]
+    return [tf.reshape(part, one.shape) for part, one in zip(tf.split(joined, sizes), group.variables)]
 
 
 def _is_cast(value: tf.Tensor, wire: Wire) -> bool:

@@ -212,14 +212,14 @@ class _RoundBuilder:
           offsets: where the steps before have ended in the copies of rows; those that are returned include this one.
         """
         values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
+        trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
             unread = self.step_copy.handle.consumers()
             loss, model_update = _build(source, self._rows or source.batches)
             waits_for = model_update.waits_for if model_update else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
             plan_optimizer = None if model_update else self._settings.plan.make(self.step_copy)
-        trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
-        rows = self._rows.connect(offsets) if self._rows else None
-        gradients, of_rows = _gradients_on_copies(loss, model_update, trained, values, rows)
+            rows = self._rows.connect(offsets) if self._rows else None
+            gradients, of_rows = _gradients_on_copies(loss, model_update or plan_optimizer, trained, values, rows)
         used = [part for gradient in gradients for part in transfer.tensors_of(gradient)]
         variable_copies.refuse_originals(self.copies, [loss, *used, *of_rows.values()])
         self.optimizer = plan_optimizer or model_update.on_copies(
@@ -315,20 +315,26 @@ def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
 
 
 def _gradients_on_copies(
-    loss: tf.Tensor, model_update: ModelUpdate | None, trained: Mapping[int, VariableCopy],
+    loss: tf.Tensor, update: ModelUpdate | tf.train.Optimizer, trained: Mapping[int, VariableCopy],
     values: Mapping[str, tf.Tensor], rows: Any,
 ) -> tuple[list[Any], dict[str, tf.Tensor]]:
     """Returns the gradients of the variables, and those of row parameters by name.
 
     Args:
+      update: the model's own, or the optimizer of the plan.
       trained: the `id` of what the model reads of each trainable variable -> its copy.
       values: name of a variable -> what the model reads.
     """
     read = dict(rows.values) if rows else {}
-    if model_update:
-        dense = model_update.gradients_of(list(trained))
-        of_rows = model_update.gradients_of_rows(loss, list(read.values()))
-    else:  # all at once: a second call would build the model's gradients a second time
-        gradients = tf.gradients(loss, [*(values[copy.original.name] for copy in trained.values()), *read.values()])
-        dense, of_rows = gradients[:len(trained)], gradients[len(trained):]
+    if isinstance(update, tf.train.Optimizer):
+        # All at once: a second call would build the model's gradients a second time.
+        asked = [*(values[copy.original.name] for copy in trained.values()), *read.values()]
+        found = {id(value): gradient for gradient, value in update.compute_gradients(loss, asked)}
+        dense, of_rows = ([found.pop(one, None) for one in ids] for ids in (trained, map(id, read.values())))
+        if found:
+            raise UserCodeError("untracked_variable", "--communication_period: compute_gradients of the model's "
+                                "optimizer returns gradients of other variables than the worker's copies that it is "
+                                "given; leave them out, or the flag")
+    else:
+        dense, of_rows = update.gradients_of(list(trained)), update.gradients_of_rows(loss, list(read.values()))
     return dense, rows.gradients_by_id(dict(zip(read, of_rows))) if rows else {}

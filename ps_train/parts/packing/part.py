@@ -180,9 +180,9 @@ def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
 
 
 def _can_be_served(op: tf.Operation, step: set[tf.Operation]) -> bool:
-    """Returns whether an operation reads a variable only for operations of a step that can read a view instead."""
+    """Returns whether an operation reads a variable only for operations of a step that can read a pack instead."""
     return transfer.is_free_read(op) and all(
-        user in step and not transfer.is_enclosed(user) and not is_on_ps(user.device)  # to a ps a view would travel
+        user in step and not transfer.is_enclosed(user) and not is_on_ps(user.device)  # to a ps it would have to travel
         for user in op.outputs[0].consumers())
 
 

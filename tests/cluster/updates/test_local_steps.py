@@ -450,6 +450,59 @@ def test_a_model_that_cannot_be_trained_so_is_refused(make_loss, code, variable)
     clusters.build_graph(cluster, 0, model=model_of(make_loss))
 
 
+class OwnGradients(tf.train.MomentumOptimizer):
+    """Changes the gradients that it computes."""
+
+    def __init__(self, change):
+        super().__init__(0.05, 0.5)
+        self._change = change
+
+    def compute_gradients(self, loss, var_list=None, **options):
+        """Returns what `change` makes of the pairs."""
+        return self._change(super().compute_gradients(loss, var_list, **options))
+
+
+def _clipped(pairs):
+    return [(tf.clip_by_value(gradient, -0.5, 0.5), variable) for gradient, variable in pairs]
+
+
+def _decayed(pairs):
+    return [(gradient if "bias" in variable.name else gradient + 0.1 * variable, variable)
+            for gradient, variable in pairs]
+
+
+def _chosen(pairs):
+    return [pair for pair in reversed(pairs) if "bias" not in pair[1].name]
+
+
+def _by_step(pairs):
+    factor = 1 / (1 + tf.cast(tf.train.get_global_step(), tf.float32))
+    return [(factor * gradient, variable) for gradient, variable in pairs]
+
+
+@pytest.mark.parametrize("change", [_clipped, _decayed, _chosen, _by_step])
+def test_what_an_optimizer_does_to_its_gradients_it_does_in_rounds(tmp_path, start_servers, change):
+    """Issue: rounds took the plain gradients, so that clipping, masks and noise were dropped without a word."""
+    ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, make_model_optimizer=lambda _: OwnGradients(change),
+                  period=Period(steps))[1] for steps in (1, 5)]
+    assert_equal(*ends, rtol=1e-5, atol=1e-6)
+    plain = train(start_servers(1, 1), tmp_path / "plain", 20, make_model_optimizer=lambda _: OwnGradients(list))[1]
+    assert not np.allclose(ends[0]["weights"], plain["weights"], rtol=1e-3)
+
+
+def test_gradients_of_other_variables_than_the_copies_are_refused():
+    """Those that an optimizer has kept from another call, for one; they would not change in a round."""
+    kept = []
+
+    def change(pairs):
+        kept.extend(pairs)
+        return kept
+
+    with raises("untracked_variable"):
+        clusters.build_graph(clusters.GraphCluster(1, 1), 0, make_model_optimizer=lambda _: OwnGradients(change),
+                             period=Period(5))
+
+
 def test_dropout_and_other_random_numbers_differ_from_step_to_step(start_servers):
     """The loop's body is one piece of graph; each step of it draws other numbers."""
     def make_loss(features, labels):
