@@ -33,6 +33,7 @@ _NO_OTHER_TASK = "/job:nobody"
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
 _ANSWER_SECS = 5.0  # beyond the time-out of a call
 _LOST_AMONG_OTHERS = re.compile(r"^(ABORTED|UNAVAILABLE|DEADLINE_EXCEEDED): ", re.MULTILINE)
+_LOST_VARIABLE = re.compile(r"Could not find variable |Resource \S+/\S+ does not exist\.|\(Could not find resource: ")
 _log = logging.getLogger(__name__)
 
 
@@ -96,8 +97,8 @@ def is_lost(error: tf.errors.OpError) -> bool:
     if variables.REFUSED in error.message:  # this chief was replaced, which its heartbeat finds soon
         return True
     # A ps that restarted has no variables. Reading one raises the first message, updating one the second
-    # (tensorflow/core/kernels/resource_variable_ops.cc).
-    is_variable = "Could not find variable" in error.message or "Resource" in error.message
+    # (tensorflow/core/kernels/resource_variable_ops.cc), or the third if all are gone (framework/resource_mgr.cc).
+    is_variable = _LOST_VARIABLE.search(error.message) is not None
     return is_variable and isinstance(error, (tf.errors.FailedPreconditionError, tf.errors.NotFoundError))
 
 

@@ -26,7 +26,11 @@ Session handle is not found: b3eca4c745b9e3b9. Possibly this worker just restart
     (tf.errors.InternalError, SEVERAL, True),
     (tf.errors.FailedPreconditionError, "Could not find variable w. This could mean", True),
     (tf.errors.NotFoundError, "Resource ps/w/N10tensorflow3VarE does not exist.", True),
+    (tf.errors.NotFoundError, "Container localhost does not exist. (Could not find resource: localhost/w)", True),
     (tf.errors.NotFoundError, "data/train.tfrecord; No such file or directory", False),
+    (tf.errors.NotFoundError, "/data/Resources/train.tfrecord; No such file or directory", False),
+    (tf.errors.NotFoundError, "/data/My Resource/a b does not exist; No such file or directory", False),
+    (tf.errors.FailedPreconditionError, "Table not initialized.\n\t [[{{node Resources/LookupTableFindV2}}]]", False),
     (tf.errors.InvalidArgumentError, "Incompatible shapes: [2] vs. [3]", False),
     (tf.errors.OutOfRangeError, "End of sequence", False),
 ])
