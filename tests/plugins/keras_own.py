@@ -47,8 +47,11 @@ class Record(tf_keras.callbacks.Callback):
 
 
 def make_callbacks(params):
-    """None where no record is wanted."""
-    return [Record(params["record"])] if params["record"] else []
+    """None where no record is wanted; else also Keras' own, which writes the best model beside the record."""
+    if not params["record"]:
+        return []
+    return [Record(params["record"]),
+            tf_keras.callbacks.ModelCheckpoint(f"{params['record']}.keras", monitor="val_loss", save_best_only=True)]
 
 
 def build_model(params):

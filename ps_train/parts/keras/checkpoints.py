@@ -15,11 +15,13 @@ whole variables, however --variable_partitioner splits them:
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
 import shutil
 import tempfile
+import types
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -190,10 +192,16 @@ class ModelSaver:
         os.replace(unfinished, checkpoint_path(train_dir, step))
 
 
+def save_alike_in_all_threads() -> None:
+    """Lets Keras write each `.keras` file in its format, also outside the main thread, where training runs."""
+    # There tf_keras 2.15 to 2.21 writes the first one so, and then HDF5 under that name: a thread-local value, which
+    # has its default in the main thread only (saving/saving_lib.py). Callbacks and loops of plug-ins save, too.
+    saving = importlib.import_module("tf_keras.src.saving.saving_lib")
+    saving._SAVING_V3_ENABLED = types.SimpleNamespace(value=True)  # noqa: SLF001
+
+
 def write_model(model: tf_keras.Model, path: str) -> None:
     """Writes a `.keras` file."""
-    # Outside the main thread tf_keras writes `.keras` once, and then HDF5 under that name (a thread-local default in
-    # saving/saving_lib.py), unless the format is given.
     model.save(path, overwrite=True, save_format="keras_v3")
 
 

@@ -47,6 +47,7 @@ _log = logging.getLogger(__name__)
 
 def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
     """Runs this task to its end; raises a PsTrainError with the exit code of the failure."""
+    checkpoints.save_alike_in_all_threads()
     plugins = load_keras_plugins(config)
     is_chief = cluster is None or cluster.is_chief
     if config.strategy == "parameter_server" and not is_chief:
