@@ -325,7 +325,7 @@ class ScheduledSteps:
 
 
 class ValidationCallback(tf_keras.callbacks.Callback):
-    """Gives a sign of life for each batch of a validation that is done."""
+    """Gives a sign of life for each batch of a validation that is done, and stops between two of them."""
 
     def __init__(self, progress: StepCounter, scheduled: ScheduledSteps | None, validation_steps: int) -> None:
         super().__init__()
@@ -333,11 +333,12 @@ class ValidationCallback(tf_keras.callbacks.Callback):
         self._progress, self._scheduled, self._validation_steps = progress, scheduled, validation_steps
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Gives the sign."""
+        """Gives the sign; raises StoppedError if the process was asked to stop."""
         if self._scheduled is None:
             self._progress.beat()
         else:
             self._scheduled.add(logs, is_last=batch + 1 >= self._validation_steps)
+        self._progress.check_stop()
 
     def on_test_end(self, logs: Any = None) -> None:
         """Raises UserCodeError if the report at the end would have no loss."""
@@ -345,11 +346,14 @@ class ValidationCallback(tf_keras.callbacks.Callback):
 
 
 class StepCallback(ValidationCallback):
-    """Passes each execution of steps on to a StepCounter, and saves after each epoch."""
+    """Passes each execution of steps on to a StepCounter, and saves after each epoch: before its validation."""
 
     def __init__(self, progress: StepCounter, scheduled: ScheduledSteps | None, validation_steps: int) -> None:
         super().__init__(progress, scheduled, validation_steps)
-        self._first_of_execution = 0
+        self._first_of_execution, self._is_checked = 0, False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._is_checked = False
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._first_of_execution = batch
@@ -363,8 +367,17 @@ class StepCallback(ValidationCallback):
             self._scheduled.add(logs, is_last=batch + 1 >= self.params["steps"])
         self._progress.check_stop()
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Saves the epoch, which a validation that takes long or fails must not cost."""
+        self._save_epoch()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._progress.check_updates()
         if self._scheduled is not None:
             self._progress.log(self._progress.loss_of(logs, "train_step"))
+        self._save_epoch()
+
+    def _save_epoch(self) -> None:
+        if not self._is_checked:
+            self._progress.check_updates()
+            self._is_checked = True
         self._progress.save()

@@ -44,29 +44,31 @@ def averaging_model(*, scales_loss=False):
     return model
 
 
-def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_callbacks=(), loop=None,
-            is_stopped=False):
+BATCH = np.ones([4, 1], np.float32), np.zeros([4, 1], np.float32)
+
+
+def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_callbacks=(), loop=None, held_out=None,
+            stop=None):
     """Trains a model to a step in epochs of two steps, after it has taken some already; returns its kernel.
 
     Args:
       loop: the plug-in's function `train`, in place of Model.fit.
-      is_stopped: whether the process is asked to stop before the first step.
+      held_out: the three batches of each validation, None for no validation.
+      stop: an event that asks the process to stop.
     """
     monkeypatch.setattr(fitting, "_plugin_callbacks", lambda plugins: list(plugin_callbacks))
     config = SimpleNamespace(
         train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5, strategy="default", batch_size=4,
-        log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=0, train_steps=train_steps)
+        log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=int(held_out is not None),
+        train_steps=train_steps)
     plugins = SimpleNamespace(model=SimpleNamespace(name="mine", has_own_loop=loop is not None, train=loop),
                               model_params={}, dataset=None)
     saver = checkpoints.ModelSaver(config, plugins, True, SimpleNamespace(check=lambda: None))
-    context = fitting.TrainingContext(config, None, plugins, saver, threading.Event())
-    if is_stopped:
-        context.stop.set()
-    batch = np.ones([4, 1], np.float32), np.zeros([4, 1], np.float32)
+    context = fitting.TrainingContext(config, None, plugins, saver, stop or threading.Event())
     model.optimizer.build(model.trainable_variables)
     for _ in range(from_step):
-        model.train_on_batch(*batch)
-    feed = inputs.Feed(tf.data.Dataset.from_tensors(batch).repeat(), None, 1)
+        model.train_on_batch(*BATCH)
+    feed = inputs.Feed(tf.data.Dataset.from_tensors(BATCH).repeat(), held_out, 3)
     plan = fitting.plan_epochs(train_steps, 2, from_step)
     train = fitting.fit if loop is None else custom_loops.train_by_loop
     train(fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, feed))
@@ -160,10 +162,58 @@ def test_a_save_that_fails_costs_no_training(tmp_path, monkeypatch, loop, failin
 @pytest.mark.parametrize(("is_stopped", "steps"), [(False, [2, 4, 4]), (True, [1])], ids=["the end", "a stop"])
 def test_the_last_save_must_not_fail(tmp_path, monkeypatch, loop, is_stopped, steps):
     """That at the end, and that of a process which is asked to stop, and which else would say that it has saved."""
-    tried = break_folder(monkeypatch)
+    tried, stop = break_folder(monkeypatch), threading.Event()
+    if is_stopped:
+        stop.set()
     with raises("checkpoint_not_written"):
-        trained(plain_model(), tmp_path, monkeypatch, loop=loop, is_stopped=is_stopped)
+        trained(plain_model(), tmp_path, monkeypatch, loop=loop, stop=stop)
     assert tried == steps
+
+
+def held_out(call):
+    """Returns three batches, for each of which it makes the call."""
+    def called(features):
+        call()
+        return features
+
+    def passed_on(features, labels):
+        return tf.ensure_shape(tf.numpy_function(called, [features], tf.float32), features.shape), labels
+
+    return tf.data.Dataset.from_tensors(BATCH).repeat(3).map(passed_on)
+
+
+class Counting(tf_keras.Sequential):
+    """Counts the batches that it was evaluated on."""
+
+    def __init__(self, layers):
+        super().__init__(layers)
+        self.tested = tf.Variable(0, trainable=False)
+
+    def test_step(self, data):
+        self.tested.assign_add(1)
+        return super().test_step(data)
+
+
+@pytest.mark.parametrize("loop", [None, take_steps], ids=["fit", "loop"])
+def test_a_process_stops_within_a_validation(tmp_path, monkeypatch, loop):
+    """Issue: it went on to the end of the validation, which may take longer than --stop_timeout_secs."""
+    model, stop = Counting([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1)]), threading.Event()
+    model.compile("sgd", "mse")
+    with raises("stopped") as caught:
+        trained(model, tmp_path, monkeypatch, loop=loop, held_out=held_out(stop.set), stop=stop)
+    assert "stopped at step 2, and saved" in str(caught.value)
+    assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2] and int(model.tested) == 1
+
+
+@pytest.mark.parametrize("loop", [None, take_steps], ids=["fit", "loop"])
+def test_a_validation_that_fails_costs_no_epoch(tmp_path, monkeypatch, loop):
+    """Issue: Model.fit saved an epoch after its validation only. A held-out file may be broken, or the process lost."""
+    def fail():
+        raise ValueError("a malformed row")
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a malformed row"):
+        trained(plain_model(), tmp_path, monkeypatch, loop=loop, held_out=held_out(fail))
+    assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2]
 
 
 @pytest.mark.parametrize(("aggregation", "is_refused"), [("NONE", True), ("SUM", False)])
