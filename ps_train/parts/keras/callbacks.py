@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tf_keras
@@ -82,9 +82,14 @@ def single_values(values: Mapping[str, Any]) -> dict[str, Any]:
 class ScalarBoard(tf_keras.callbacks.TensorBoard):
     """TensorBoard for metrics of several values, too, which Keras' own refuses, and for trainings that continue."""
 
+    def __init__(self, train_dir: str, *, get_step: Callable[[], int], **options: Any) -> None:
+        """Takes what returns the global step, and the options of Keras' own."""
+        super().__init__(train_dir, **options)
+        self._get_step = get_step
+
     def on_train_begin(self, logs: Any = None) -> None:
         # Keras counts from 0 in each call of fit: the curves by step would be drawn over those of the first run.
-        self.model._train_counter.assign(int(self.model.optimizer.iterations.numpy()))  # noqa: SLF001
+        self.model._train_counter.assign(self._get_step())  # noqa: SLF001
         super().on_train_begin(logs)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

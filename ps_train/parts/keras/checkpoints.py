@@ -255,26 +255,27 @@ def load_newest(plugin: KerasModel, train_dir: str) -> tuple[int, str, tf_keras.
     return newest and (*newest, load_model_file(newest[1], plugin.objects))
 
 
-def restore_model(model: tf_keras.Model, newest: tuple[int, str, tf_keras.Model]) -> None:
-    """Gives a model the weights and the optimizer of what `load_newest` has returned.
+def restore_model(model: tf_keras.Model, newest: tuple[int, str, tf_keras.Model]) -> int:
+    """Gives a model the weights and the optimizer of what `load_newest` has returned; returns the global step.
 
     Call it in the strategy's scope. Raises the errors of `copy_variables`.
     """
     step, path, loaded = newest
     # The new model is filled, not replaced: it keeps the learning rate of the command line.
     copy_variables(model, loaded, f"checkpoint {path}")
-    model.optimizer.iterations.assign(step)  # the step of the file, not the count of the optimizer
     _log.info("restored %s", path)
+    return step
 
 
-def share_variables(
-    model: tf_keras.Model, strategy: tf.distribute.Strategy, is_chief: bool, beat: Callable[[], None]
-) -> None:
-    """Gives the models of all workers the chief's values, so only the chief needs the checkpoint.
+def share_state(
+    model: tf_keras.Model, step: int, strategy: tf.distribute.Strategy, is_chief: bool, beat: Callable[[], None]
+) -> int:
+    """Gives the models of all workers the chief's values, so only the chief needs the checkpoint; returns its step.
 
     Each worker calls it. The values are summed as integers, with zeros of the other workers: every bit is the chief's.
 
     Args:
+      step: the global step, of which that of the chief counts.
       beat: called after each variable.
     """
     @tf.function(input_signature=[tf.TensorSpec([None], tf.int64)])
@@ -283,19 +284,22 @@ def share_variables(
         is_first = tf.equal(context.replica_id_in_sync_group, 0)  # the chief has one with each of its GPUs
         return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, words, tf.zeros_like(words)))
 
+    def shared(value: np.ndarray) -> np.ndarray:
+        content = value.tobytes()
+        words = np.frombuffer(content + bytes(-len(content) % 8), np.int64)
+        total = strategy.experimental_local_results(strategy.run(add, args=(tf.constant(words),)))[0].numpy()
+        beat()
+        return np.frombuffer(total.tobytes()[:len(content)], value.dtype).reshape(value.shape)
+
     for variable in [*model.weights, *model.optimizer.variables]:
         # Those of this worker's devices, as the value of a variable that is synchronised on read, such as a moving
         # average, is a mean or sum over all workers.
         replicas = strategy.experimental_local_results(variable)
-        value = replicas[0].numpy()
-        content = value.tobytes()
-        words = np.frombuffer(content + bytes(-len(content) % 8), np.int64)
-        total = strategy.experimental_local_results(strategy.run(add, args=(tf.constant(words),)))[0].numpy()
+        value = shared(replicas[0].numpy())
         if not is_chief:
-            shared = np.frombuffer(total.tobytes()[:len(content)], value.dtype).reshape(value.shape)
             for replica in replicas:
-                replica.assign(shared)
-        beat()
+                replica.assign(value)
+    return int(shared(np.array(step, np.int64)))
 
 
 def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:

@@ -104,7 +104,8 @@ def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
     if config.optimizer == "adam" and isinstance(model.optimizer, tf_keras.optimizers.Adam):
         variables.update(_moments(variables, model))
         # TensorFlow 1 keeps beta^(updates + 1) in variables, where Keras computes it.
-        values.update({name: np.float32(beta ** (step + 1)) for name, beta in _BETAS.items()})
+        updates = int(model.optimizer.iterations.numpy())  # a step may have several, or none
+        values.update({name: np.float32(beta ** (updates + 1)) for name, beta in _BETAS.items()})
     else:
         _log.info("%s and --optimizer=%s are not both Adam: the optimizer starts from its initial state", source,
                   config.optimizer)

@@ -35,7 +35,7 @@ class CustomRun(StepCounter):
     """
 
     def __init__(self, training: ModelTraining) -> None:
-        context, strategy, _, plan, self._feed = training
+        context, strategy, _, plan, self._feed, _ = training
         config, feed = context.config, self._feed
         super().__init__(training, config.train_steps, log_period=config.log_steps,
                          save_period=config.save_model_steps or plan.steps_per_epoch)

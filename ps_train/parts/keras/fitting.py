@@ -85,17 +85,18 @@ class TrainingContext:
 
 
 class ModelTraining(NamedTuple):
-    """One training: the model under its strategy, the epochs, and the batches."""
+    """One training: the model under its strategy, the epochs, the batches, and the global step at which it begins."""
 
     context: TrainingContext
     strategy: tf.distribute.Strategy
     model: tf_keras.Model
     plan: EpochPlan
     feed: inputs.Feed
+    first_step: int
 
 
-def global_step(model: tf_keras.Model) -> int:
-    """Returns the number of updates of a model."""
+def num_updates(model: tf_keras.Model) -> int:
+    """Returns the number of updates of a model; the global step is larger if it accumulates gradients."""
     return int(model.optimizer.iterations.numpy())
 
 
@@ -125,22 +126,20 @@ class StepCounter:
 
         Args:
           log_period: steps between two progress lines, 0 for none; so is `save_period`.
-          counts: whether `count` is called; else the step is that of the model.
+          counts: whether `count` is called; else the steps of an epoch are known at its end.
         """
-        self._context, strategy, self._model, *_ = training
+        self._context, strategy, self._model, plan, _, self._step = training
         self.train_steps, self._log_period, self._save_period = train_steps, log_period, save_period
-        self._counts, self._step = counts, global_step(self._model)
-        self._updates = self._step  # at the last `check_updates`
-        # The name of a checkpoint has the step at which a later run begins: that of the model, but in a custom loop.
-        self._is_custom_loop = self._context.plugins.model.has_own_loop
+        self._counts, self._steps_per_epoch = counts, plan.steps_per_epoch
+        self._updates, self._updated_step = num_updates(self._model), self._step  # as the last `end_epoch` has seen
         self._examples_per_step = strategies.global_batch_size(strategy, self._context.config)
         self._logged = (time.monotonic(), self._step)
 
     @property
     def step(self) -> int:
         """The global step."""
-        # Counted, as an execution that fails may have raised the model's own count.
-        return self._step if self._counts else global_step(self._model)
+        # Counted, as an execution that fails may have raised the model's own count, which is one of updates.
+        return self._step if self._counts else self._step + num_updates(self._model) - self._updates
 
     def beat(self) -> None:
         """Gives a sign of life, for work that is no step and may take longer than --step_timeout_secs."""
@@ -170,23 +169,27 @@ class StepCounter:
         reports.send(progress, [progress.format()])
         _log.info(progress.format(), extra={"fields": progress._asdict()})
 
-    def check_updates(self) -> None:
-        """Raises UserCodeError unless the optimizer of the model has made an update since the last call.
+    def end_epoch(self, num_scheduled: int) -> None:
+        """Counts steps that were scheduled and are done now.
 
-        Otherwise all checkpoints would be of one step, so that only the first one would be saved.
+        Raises:
+          UserCodeError: the optimizer of the model has made no update for a whole epoch.
         """
-        previous, self._updates = self._updates, global_step(self._model)
+        self._step += num_scheduled
+        if (updates := num_updates(self._model)) != self._updates:
+            self._updates, self._updated_step = updates, self._step
         # One that scales the loss leaves out steps whose gradients are not finite, perhaps all of a short epoch.
-        if self._updates == previous and not hasattr(self._model.optimizer, "inner_optimizer"):
+        elif (self._step - self._updated_step >= self._steps_per_epoch
+              and not hasattr(self._model.optimizer, "inner_optimizer")):
             raise UserCodeError("model_optimizer_unused", f"{self._context.plugins.model.name}.build_model: train_step "
-                                "of the model made no update by model.optimizer in an epoch, and the global step is "
-                                "its number of updates; apply the gradients by self.optimizer, or write the whole loop "
-                                "as the module's function train")
+                                f"of the model made no update by model.optimizer in {self._steps_per_epoch} steps, and "
+                                "a checkpoint has the state of no other one; apply the gradients by self.optimizer, at "
+                                "least once in --steps_per_epoch, or write the whole loop as the module's function "
+                                "train")
 
     def save(self, *, is_last: bool = False) -> None:
         """Saves a checkpoint of this step; each of several workers calls it. See `ModelSaver.save`."""
-        self._context.saver.save(
-            self._model, self.step if self._is_custom_loop else global_step(self._model), is_last=is_last)
+        self._context.saver.save(self._model, self.step, is_last=is_last)
         self.beat()
 
     def check_stop(self) -> None:
@@ -214,8 +217,8 @@ def fit(training: ModelTraining) -> None:
       UserCodeError: a plug-in breaks its contract.
       DataError: the training data end before training does.
     """
-    context, _, model, plan, feed = training
-    config, is_chief, first_step = context.config, context.is_chief, global_step(model)
+    context, _, model, plan, feed, first_step = training
+    config, is_chief = context.config, context.is_chief
     if is_chief:
         _log.info("epochs %d to %d of %d steps each: training ends at step %d", plan.first_epoch + 1, plan.epochs,
                   plan.steps_per_epoch, plan.end_step)
@@ -225,7 +228,7 @@ def fit(training: ModelTraining) -> None:
                            save_period=config.save_model_steps, counts=not is_asynchronous)
     scheduled = ScheduledSteps.of(training)
     plugin_callbacks = _plugin_callbacks(context.plugins)
-    own_callbacks = [StepCallback(progress, scheduled, feed.validation_steps), *_tensorboard(context)]
+    own_callbacks = [StepCallback(progress, scheduled, feed.validation_steps), *_tensorboard(context, progress)]
     try:
         _fit_stretches(training, own_callbacks, plugin_callbacks, (1 if on_terminal else 2) if is_chief else 0)
     except tf.errors.OpError as error:
@@ -236,7 +239,7 @@ def fit(training: ModelTraining) -> None:
         raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
     # The end of fit may have set other weights: EarlyStopping the best ones, an optimizer with use_ema the means.
     has_other_weights = bool(plugin_callbacks) or _averages_weights(model)
-    context.saver.save(model, global_step(model), again=has_other_weights, is_last=True)
+    context.saver.save(model, progress.step, again=has_other_weights, is_last=True)
 
 
 def _fit_stretches(
@@ -244,11 +247,11 @@ def _fit_stretches(
     verbose: int,
 ) -> None:
     """Calls Model.fit: not once, as an epoch that a checkpoint has divided has fewer steps than the others."""
-    context, strategy, model, plan, feed = training
+    context, strategy, model, plan, feed, first_step = training
     config = context.config
     validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
                   "validation_freq": config.validation_epochs} if config.validation_epochs else {}
-    for first_epoch, epochs, num_steps in plan.stretches(global_step(model)):
+    for first_epoch, epochs, num_steps in plan.stretches(first_step):
         is_last = epochs == plan.epochs
         with strategy.scope():
             every = callbacks.StretchCallbacks(
@@ -278,7 +281,7 @@ def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback
     return list(made)
 
 
-def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
+def _tensorboard(context: TrainingContext, progress: StepCounter) -> list[tf_keras.callbacks.Callback]:
     config = context.config
     if not context.is_chief or not config.save_summaries_steps:
         return []
@@ -288,7 +291,8 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
         return []
     # parameter_server allows no work after each batch.
     frequency = "epoch" if config.strategy == "parameter_server" else config.save_summaries_steps
-    return [callbacks.ScalarBoard(config.train_dir, update_freq=frequency, write_graph=False)]
+    return [callbacks.ScalarBoard(config.train_dir, get_step=lambda: progress.step, update_freq=frequency,
+                                  write_graph=False)]
 
 
 class ScheduledSteps:
@@ -350,10 +354,7 @@ class StepCallback(ValidationCallback):
 
     def __init__(self, progress: StepCounter, scheduled: ScheduledSteps | None, validation_steps: int) -> None:
         super().__init__(progress, scheduled, validation_steps)
-        self._first_of_execution, self._is_checked = 0, False
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._is_checked = False
+        self._first_of_execution = self._num_scheduled = 0
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._first_of_execution = batch
@@ -365,6 +366,7 @@ class StepCallback(ValidationCallback):
             self._progress.count(batch + 1 - self._first_of_execution, self._progress.loss_of(logs, "train_step"))
         else:
             self._scheduled.add(logs, is_last=batch + 1 >= self.params["steps"])
+            self._num_scheduled = batch + 1
         self._progress.check_stop()
 
     def on_test_begin(self, logs: Any = None) -> None:
@@ -372,12 +374,11 @@ class StepCallback(ValidationCallback):
         self._save_epoch()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._save_epoch()
         if self._scheduled is not None:
             self._progress.log(self._progress.loss_of(logs, "train_step"))
-        self._save_epoch()
 
     def _save_epoch(self) -> None:
-        if not self._is_checked:
-            self._progress.check_updates()
-            self._is_checked = True
+        num_scheduled, self._num_scheduled = self._num_scheduled, 0
+        self._progress.end_epoch(num_scheduled)
         self._progress.save()

@@ -140,13 +140,11 @@ def _train_and_report(context: TrainingContext) -> None:
     newest = checkpoints.load_newest(plugins.model, config.train_dir) if context.is_chief else None
     with strategy.scope():
         model = checkpoints.build_model(plugins.model, plugins.model_params)
-        if newest is not None:
-            checkpoints.restore_model(model, newest)
+        first_step = 0 if newest is None else checkpoints.restore_model(model, newest)
         if config.strategy == "multi_worker_mirrored":
-            checkpoints.share_variables(model, strategy, context.is_chief, pulse.beat)
+            first_step = checkpoints.share_state(model, first_step, strategy, context.is_chief, pulse.beat)
     checkpoints.check_readable(model, plugins.model)
-    first_step = fitting.global_step(model)
-    secs = _train(context, strategy, model)
+    secs = _train(context, strategy, model, first_step)
     # The chief's own limits, for its counting and its evaluation, expire first, so the others report its error.
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
     if context.is_chief:
@@ -160,9 +158,9 @@ def _train_and_report(context: TrainingContext) -> None:
         sum_over_replicas(strategy, 0)
 
 
-def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model) -> float:
-    """Returns the seconds that training took."""
-    config, plugins, step = context.config, context.plugins, fitting.global_step(model)
+def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, step: int) -> float:
+    """Trains from a global step; returns the seconds that it took."""
+    config, plugins = context.config, context.plugins
     plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, step)
     if config.strategy == "multi_worker_mirrored":
         _check_agreement(context, strategy, plan)
@@ -177,7 +175,7 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
     context.pulse.expect("a step of training", config.step_timeout_secs)
     start_secs = time.monotonic()
     train = custom_loops.train_by_loop if has_own_loop else fitting.fit
-    train(ModelTraining(context, strategy, model, plan, feed))
+    train(ModelTraining(context, strategy, model, plan, feed, step))
     return time.monotonic() - start_secs
 
 

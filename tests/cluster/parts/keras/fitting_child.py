@@ -71,7 +71,7 @@ def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_
     feed = inputs.Feed(tf.data.Dataset.from_tensors(BATCH).repeat(), held_out, 3)
     plan = fitting.plan_epochs(train_steps, 2, from_step)
     train = fitting.fit if loop is None else custom_loops.train_by_loop
-    train(fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, feed))
+    train(fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, feed, from_step))
     return model.layers[0].kernel.numpy()
 
 
@@ -117,6 +117,71 @@ def test_a_train_step_that_does_not_use_the_models_optimizer_is_an_error(tmp_pat
     with raises("model_optimizer_unused", kind=UserCodeError):
         trained(model, tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
+
+
+class Accumulating(tf_keras.Sequential):
+    """A model with an update for two batches."""
+
+    def __init__(self, layers, batches_before=0):
+        super().__init__(layers)
+        self.seen = tf.Variable(batches_before, trainable=False)
+        self.compile(tf_keras.optimizers.SGD(0.01), "mse")
+
+    def train_step(self, data):
+        features, labels = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(self(features) - labels))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.seen.assign_add(1)
+        tf.cond(self.seen % 2 == 0, lambda: self.apply(gradients), lambda: None)
+        return {"loss": loss}
+
+    def apply(self, gradients):
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+
+
+@pytest.mark.parametrize(("from_step", "batches_before"), [(0, 0), (1, 1)], ids=["whole", "continued"])
+def test_a_model_that_accumulates_gradients_trains_to_its_end(tmp_path, monkeypatch, from_step, batches_before):
+    """Issue: its checkpoints had the number of updates as their step: it ended at a fraction of --train_steps, and each
+    run of the same command trained on. A rest of an epoch may have no update.
+    """
+    model = Accumulating([tf_keras.layers.Input((1,)), tf_keras.layers.Dense(1)], batches_before)
+    trained(model, tmp_path, monkeypatch, from_step=from_step, held_out=held_out(lambda: None))
+    assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2, 4]
+    assert int(model.seen) == 4 + batches_before and int(model.optimizer.iterations) == 2
+
+
+@pytest.mark.parametrize("updates_per_step", [0, 2])
+def test_a_loop_may_make_another_number_of_updates_than_steps(tmp_path, monkeypatch, updates_per_step):
+    """Issue: a run that continued took the step for the number of updates: schedules of the learning rate jumped."""
+    def train(strategy, model, run):
+        for _ in range(4):
+            for _ in range(updates_per_step):
+                model.train_on_batch(*BATCH)
+            run.advance(0.0)
+
+    trained(plain_model(), tmp_path, monkeypatch, loop=train)
+    model = plain_model()
+    model.optimizer.build(model.trainable_variables)
+    newest = checkpoints.load_newest(KerasModel("mine", None, {}), str(tmp_path))
+    assert checkpoints.restore_model(model, newest) == 4
+    assert int(model.optimizer.iterations) == 4 * updates_per_step
+
+
+def test_scheduled_steps_count_when_their_epoch_is_over():
+    """Those of parameter_server. Before, as many of them as there have been updates are known to be done."""
+    model = plain_model()
+    config = SimpleNamespace(batch_size=4)
+    context = SimpleNamespace(config=config, plugins=SimpleNamespace(model=SimpleNamespace(name="mine")))
+    plan = fitting.EpochPlan(steps_per_epoch=4, epochs=3, first_epoch=1)
+    training = fitting.ModelTraining(context, tf.distribute.get_strategy(), model, plan, None, 4)
+    progress = fitting.StepCounter(training, 12, log_period=0, save_period=0, counts=False)
+    model.train_on_batch(*BATCH)
+    assert progress.step == 5
+    progress.end_epoch(4)
+    assert progress.step == 8
+    with raises("model_optimizer_unused", kind=UserCodeError):
+        progress.end_epoch(4)
 
 
 def plain_model():
