@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
+import tensorflow as tf
 import tf_keras
 
 
@@ -77,6 +78,49 @@ def single_values(values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             singles[name] = value
     return singles
+
+
+class MeanOverWorkers:
+    """Makes metrics of this worker means over all replicas of multi_worker_mirrored.
+
+    Those of Keras are equal on all workers, and stay as they are; what a model's own train_step returns may not be.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float64)])
+        def mean(values: tf.Tensor) -> tf.Tensor:
+            placed = tf.identity(values)  # an argument has no device, without which TensorFlow does not reduce
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, placed)
+
+        self._strategy, self._mean = strategy, mean
+
+    def __call__(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the means, arrays as arrays, and what is no number as it is; blocks until all workers call it."""
+        values = {name: np.asarray(value) for name, value in logs.items()}
+        numbers = {name: value for name, value in sorted(values.items()) if value.dtype.kind in "biuf"}
+        flat = np.concatenate([np.zeros(0), *(np.ravel(value) for value in numbers.values())])
+        means = self._strategy.experimental_local_results(self._strategy.run(self._mean, args=(tf.constant(flat),)))[0]
+        ends = np.cumsum([value.size for value in numbers.values()])
+        parts = zip(numbers.items(), np.split(means.numpy(), ends))
+        return {**logs, **{name: part.reshape(value.shape) if value.shape else float(part[0])
+                           for (name, value), part in parts}}
+
+
+class SharedLogs(tf_keras.callbacks.Callback):
+    """Gives the callbacks after it the same metrics of an epoch and of a validation on each worker.
+
+    Else one that ends training, or changes the learning rate, would do so on some workers only.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        super().__init__()
+        self._mean_over_workers = MeanOverWorkers(strategy)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs.update(self._mean_over_workers(logs))
+
+    def on_test_end(self, logs: Any = None) -> None:
+        logs.update(self._mean_over_workers(logs))
 
 
 class ScalarBoard(tf_keras.callbacks.TensorBoard):

@@ -14,8 +14,7 @@ import tensorflow as tf
 import tf_keras
 
 from ps_train.errors import DataError
-from ps_train.parts.keras import inputs
-from ps_train.parts.keras.callbacks import single_values
+from ps_train.parts.keras import callbacks, inputs
 from ps_train.parts.keras.fitting import ModelTraining, ScheduledSteps, StepCounter, ValidationCallback, is_due
 
 _MAX_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are logged
@@ -36,6 +35,7 @@ class CustomRun(StepCounter):
 
     def __init__(self, training: ModelTraining) -> None:
         context, strategy, _, plan, self._feed, _ = training
+        self._strategy = strategy
         config, feed = context.config, self._feed
         super().__init__(training, config.train_steps, log_period=config.log_steps,
                          save_period=config.save_model_steps or plan.steps_per_epoch)
@@ -77,14 +77,16 @@ class CustomRun(StepCounter):
         return min(self.train_steps - self.step, *(period - self.step % period for period in periods if period))
 
     def validate(self) -> dict[str, float]:
-        """Returns the model's metrics on the held-out data; each of several workers calls it."""
+        """Returns the model's metrics on the held-out data; each of several workers calls it, and gets the same."""
         beats = ValidationCallback(self, self._scheduled, self._feed.validation_steps)
         values = self._model.evaluate(self._feed.validation, steps=self._feed.validation_steps, verbose=0,
                                       return_dict=True, callbacks=[beats])
+        if self._context.config.strategy == "multi_worker_mirrored":
+            values = callbacks.MeanOverWorkers(self._strategy)(values)
         self.beat()
         if self._context.is_chief:
             _log.info("step %d, on held-out data: %s", self.step,
-                      ", ".join(f"{name} {value:.4f}" for name, value in single_values(values).items()))
+                      ", ".join(f"{name} {value:.4f}" for name, value in callbacks.single_values(values).items()))
         return values
 
 

@@ -2,7 +2,7 @@
 
     TrainingContext --> EpochPlan --> ModelTraining --> fit
                                                     |
-             callbacks, in order: StepCallback, TensorBoard, those of the plug-in
+             callbacks, in order: SharedLogs, StepCallback, TensorBoard, those of the plug-in
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def fit(training: ModelTraining) -> None:
       UserCodeError: a plug-in breaks its contract.
       DataError: the training data end before training does.
     """
-    context, _, model, plan, feed, first_step = training
+    context, strategy, model, plan, feed, first_step = training
     config, is_chief = context.config, context.is_chief
     if is_chief:
         _log.info("epochs %d to %d of %d steps each: training ends at step %d", plan.first_epoch + 1, plan.epochs,
@@ -228,7 +228,9 @@ def fit(training: ModelTraining) -> None:
                            save_period=config.save_model_steps, counts=not is_asynchronous)
     scheduled = ScheduledSteps.of(training)
     plugin_callbacks = _plugin_callbacks(context.plugins)
-    own_callbacks = [StepCallback(progress, scheduled, feed.validation_steps), *_tensorboard(context, progress)]
+    shared = [callbacks.SharedLogs(strategy)] if config.strategy == "multi_worker_mirrored" else []
+    own_callbacks = [*shared, StepCallback(progress, scheduled, feed.validation_steps),
+                     *_tensorboard(context, progress)]
     try:
         _fit_stretches(training, own_callbacks, plugin_callbacks, (1 if on_terminal else 2) if is_chief else 0)
     except tf.errors.OpError as error:

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.keras import checkpoints, custom_loops, fitting, inputs
+from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, inputs
 from ps_train.parts.keras.plugins import KerasModel
 from tests.errors import raises
 
@@ -48,17 +48,18 @@ BATCH = np.ones([4, 1], np.float32), np.zeros([4, 1], np.float32)
 
 
 def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_callbacks=(), loop=None, held_out=None,
-            stop=None):
+            stop=None, strategy="default"):
     """Trains a model to a step in epochs of two steps, after it has taken some already; returns its kernel.
 
     Args:
       loop: the plug-in's function `train`, in place of Model.fit.
       held_out: the three batches of each validation, None for no validation.
       stop: an event that asks the process to stop.
+      strategy: that of the flags; the one in fact is TensorFlow's default.
     """
     monkeypatch.setattr(fitting, "_plugin_callbacks", lambda plugins: list(plugin_callbacks))
     config = SimpleNamespace(
-        train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5, strategy="default", batch_size=4,
+        train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5, strategy=strategy, batch_size=4,
         log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=int(held_out is not None),
         train_steps=train_steps)
     plugins = SimpleNamespace(model=SimpleNamespace(name="mine", has_own_loop=loop is not None, train=loop),
@@ -182,6 +183,32 @@ def test_scheduled_steps_count_when_their_epoch_is_over():
     assert progress.step == 8
     with raises("model_optimizer_unused", kind=UserCodeError):
         progress.end_epoch(4)
+
+
+def test_metrics_are_means_over_the_replicas():
+    """Numbers and arrays, in whatever order; a text stays as it is. Those that agree stay as they are, to the bit."""
+    strategy = tf.distribute.MirroredStrategy(["cpu:0"])
+    mean_over_workers = callbacks.MeanOverWorkers(strategy)
+    third = float(np.float32(1 / 3))
+    means = mean_over_workers({"loss": third, "f1": np.array([0.5, 0.25], np.float32), "name": "x", "count": 2})
+    assert (means["loss"], means["f1"].tolist(), means["name"], means["count"]) == (third, [0.5, 0.25], "x", 2)
+    assert mean_over_workers({}) == {}
+
+
+@pytest.mark.parametrize("is_loop", [False, True], ids=["fit", "loop"])
+def test_the_callbacks_and_loops_of_each_worker_decide_alike(tmp_path, monkeypatch, is_loop):
+    """They see the means in place of the metrics of their worker."""
+    seen = []
+
+    def train(strategy, model, run):
+        seen.append(run.validate()["loss"])
+        take_steps(strategy, model, run)
+
+    callback = tf_keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["val_loss"]))
+    monkeypatch.setattr(callbacks, "MeanOverWorkers", lambda strategy: lambda logs: dict.fromkeys(logs, 9.0))
+    trained(plain_model(), tmp_path, monkeypatch, held_out=held_out(lambda: None), strategy="multi_worker_mirrored",
+            **{"loop": train} if is_loop else {"plugin_callbacks": [callback]})
+    assert seen == [9.0] * len(seen) and seen
 
 
 def plain_model():

@@ -25,24 +25,34 @@ class Counter(tf_keras.layers.Layer):
         return inputs
 
 
+class Model(tf_keras.Sequential):
+    """Returns a number of its own from each replica."""
+
+    def train_step(self, data):
+        return {**super().train_step(data), "own": tf.reduce_mean(data[0])}
+
+
 def build_model(params):
     """Linear regression of normalised features."""
-    model = tf_keras.Sequential([
+    model = Model([
         tf_keras.layers.Input((4,)), tf_keras.layers.BatchNormalization(momentum=0.9), Counter(),
         tf_keras.layers.Dense(1), tf_keras.layers.Flatten()])
     model.compile(tf_keras.optimizers.Adam(params["learning_rate"]), "mean_squared_error", ["mean_absolute_error"])
     return model
 
 
-class ShowStart(tf_keras.callbacks.Callback):
-    """Prints the values on this worker's first device with which training begins."""
+class Show(tf_keras.callbacks.Callback):
+    """Prints the values on this worker's first device with which training begins, and what each epoch ends with."""
 
     def on_train_begin(self, logs=None):
         for variable in self.model.weights:
             values = self.model.distribute_strategy.experimental_local_results(variable)[0].numpy()
             print("at the start:", variable.name, values.ravel().tolist(), flush=True)
 
+    def on_epoch_end(self, epoch, logs=None):
+        print("at the end:", epoch, sorted(logs.items()), flush=True)
+
 
 def make_callbacks(params):
-    """Shows the start."""
-    return [ShowStart()]
+    """Shows the start and the epochs."""
+    return [Show()]

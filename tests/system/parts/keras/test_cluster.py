@@ -92,6 +92,15 @@ def assert_restored(*outputs):
         assert values == restored
 
 
+def assert_epochs_agree(first, second):
+    """The callbacks of both workers see the same metrics, also those of a replica's own.
+
+    Issue: ReduceLROnPlateau(monitor="loss") for a model with a train_step of its own gave the workers different rates.
+    """
+    shown = [re.findall(r"^at the end: (.*)$", output, re.MULTILINE) for output in (first, second)]
+    assert shown[0] == shown[1] and "'own'" in shown[0][-1] and "'val_loss'" in shown[0][-1]
+
+
 def test_moving_averages_are_restored_on_each_worker(start_process, tmp_path, hosts):
     """Issue: no model with BatchNormalization could begin, as one worker read alone what all of them must read.
 
@@ -124,6 +133,7 @@ def test_moving_averages_are_restored_on_each_worker(start_process, tmp_path, ho
     start("whole")
     assert [start_process.exit_code(f"whole-{index}") for index in range(2)] == [0, 0]
     assert "After 100 training steps, on 640 held-out examples:" in start_process.log("whole-0")
+    assert_epochs_agree(*(start_process.log(f"whole-{index}") for index in range(2)))
     for life in ("stopped", "whole"):
         assert_restored(*(start_process.log(f"{life}-{index}") for index in range(2)))
 
