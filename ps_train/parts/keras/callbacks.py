@@ -10,12 +10,20 @@ Keras calls `on_train_begin` and `on_train_end` in each, and at the end of each 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
+
+from ps_train.errors import UserCodeError
+from ps_train.parts.keras.flags import KerasConfig
+from ps_train.parts.keras.plugins import KerasPlugins
+
+_log = logging.getLogger(__name__)
 
 
 class StretchCallbacks(tf_keras.callbacks.CallbackList):
@@ -78,6 +86,19 @@ def single_values(values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             singles[name] = value
     return singles
+
+
+def of_plugin(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
+    """Returns what the model's `make_callbacks` does; raises UserCodeError if these are no callbacks of tf_keras."""
+    model = plugins.model
+    made = model.make_callbacks(params=plugins.model_params) if model.make_callbacks else []
+    wrong = [made] if not isinstance(made, (list, tuple)) else [
+        callback for callback in made if not isinstance(callback, tf_keras.callbacks.Callback)]
+    if wrong:
+        raise UserCodeError("plugin_returned_wrong_type",
+                            f"{model.name}.make_callbacks returned {wrong[0]!r}; it must return a list of "
+                            "tf_keras.callbacks.Callback (of tf_keras, not of Keras 3)")
+    return list(made)
 
 
 class MeanOverWorkers:
@@ -144,3 +165,16 @@ class ScalarBoard(tf_keras.callbacks.TensorBoard):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         super().on_epoch_end(epoch, single_values(logs))
+
+
+def make_board(config: KerasConfig, get_step: Callable[[], int]) -> list[tf_keras.callbacks.Callback]:
+    """Returns TensorBoard's callback, or none if the flags or the installed packages leave it out."""
+    if not config.save_summaries_steps:
+        return []
+    if importlib.util.find_spec("tensorboard") is None:
+        _log.info("tensorboard is not installed: no event files are written; `pip install tensorboard`, or give "
+                  "--save_summaries_steps=0")
+        return []
+    # parameter_server allows no work after each batch.
+    frequency = "epoch" if config.strategy == "parameter_server" else config.save_summaries_steps
+    return [ScalarBoard(config.train_dir, get_step=get_step, update_freq=frequency, write_graph=False)]

@@ -100,6 +100,11 @@ def _warning(failure: str) -> Iterator[None]:
         _log.warning("%s: %s; training goes on", failure, tensorflow_errors.reason(error))
 
 
+def spoilt_weight(model: tf_keras.Model) -> str:
+    """Returns the name of a trainable weight that is NaN or infinite, else ""."""
+    return next((weight.name for weight in model.trainable_weights if not np.isfinite(weight.numpy()).all()), "")
+
+
 class ModelSaver:
     """Writes the checkpoints of one training."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import importlib.util
 import logging
 import math
 import shlex
@@ -187,9 +186,20 @@ class StepCounter:
                                 "least once in --steps_per_epoch, or write the whole loop as the module's function "
                                 "train")
 
-    def save(self, *, is_last: bool = False) -> None:
-        """Saves a checkpoint of this step; each of several workers calls it. See `ModelSaver.save`."""
-        self._context.saver.save(self._model, self.step, is_last=is_last)
+    def save(self, *, again: bool = False, is_last: bool = False) -> None:
+        """Saves a checkpoint of this step; each of several workers calls it. See `ModelSaver.save`.
+
+        Raises:
+          UserCodeError: a weight is NaN or infinite; its checkpoints would in time replace all sound ones.
+        """
+        spoilt = checkpoints.spoilt_weight(self._model)
+        if not spoilt:
+            self._context.saver.save(self._model, self.step, again=again, is_last=is_last)
+        elif is_last or not self._model.stop_training:  # else a callback that ended training may restore other weights
+            raise UserCodeError("not_finite", f"{self._context.plugins.model.name}: after step {self.step}, weight "
+                                f"{spoilt} is not finite; it was not saved, and the checkpoints in "
+                                f"{self._context.config.train_dir} are of earlier steps. Look at the data and the "
+                                "model, or lower --learning_rate")
         self.beat()
 
     def check_stop(self) -> None:
@@ -227,21 +237,21 @@ def fit(training: ModelTraining) -> None:
     progress = StepCounter(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
                            save_period=config.save_model_steps, counts=not is_asynchronous)
     scheduled = ScheduledSteps.of(training)
-    plugin_callbacks = _plugin_callbacks(context.plugins)
+    plugin_callbacks = callbacks.of_plugin(context.plugins)
     shared = [callbacks.SharedLogs(strategy)] if config.strategy == "multi_worker_mirrored" else []
-    own_callbacks = [*shared, StepCallback(progress, scheduled, feed.validation_steps),
-                     *_tensorboard(context, progress)]
+    board = callbacks.make_board(config, lambda: progress.step) if is_chief else []
+    own_callbacks = [*shared, StepCallback(progress, scheduled, feed.validation_steps), *board]
     try:
         _fit_stretches(training, own_callbacks, plugin_callbacks, (1 if on_terminal else 2) if is_chief else 0)
     except tf.errors.OpError as error:
         if not inputs.is_end(error):
             raise
         if context.cluster is None and progress.step > first_step:
-            context.saver.save(model, progress.step, is_last=True)
+            progress.save(is_last=True)
         raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
     # The end of fit may have set other weights: EarlyStopping the best ones, an optimizer with use_ema the means.
     has_other_weights = bool(plugin_callbacks) or _averages_weights(model)
-    context.saver.save(model, progress.step, again=has_other_weights, is_last=True)
+    progress.save(again=has_other_weights, is_last=True)
 
 
 def _fit_stretches(
@@ -269,32 +279,6 @@ def _fit_stretches(
 def _averages_weights(model: tf_keras.Model) -> bool:
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)  # of mixed_float16
     return bool(getattr(optimizer, "use_ema", False))
-
-
-def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
-    model = plugins.model
-    made = model.make_callbacks(params=plugins.model_params) if model.make_callbacks else []
-    wrong = [made] if not isinstance(made, (list, tuple)) else [
-        callback for callback in made if not isinstance(callback, tf_keras.callbacks.Callback)]
-    if wrong:
-        raise UserCodeError("plugin_returned_wrong_type",
-                            f"{model.name}.make_callbacks returned {wrong[0]!r}; it must return a list of "
-                            "tf_keras.callbacks.Callback (of tf_keras, not of Keras 3)")
-    return list(made)
-
-
-def _tensorboard(context: TrainingContext, progress: StepCounter) -> list[tf_keras.callbacks.Callback]:
-    config = context.config
-    if not context.is_chief or not config.save_summaries_steps:
-        return []
-    if importlib.util.find_spec("tensorboard") is None:
-        _log.info("tensorboard is not installed: no event files are written; `pip install tensorboard`, or give "
-                  "--save_summaries_steps=0")
-        return []
-    # parameter_server allows no work after each batch.
-    frequency = "epoch" if config.strategy == "parameter_server" else config.save_summaries_steps
-    return [callbacks.ScalarBoard(config.train_dir, get_step=lambda: progress.step, update_freq=frequency,
-                                  write_graph=False)]
 
 
 class ScheduledSteps:

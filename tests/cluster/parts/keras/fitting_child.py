@@ -57,7 +57,7 @@ def trained(model, tmp_path, monkeypatch, *, from_step=0, train_steps=4, plugin_
       stop: an event that asks the process to stop.
       strategy: that of the flags; the one in fact is TensorFlow's default.
     """
-    monkeypatch.setattr(fitting, "_plugin_callbacks", lambda plugins: list(plugin_callbacks))
+    monkeypatch.setattr(callbacks, "of_plugin", lambda plugins: list(plugin_callbacks))
     config = SimpleNamespace(
         train_dir=str(tmp_path), variable_partitioner="", keep_checkpoint_max=5, strategy=strategy, batch_size=4,
         log_steps=0, save_model_steps=0, save_summaries_steps=0, validation_epochs=int(held_out is not None),
@@ -306,6 +306,52 @@ def test_a_validation_that_fails_costs_no_epoch(tmp_path, monkeypatch, loop):
     with pytest.raises(tf.errors.InvalidArgumentError, match="a malformed row"):
         trained(plain_model(), tmp_path, monkeypatch, loop=loop, held_out=held_out(fail))
     assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2]
+
+
+class Spoils(tf_keras.callbacks.Callback):
+    """Makes a weight NaN in the second epoch; may then end training as TerminateOnNaN does, and restore the weights."""
+
+    def __init__(self, *, ends=False, restores=False):
+        super().__init__()
+        self.ends, self.restores, self.sound = ends, restores, None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch == 1:
+            self.sound = self.model.get_weights()
+            self.model.layers[0].kernel.assign([[np.nan]])
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = self.ends and self.sound is not None
+
+    def on_train_end(self, logs=None):
+        if self.restores:
+            self.model.set_weights(self.sound)
+
+
+def take_spoilt_steps(strategy, model, run):
+    """A loop whose weights are not finite from the third step on."""
+    run.advance(0.0, num_steps=2)
+    model.layers[0].kernel.assign([[np.inf]])
+    run.advance(0.0, num_steps=2)
+
+
+@pytest.mark.parametrize("options", [
+    {"plugin_callbacks": [Spoils()]}, {"plugin_callbacks": [Spoils(ends=True)]}, {"loop": take_spoilt_steps}],
+    ids=["fit", "ended by a callback", "loop"])
+def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path, monkeypatch, options):
+    """Issue: training went on with NaN, replaced all sound checkpoints, and ended with 0."""
+    with raises("not_finite", kind=UserCodeError) as caught:
+        trained(plain_model(), tmp_path, monkeypatch, train_steps=6, **options)
+    assert "kernel" in str(caught.value)
+    assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2]
+
+
+def test_callbacks_may_end_training_at_nan_with_the_weights_before(tmp_path, monkeypatch):
+    """TerminateOnNaN beside EarlyStopping(restore_best_weights=True), whose weights are those of the end."""
+    callback = Spoils(ends=True, restores=True)
+    kernel = trained(plain_model(), tmp_path, monkeypatch, train_steps=6, plugin_callbacks=[callback])
+    assert kernel == callback.sound[0]
+    assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2, 3]
 
 
 @pytest.mark.parametrize(("aggregation", "is_refused"), [("NONE", True), ("SUM", False)])
