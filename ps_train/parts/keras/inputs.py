@@ -10,6 +10,7 @@ parameter_server it would say that all other tasks are lost.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import random
 import time
@@ -27,6 +28,7 @@ from ps_train.runtime.threads import Call
 
 _LARGEST_DRAW = 2**16
 _END_MARK = "ps_train: the training data ended"
+_log = logging.getLogger(__name__)
 
 
 class Feed(NamedTuple):
@@ -104,21 +106,25 @@ class KerasInputs:
     def counted_eval_batches(self) -> tuple[tf.data.Dataset, int, tf.Variable]:
         """Returns the batches of the evaluation at the end, their number, and a variable that counts their examples.
 
+        These are all batches of a dataset that ends, else as many as --validation_steps.
+
         Raises:
-          DataError: there is none.
+          DataError: there is none, or the dataset has no end within --eval_timeout_secs, nor enough batches.
         """
         held_out = self._held_out(EVAL)
-        has_end = int(held_out.cardinality()) >= 0  # then the evaluation is on all of it
+        limit, num_batches = self.config.validation_steps, int(held_out.cardinality())
+        if limit and num_batches == tf.data.INFINITE_CARDINALITY:
+            num_batches = limit
+        elif num_batches < 0:
+            num_batches = self._count(held_out, EVAL, enough=limit)
         num_examples = tf.Variable(0, dtype=tf.int64, trainable=False)
 
         def count(features: Any, labels: Any) -> tuple[Any, Any]:
             num_examples.assign_add(tf.shape(tf.nest.flatten(features)[0], tf.int64)[0])
             return features, labels
 
-        batches = held_out if has_end else held_out.take(self.config.validation_steps or -1)
-        known = int(batches.cardinality())
         # Keras needs the number with steps_per_execution, which a model keeps in its checkpoint.
-        return batches.map(count), known if known >= 0 else self._count(batches, EVAL), num_examples
+        return held_out.take(num_batches).map(count), num_batches, num_examples
 
     def _held_out(self, mode: str, **changes: Any) -> tf.data.Dataset:
         held_out = self.batches(mode, **changes)
@@ -136,9 +142,11 @@ class KerasInputs:
         return DataError("eval_data_empty", f"{self.dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; "
                          "there is nothing to evaluate on")
 
-    def _count(self, held_out: tf.data.Dataset, mode: str) -> int:
-        """Returns the number of batches."""
+    def _count(self, held_out: tf.data.Dataset, mode: str, enough: int | None = None) -> int:
+        """Returns the number of batches; `enough`, with a warning, if they do not end in time but are as many."""
         num_batches, timeout_secs = 0, self.config.eval_timeout_secs
+        if enough:
+            _log.info("counting the batches of mode \"%s\", for at most %g s", mode, timeout_secs)
         end_secs = time.monotonic() + timeout_secs
 
         def count() -> None:
@@ -151,6 +159,11 @@ class KerasInputs:
         counter = Call(count, "held-out data")  # in a thread, because a dataset may block in a batch
         counter.join(timeout_secs)
         if counter.is_alive() or time.monotonic() > end_secs:
+            if enough and num_batches >= enough:
+                _log.warning("--eval_timeout_secs: the dataset of mode \"%s\" of %s did not end in %g s; the "
+                             "evaluation is on its first %d batches, by --validation_steps", mode, self.dataset.name,
+                             timeout_secs, enough)
+                return enough
             raise DataError("eval_data_without_end", f"--eval_timeout_secs: the dataset of mode \"{mode}\" of "
                             f"{self.dataset.name} gave {num_batches} batches in {timeout_secs:g} s, and did not end; "
                             "give --validation_steps, the number of batches to evaluate on, or more time")

@@ -68,6 +68,8 @@ def test_a_set_with_an_end_is_evaluated_whole(make):
     assert inputs_of(plugin).validation_steps() == 4
     assert inputs_of(plugin, "--validation_steps=2").validation_steps() == 2
     assert inputs_of(plugin, "--validation_steps=9").validation_steps() == 4
+    for limit in (2, 9):  # issue: of a set that does not know its length, the evaluation at the end was shorter, too
+        assert num_evaluated(inputs_of(plugin, f"--validation_steps={limit}")) == 10
 
 
 @pytest.mark.parametrize("make", [lambda: slices().repeat(),
@@ -82,12 +84,15 @@ def test_a_set_that_repeats_needs_a_number_of_batches(make):
     assert num_evaluated(inputs_of(plugin, "--validation_steps=2")) == 6
 
 
-def test_an_end_that_does_not_come_is_an_error():
-    """If the dataset does not know that it repeats, and if it blocks."""
+def test_an_end_that_does_not_come_is_an_error(caplog):
+    """If the dataset does not know that it repeats, and if it blocks; unless it has --validation_steps batches."""
     endless = dataset(lambda mode: unknown(slices().repeat()))
     with raises("eval_data_without_end"):
         inputs_of(endless, "--eval_timeout_secs=0.2").validation_steps()
-    assert num_evaluated(inputs_of(endless, "--validation_steps=2")) == 6
+    with raises("eval_data_without_end"):
+        num_evaluated(inputs_of(endless, "--eval_timeout_secs=0.2"))
+    assert num_evaluated(inputs_of(endless, "--validation_steps=2", "--eval_timeout_secs=1")) == 6
+    assert "its first 2 batches" in caplog.text
     released = threading.Event()
 
     def wait(features, labels):
@@ -99,6 +104,8 @@ def test_an_end_that_does_not_come_is_an_error():
     try:
         with raises("eval_data_without_end"):
             inputs_of(blocked, "--eval_timeout_secs=0.2").validation_steps()
+        with raises("eval_data_without_end"):
+            num_evaluated(inputs_of(blocked, "--validation_steps=1", "--eval_timeout_secs=0.2"))
     finally:
         released.set()
 
