@@ -238,6 +238,9 @@ def fit(training: ModelTraining) -> None:
                            save_period=config.save_model_steps, counts=not is_asynchronous)
     scheduled = ScheduledSteps.of(training)
     plugin_callbacks = callbacks.of_plugin(context.plugins)
+    if is_chief and first_step and plugin_callbacks:
+        _log.warning("callbacks begin anew, as a checkpoint has nothing of theirs, nor a learning rate that one has "
+                     "changed: %s", ", ".join(type(callback).__name__ for callback in plugin_callbacks))
     shared = [callbacks.SharedLogs(strategy)] if config.strategy == "multi_worker_mirrored" else []
     board = callbacks.make_board(config, lambda: progress.step) if is_chief else []
     own_callbacks = [*shared, StepCallback(progress, scheduled, feed.validation_steps), *board]

@@ -98,6 +98,14 @@ def test_callbacks_of_the_plugin_see_one_training(tmp_path, monkeypatch, last_ep
     assert kernel == pytest.approx(mean.numpy())  # also if the callback has ended training
 
 
+def test_a_training_that_continues_says_which_callbacks_begin_anew(tmp_path, monkeypatch, caplog):
+    """Issue: a ModelCheckpoint overwrote the best model, and a reduced rate was the first one again, without a word."""
+    caplog.set_level("INFO")
+    for from_step in (0, 1):
+        trained(averaging_model(), tmp_path, monkeypatch, from_step=from_step, plugin_callbacks=[Ends()])
+        assert ("Ends" in caplog.text) == (from_step > 0)
+
+
 class Own(tf_keras.Sequential):
     """A model with an optimizer of its own."""
 
