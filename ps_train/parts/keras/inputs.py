@@ -71,7 +71,11 @@ class KerasInputs:
             changes["seed"] = sum_over_replicas(strategy, random.SystemRandom().randrange(_LARGEST_DRAW))
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        return Feed(finish(self.batches(TRAIN, **changes)).with_options(options),
+        batches = self.batches(TRAIN, **changes)
+        if int(batches.cardinality()) == 0:
+            raise DataError("training_data_empty", f"{self.dataset.name}.input_fn: the training data have no "
+                            f"mini-batch of {changes['batch_size']} examples; give a smaller --batch_size or more data")
+        return Feed(finish(batches).with_options(options),
                     self.batches(mode, **changes).with_options(options), self.validation_steps(**changes))
 
     @property

@@ -31,7 +31,7 @@ import tensorflow as tf
 
 from ps_train.cluster import addresses, ports, reachability
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError, UserCodeError
 from ps_train.graph import devices
 from ps_train.parts.keras.flags import KerasConfig, parse_devices, parse_partitioner, peers
 from ps_train.runtime import tensorflow_errors, threads, waits
@@ -51,10 +51,23 @@ _log = logging.getLogger(__name__)
 
 
 def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
-    """Returns the strategy; raises ConfigError if this machine lacks the device.
+    """Returns the strategy.
 
     For a cluster, call it before any other TensorFlow operation; it may block forever.
+
+    Raises:
+      ConfigError: this machine lacks the device.
+      UserCodeError: TensorFlow has been used before.
     """
+    try:
+        return _make_strategy(config, cluster)
+    except RuntimeError as error:  # TensorFlow's devices have their settings from the first operation on
+        raise UserCodeError("tensorflow_used_too_early", f"--strategy={config.strategy}: a module of the model or the "
+                            "dataset uses TensorFlow while it is imported, before the strategy is made; make tensors "
+                            f"in build_model and input_fn only ({error})") from None
+
+
+def _make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
     if config.strategy == "tpu":
         return _connect_tpu(config)
     resolver = cluster and tf.distribute.cluster_resolver.SimpleClusterResolver(

@@ -117,6 +117,16 @@ def test_an_empty_set_is_an_error(make):
         inputs_of(dataset(lambda mode: make())).validation_steps()
 
 
+def test_training_data_without_a_whole_batch_are_an_error():
+    """Keras would say that the logs of its train_function are empty."""
+    plugin = Dataset("mine", lambda mode, params, shard: tf.data.Dataset.from_tensor_slices((FEATURES, LABELS)).batch(
+        params["batch_size"], drop_remainder=mode == ps_train.TRAIN), lambda params: None, {})
+    with raises("training_data_empty") as caught:
+        inputs_of(plugin, "--batch_size=6", batch_size=6, seed=0).feed(
+            SimpleNamespace(num_replicas_in_sync=2), fails_at_end=True)
+    assert "12 examples" in str(caught.value)
+
+
 @pytest.mark.parametrize(("flags", "expected"), [([], 2), (["--validation_steps=3"], 2), (["--validation_steps=1"], 1)])
 @pytest.mark.parametrize("form", [lambda batches: batches, unknown])
 def test_a_validation_has_no_more_steps_than_batches_of_all_replicas(flags, expected, form):

@@ -7,6 +7,8 @@ import threading
 import types
 
 import pytest
+import tensorflow as tf
+from tensorflow.python.eager import context
 
 pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
@@ -26,6 +28,15 @@ def test_where_a_tpu_is_looked_for(tmp_path):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/accel0").touch()
     assert strategies.find_tpu("", {}, str(tmp_path)) == "local"
+
+
+def test_a_tensor_made_before_the_strategy_is_one_line():
+    """Issue: a traceback about virtual devices, or about collective operations."""
+    with context.eager_mode():
+        tf.constant(1.0)
+        with raises("tensorflow_used_too_early"):
+            strategies.make_strategy(
+                flags.parse_keras_task(["--strategy=mirrored", "--num_virtual_devices=7"], {}), None)
 
 
 @pytest.mark.parametrize(("argv", "code"), [
