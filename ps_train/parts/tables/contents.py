@@ -262,6 +262,12 @@ def read_ids(path: str, saved: SavedTable) -> Iterator[np.ndarray]:
     return (ids for ids, in _read_pieces(path, saved, ["ids"]))
 
 
+def least_mark(path: str, saved: SavedTable) -> int:
+    """Returns the number of the first update that has left a row in a checkpoint or delta; of the next one if none."""
+    marks = (of_piece for _, of_piece in _read_pieces(path, saved, ["ids", "marks"]))
+    return min((int(of_piece.min()) for of_piece in marks if len(of_piece)), default=saved.updates + 1)
+
+
 def count_rows(path: str, name: str) -> int:
     """Returns how many rows a table has in a checkpoint; 0 if it has no such table.
 

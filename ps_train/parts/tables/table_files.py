@@ -171,9 +171,10 @@ class TableFiles:
         for name, stores in self.stores.items():
             for store in stores:
                 store.set_updates(session, newest[name].updates)
-        if not delta:  # else the next save comes at once, as there is no checkpoint of the delta's step
-            self.base = path
-            self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
+        # Each ps had its own number of updates when the checkpoint was saved: the marks in the delta say more.
+        since = {name: contents.least_mark(delta, newest[name]) - 1 if delta else newest[name].updates
+                 for name in self.stores}
+        self._note_base(path, {name: [since[name]] * len(stores) for name, stores in self.stores.items()})
 
     def _note_coming(self, num_rows: Sequence[Mapping[str, int]]) -> None:
         """Lets the next `reset` make room for the rows of all these files, by the name of their table."""

@@ -555,7 +555,32 @@ def test_after_a_restart_a_delta_follows_the_checkpoint_that_was_restored(tmp_pa
     with again:
         again.tables.restore(again.session, path, delta)
         _assert_same(again.values_and_slots(np.arange(60)), expected)
-        assert again.tables.base == ""  # what is new since the checkpoint is not known
+
+
+def test_after_a_restart_from_a_delta_the_next_one_has_the_rows_of_both(tmp_path, small_pieces):
+    """Though no checkpoint comes first if there is one of this step already."""
+    tables, everywhere = _tables(num_ps=2, kinds=_ITEMS), np.arange(60)
+    with tables:
+        tables.train()
+        path = tables.save(tmp_path)
+        for ids, known in (([5, 50], [5, 50]), ([8], [5, 8, 50]), ([51], [5, 8, 50, 51])):
+            tables.train(np.array(ids))
+            expected, delta = tables.values_and_slots(everywhere), tables.save_delta()
+            assert _ids_in(delta) == known
+            tables.tables.restore(tables.session, path, delta)
+            assert tables.tables.base == path
+            _assert_same(tables.values_and_slots(everywhere), expected)
+
+
+def test_a_delta_without_rows_is_followed_by_one_with_the_new_rows(tmp_path):
+    """As of a training that has not begun yet."""
+    tables = _tables(kinds=_ITEMS)
+    with tables:
+        path = tables.save(tmp_path)
+        tables.tables.restore(tables.session, path, tables.save_delta(1))
+        assert tables.tables.base == path
+        tables.train(np.array([5, 50]))
+        assert _ids_in(tables.save_delta(2)) == [5, 50]
 
 
 def test_rows_that_were_dropped_leave_the_room_to_those_of_the_delta(tmp_path, caplog):
