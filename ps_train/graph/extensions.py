@@ -136,8 +136,8 @@ class RowParameters(Watcher):
         """Returns a function from global step to the path of a delta; None without a checkpoint to follow."""
         return None
 
-    def remove_old_deltas(self) -> None:
-        """Removes the deltas to the last checkpoint that no restore needs."""
+    def remove_old_deltas(self, newest: str) -> None:
+        """Removes the deltas to the same checkpoint that no restore needs, now that there is this one."""
 
     def newest(self, path: str) -> str:
         """Returns the newest sound delta to a checkpoint, which has all variables; `path` without any."""

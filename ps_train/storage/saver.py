@@ -70,13 +70,13 @@ class Deltas(NamedTuple):
       every_secs: time between two of them, 0 for none.
       path_of: returns a function that names a delta by its global step; None without a checkpoint that it could follow.
       write: writes a delta.
-      remove_old: removes the deltas that a newer one replaces.
+      remove_old: removes the deltas that the one with this path replaces.
     """
 
     every_secs: float = 0.0
     path_of: Callable[[], Callable[[int], str] | None] = lambda: None
     write: Write | None = None
-    remove_old: Callable[[], None] = lambda: None
+    remove_old: Callable[[str], None] = lambda path: None
 
 
 class Savable(NamedTuple):
@@ -199,8 +199,7 @@ class CheckpointSaver:
         if (path_of := deltas.path_of()) is None:
             return
         self._check_folder()
-        self._write(deltas.write, session, path_of, step, stop)
-        deltas.remove_old()
+        deltas.remove_old(self._write(deltas.write, session, path_of, step, stop))
 
     def save_last(self, session: tf.Session) -> str:
         """Saves the current global step, with retries; returns the path of its checkpoint.

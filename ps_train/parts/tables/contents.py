@@ -38,7 +38,8 @@ from ps_train.storage import checkpoints
 KEY = "ps_train/tables"
 PARTS = ("ids", "marks", "values", "slots")
 SIGHTINGS = "sightings"  # of ids; in earlier checkpoints "seen", which are by another hash
-_DELTA_INDEX = re.compile(r"(.+\.delta-(\d+))\.index")
+_DELTA = ".delta-"
+_DELTA_INDEX = re.compile(rf"(.+{re.escape(_DELTA)}(\d+))\.index")
 _PIECES_PER_READER = 32  # a reader keeps memory for each file that it has read from
 _log = logging.getLogger(__name__)
 
@@ -306,7 +307,7 @@ def _first_places(path: str, pieces: Sequence[str]) -> list[np.ndarray]:
 
 def delta_path(path: str, step: int) -> str:
     """Returns the path prefix of the delta to the checkpoint `path` at a global step."""
-    return f"{path}.delta-{step}"
+    return f"{path}{_DELTA}{step}"
 
 
 def deltas_of(path: str) -> list[str]:
@@ -314,7 +315,7 @@ def deltas_of(path: str) -> list[str]:
     folder, basename = os.path.split(path)
     names = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     matches = [match for match in map(_DELTA_INDEX.fullmatch, names)
-               if match and match[1].startswith(basename + ".delta-")]
+               if match and match[1].startswith(basename + _DELTA)]
     return [os.path.join(folder, match[1]) for match in sorted(matches, key=lambda match: int(match[2]))]
 
 
@@ -323,7 +324,12 @@ def newest_sound_delta(path: str) -> str | None:
     return next((delta for delta in reversed(deltas_of(path)) if checkpoints.is_sound(delta)), None)
 
 
-def remove_older_deltas(path: str, keep: int) -> None:
-    """Removes all deltas to a checkpoint but the newest ones."""
-    for delta in deltas_of(path)[:-keep]:
+def remove_older_deltas(newest: str, keep: int) -> None:
+    """Removes the deltas to the same checkpoint up to this one, but the last `keep`.
+
+    Those of later steps stay, and do not count: they are damaged if the training did not begin with them.
+    """
+    up_to_newest = [delta for delta in deltas_of(newest.rpartition(_DELTA)[0])
+                    if checkpoints.step_in_name(delta) <= checkpoints.step_in_name(newest)]
+    for delta in up_to_newest[:-keep]:
         checkpoints.remove(delta)

@@ -115,9 +115,9 @@ class TableParameters(RowParameters):
     def delta_path_of(self) -> Callable[[int], str] | None:
         return self.files.delta_path_of()
 
-    def remove_old_deltas(self) -> None:
-        """Leaves two deltas to the last checkpoint: the newest may turn out to be damaged."""
-        contents.remove_older_deltas(self.files.base, keep=2)
+    def remove_old_deltas(self, newest: str) -> None:
+        """Leaves two deltas: this one may turn out to be damaged."""
+        contents.remove_older_deltas(newest, keep=2)
 
     def newest(self, path: str) -> str:
         return (contents.newest_sound_delta(path) if self.specs else None) or path

@@ -51,13 +51,17 @@ def training(tmp_path):
         one.saving.stop()
 
 
+def _write_damaged(path):
+    for end in ("index", "data-00000-of-00001"):
+        with open(f"{path}.{end}", "wb") as file:
+            file.write(b"damaged")
+
+
 def test_deltas_follow_the_checkpoint_that_this_process_has_saved(training):
     """Also while a damaged one of a later step lies in the folder; two of them are kept."""
     run = training(0.02)
     os.makedirs(run.folder)
-    for end in ("index", "data-00000-of-00001"):
-        with open(checkpoints.path_of(run.folder, 5000) + f".{end}", "wb") as file:
-            file.write(b"damaged")
+    _write_damaged(checkpoints.path_of(run.folder, 5000))
     run.saving.start(run.session)
     answers = queue.Queue()
     run.saving.request(lambda *answer: answers.put(answer))
@@ -81,3 +85,17 @@ def test_no_delta_follows_a_checkpoint_that_was_removed(training):
     run.go_to(8)
     run.saving._save_delta(run.session, 8, threading.Event())
     assert contents.deltas_of(run.tables.files.base) == [contents.delta_path(checkpoints.path_of(run.folder, 7), 8)]
+
+
+def test_damaged_deltas_of_later_steps_displace_no_new_one(training):
+    """As after a loss of power: the training went back behind them, and they stay until their checkpoint goes."""
+    run = training(NEVER)
+    run.save_last(5)
+    base = run.tables.files.base
+    for step in (5000, 5010):
+        _write_damaged(contents.delta_path(base, step))
+    for step in (6, 7, 8):
+        run.go_to(step)
+        run.saving._save_delta(run.session, step, threading.Event())
+        assert contents.newest_sound_delta(base) == contents.delta_path(base, step)
+    assert contents.deltas_of(base) == [contents.delta_path(base, step) for step in (7, 8, 5000, 5010)]
