@@ -131,7 +131,7 @@ class Adagrad(RowRule):
         return dim
 
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
-        return tf.fill(tf.stack([count, self.num_slots(dim)]), self.initial_accumulator)
+        return tf.fill(tf.stack([count, self.num_slots(dim)]), float(self.initial_accumulator))
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         dim = int(gradients.shape[1])
@@ -172,7 +172,7 @@ class Ftrl(RowRule):
 
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
         shape = tf.stack([count, dim])
-        return tf.concat([tf.fill(shape, self.initial_accumulator), tf.zeros(shape)], 1)
+        return tf.concat([tf.fill(shape, float(self.initial_accumulator)), tf.zeros(shape)], 1)
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         dim = int(gradients.shape[1])

@@ -112,6 +112,17 @@ def test_every_rule_takes_an_empty_batch_and_settles_to_what_it_was(name):
         np.testing.assert_allclose(found, settled, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rule", [rules.Adagrad(1, 1), rules.Adagrad(0.1, np.float64(1)), rules.RowwiseAdagrad(1, 1),
+                                  rules.Ftrl(1, 1, 1, 1), rules.Ftrl(0.1, initial_accumulator=np.float64(1)),
+                                  rules.Momentum(1, 1), rules.Adam(np.float64(1), 0, 0, 1)], ids=str)
+def test_constants_may_be_whole_numbers_and_those_of_numpy(rule):
+    """With the numbers of floats."""
+    values, gradients = _data()
+    as_floats = dataclasses.replace(rule, **{name: float(value) for name, value in dataclasses.asdict(rule).items()})
+    for found, expected in zip(_by_rule(rule, values, gradients), _by_rule(as_floats, values, gradients)):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_a_rules_own_rate_wins_over_the_flag():
     """with_defaults fills in a missing rate only."""
     assert rules.Sgd().with_defaults(0.5).learning_rate == 0.5
