@@ -141,9 +141,8 @@ class PretrainedRows:
 
 def _load_op(store: StoreOps, ids: tf.Tensor, values: tf.Tensor) -> tf.Operation:
     """Returns the operation that sets the rows of a ps, with new slots, as if the first update had touched them."""
-    spec = store.store.spec
     # On this machine: what belongs to other ps is not transferred.
     own = store.of_ps(Piece(ids, tf.ones_like(ids, tf.int32), values, tf.zeros([tf.size(ids), 0])))
     with store.store.on_ps():
-        slots = spec.rule.first_slots(tf.size(own.ids), spec.dim)
+        slots = store.store.spec.rule.slots_for(own.values)
     return store.load_piece(own._replace(slots=slots), keeps_present=tf.constant(False))

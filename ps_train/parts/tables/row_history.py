@@ -42,6 +42,9 @@ class WithHistory(RowRule):
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
         return tf.concat([self.rule.first_slots(count, dim), tf.zeros(tf.stack([count, _NUM_SLOTS]))], 1)
 
+    def slots_for(self, values: tf.Tensor) -> tf.Tensor:
+        return tf.concat([self.rule.slots_for(values), tf.zeros(tf.stack([tf.shape(values)[0], _NUM_SLOTS]))], 1)
+
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         others, history = _split(rows)
         return tf.concat([self.rule.update(others, gradients, number), history], 1)

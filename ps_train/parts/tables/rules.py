@@ -57,6 +57,10 @@ class RowRule:
         """Returns the slots of new rows, float32 [count, num_slots]."""
         return tf.zeros(tf.stack([count, self.num_slots(dim)]))
 
+    def slots_for(self, values: tf.Tensor) -> tf.Tensor:
+        """Returns the slots of new rows that begin with these values float32 [n, dim]."""
+        return self.first_slots(tf.shape(values)[0], int(values.shape[1]))
+
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Returns the new rows.
 
@@ -173,6 +177,12 @@ class Ftrl(RowRule):
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
         shape = tf.stack([count, dim])
         return tf.concat([tf.fill(shape, float(self.initial_accumulator)), tf.zeros(shape)], 1)
+
+    def slots_for(self, values: tf.Tensor) -> tf.Tensor:
+        # An update computes values from these two alone, as `_joined` does; from sums of 0, it cannot.
+        total = tf.fill(tf.shape(values), float(self.initial_accumulator or 1e-12))
+        linear = -values * (tf.sqrt(total) / self.learning_rate + 2 * self.l2) - self.l1 * tf.sign(values)
+        return tf.concat([total, linear], 1)
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         dim = int(gradients.shape[1])
@@ -381,9 +391,7 @@ class TableSpec:
 
     def with_l2(self, rows: tf.Tensor, gradients: tf.Tensor) -> tf.Tensor:
         """Returns the gradients float32 [n, dim] with those of the L2 penalty of rows float32 [n, dim + slots]."""
-        if not self.l2:
-            return gradients
-        return gradients + self.l2 * tf.slice(rows, [0, 0], [-1, self.dim])
+        return gradients + self.l2 * tf.slice(rows, [0, 0], [-1, self.dim]) if self.l2 else gradients
 
     def rows_on_each(self, num_ps: int) -> Optional[int]:
         """Returns the rows that each ps must have room for; None for a dynamic table without max_rows."""

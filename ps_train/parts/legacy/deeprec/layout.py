@@ -88,8 +88,13 @@ class Counted(RowRule):
         return self.rule.num_slots(dim) + 1
 
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
-        counts = tf.bitcast(tf.fill(tf.stack([count, 1]), tf.constant(self.first, tf.int32)), tf.float32)
-        return tf.concat([self.rule.first_slots(count, dim), counts], 1)
+        return tf.concat([self.rule.first_slots(count, dim), self._first_counts(count)], 1)
+
+    def slots_for(self, values: tf.Tensor) -> tf.Tensor:
+        return tf.concat([self.rule.slots_for(values), self._first_counts(tf.shape(values)[0])], 1)
+
+    def _first_counts(self, count: tf.Tensor) -> tf.Tensor:
+        return tf.bitcast(tf.fill(tf.stack([count, 1]), tf.constant(self.first, tf.int32)), tf.float32)
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         width = int(rows.shape[1]) - 1

@@ -20,7 +20,7 @@ from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.deeprec import functions, layout
 from ps_train.parts.tables import index
 from ps_train.parts.tables.index import COUNTS, count_of
-from ps_train.parts.tables.rules import LAST_MARK, MAX_ROWS_PER_PS
+from ps_train.parts.tables.rules import LAST_MARK, MAX_ROWS_PER_PS, RowRule
 from ps_train.parts.tables.store import Store
 from ps_train.parts.tables.store_ops import Piece, RowOps
 
@@ -136,7 +136,7 @@ def _read(prefix: bytes, variable: Any) -> list[np.ndarray]:
     rule = variable.rule.rule if is_counted else variable.rule
     slots = rows.slots
     if slots.shape[1] != rule.num_slots(dim):
-        slots = _first_slots(variable, len(rows.ids))
+        slots = _slots_for(rule, rows.values)
     if is_counted:
         freqs = np.minimum(rows.freqs, np.iinfo(np.int32).max).astype(np.int32)
         slots = np.concatenate([slots, freqs[:, np.newaxis].view(np.float32)], 1)
@@ -145,11 +145,10 @@ def _read(prefix: bytes, variable: Any) -> list[np.ndarray]:
             np.minimum(rows.unseen_freqs, np.iinfo(np.int32).max).astype(np.int32)]
 
 
-def _first_slots(variable: Any, count: int) -> np.ndarray:
+def _slots_for(rule: RowRule, values: np.ndarray) -> np.ndarray:
     """Returns new slots for rows of a checkpoint that has none, of another optimizer, say."""
-    rule = variable.rule.rule if isinstance(variable.rule, layout.Counted) else variable.rule
     with tf.Graph().as_default(), tf.Session() as session:
-        return session.run(rule.first_slots(tf.constant(count), variable.spec.dim))
+        return session.run(rule.slots_for(tf.constant(values, tf.float32)))
 
 
 def evict(variables: Sequence[Any], session: tf.Session) -> None:

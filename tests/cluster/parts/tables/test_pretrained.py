@@ -11,7 +11,7 @@ import pytest
 import ps_train
 from ps_train.parts.tables import contents, pretrained, store_ops, upkeep
 from ps_train.parts.tables.pretrained import Origin
-from ps_train.parts.tables.rules import Adagrad, TableSpec
+from ps_train.parts.tables.rules import Adagrad, Ftrl, TableSpec
 from ps_train.storage.merging_saver import MergingSaver
 from tests.cluster.parts.tables.lookups import Model
 from tests.cluster.parts.tables.sharded import owners_of
@@ -72,6 +72,18 @@ def test_each_row_has_its_value_and_new_slots(saved, num_ps):
         counts = items.tables.counts(items.session)["items"]
         assert sum(one["used"] for one in counts) == len(_IDS)
         assert all(one["updates"] == 0 for one in counts)
+
+
+def test_a_row_of_ftrl_goes_on_from_its_value(saved):
+    """The first update moves it by its gradient: rate * gradient / sqrt(sum of squares)."""
+    path, values = saved
+    items = Items(2, optimizer=Ftrl(0.01))
+    with items:
+        items.pretrained.load(items.session, path, {"items": Origin("items", contents.read_tables(path)["items"])})
+        items.session.run(items.train_op, {items.ids: _IDS})
+        gradients = 2 * (values + 1)
+        np.testing.assert_allclose(items.session.run(items.values, {items.ids: _IDS}),
+                                   values - 0.01 * gradients / np.sqrt(0.1 + gradients**2), rtol=1e-4)
 
 
 def test_a_table_without_max_rows_has_room_for_all_rows(saved, monkeypatch, caplog):

@@ -7,7 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from ps_train.parts.legacy.deeprec.layout import Counted
 from ps_train.parts.tables import rules
+from ps_train.parts.tables.row_history import WithHistory
 from tests.cluster.parts.tables.sharded import ShardedTable
 from tests.tensorflow_mode import tf
 
@@ -112,12 +114,40 @@ def test_every_rule_takes_an_empty_batch_and_settles_to_what_it_was(name):
         np.testing.assert_allclose(found, settled, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rule", [
+    *(rule().with_defaults(0.1) for rule in rules.RULES.values()), rules.Ftrl(0.1, l1=0.3, l2=0.7),
+    rules.Ftrl(0.1, initial_accumulator=0.0), WithHistory(0.1, rules.Ftrl(0.1, l1=0.3)),
+    Counted(0.1, rules.Ftrl(0.1), first=1)], ids=str)
+def test_given_values_stay_without_gradients(rule):
+    """An update of zeros leaves them, and settling does: FTRL computes values from its sums alone."""
+    values = _data()[0]
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows = tf.concat([tf.constant(values), rule.slots_for(tf.constant(values))], 1)
+        updated = rule.update(rows, tf.zeros_like(values), tf.constant(1.0))
+        for found in session.run([rule.settle(rows), updated]):
+            np.testing.assert_allclose(found[:, :_DIM], values, rtol=1e-5, atol=1e-6)
+        assert rows.shape[1] == _DIM + rule.num_slots(_DIM)
+
+
+def test_ftrl_goes_on_from_given_values():
+    """With the values that were given in place of those that it would have reached."""
+    values, gradients = _data()
+    rule = rules.Ftrl(0.1, l1=0.3, l2=0.7, initial_accumulator=0.4)
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows = tf.concat([tf.constant(values), rule.slots_for(tf.constant(values))], 1)
+        found = session.run(rule.update(rows, tf.constant(gradients[0]), tf.constant(1.0)))[:, :_DIM]
+    strength = np.sqrt(0.4 + gradients[0]**2) / 0.1 + 2 * 0.7
+    pull = strength * values + 0.3 * np.sign(values) - gradients[0]
+    np.testing.assert_allclose(found, np.sign(pull) * np.maximum(np.abs(pull) - 0.3, 0) / strength, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("rule", [rules.Adagrad(1, 1), rules.Adagrad(0.1, np.float64(1)), rules.RowwiseAdagrad(1, 1),
                                   rules.Ftrl(1, 1, 1, 1), rules.Ftrl(0.1, initial_accumulator=np.float64(1)),
                                   rules.Momentum(1, 1), rules.Adam(np.float64(1), 0, 0, 1)], ids=str)
 def test_constants_may_be_whole_numbers_and_those_of_numpy(rule):
     """With the numbers of floats."""
     values, gradients = _data()
+    assert rule.first_slots(tf.constant(1), _DIM).dtype == tf.float32
     as_floats = dataclasses.replace(rule, **{name: float(value) for name, value in dataclasses.asdict(rule).items()})
     for found, expected in zip(_by_rule(rule, values, gradients), _by_rule(as_floats, values, gradients)):
         np.testing.assert_array_equal(found, expected)
