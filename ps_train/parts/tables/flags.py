@@ -43,6 +43,11 @@ class EmbeddingFlags:
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each conflict with another flag."""
         problems = self._async_problems(config)
+        if self.save_delta_secs and not config.save_model_secs and not config.save_model_steps:
+            problems.append(Problem("flag_without_effect", (
+                f"--save_delta_secs: got {self.save_delta_secs:g} with --save_model_secs=0 and --save_model_steps=0, "
+                "but a delta follows a checkpoint, and there is none before the end; give one of them a number above "
+                "0, or leave this flag out")))
         if self.sum_embedding_gradients and not config.sync_replicas:
             problems.append(Problem("flag_without_effect", (
                 "--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")))

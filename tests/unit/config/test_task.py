@@ -155,6 +155,14 @@ def test_a_sum_of_gradients_needs_gradients():
         config.parse_task, ["--sync_replicas", "--sum_embedding_gradients", "--communication_period=4"], {}))
 
 
+def test_deltas_need_checkpoints():
+    """Which --save_model_secs saves by default; without any, nothing would be saved before the end."""
+    flags = {"save_model_secs": 0, "save_delta_secs": 60.0}
+    assert codes_of(error_of(Config, **flags)) == ["flag_without_effect"]
+    assert Config(**flags, save_model_steps=100).save_delta_secs == Config(save_delta_secs=60.0).save_delta_secs == 60
+    assert Config(save_model_secs=0).save_delta_secs == 0
+
+
 @pytest.mark.parametrize("flag", [
     "sum_embedding_gradients=true", "communication_period=4", "sync_engine=tensorflow", "clip_norm=1"])
 def test_async_embeddings_need_sync_and_nothing_that_aggregates_rows(flag):
