@@ -88,7 +88,10 @@ class LiveTable(ExportedTable):
         return self._numbers_at(ids, self.places_of(ids))
 
     def _numbers_at(self, ids: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-        return tf.where(places < 0, self._later.find(ids), gather(self.numbers, tf.maximum(places, 0)))
+        is_reserved = ids <= DELETED_KEY  # the hash table fails at these, and no row has one
+        later = self._later.find(tf.where(is_reserved, tf.zeros_like(ids), ids))
+        numbers = tf.where(places < 0, later, gather(self.numbers, tf.maximum(places, 0)))
+        return tf.where(is_reserved, -tf.ones_like(numbers), numbers)
 
     def rows_at(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the rows of these numbers int64 [n], as they are stored."""
