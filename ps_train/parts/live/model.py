@@ -171,7 +171,7 @@ class LiveModel:
             except tf.errors.InvalidArgumentError as error:
                 if not signature.startswith("live_"):
                     raise
-                text = error.message.partition("\n")[0].removeprefix("assertion failed: ").strip("[]")
+                text = reason(error).removeprefix("assertion failed: ").strip("[]")
                 raise UserCodeError("push_refused", text) from None
 
     def status(self) -> dict[str, Any]:

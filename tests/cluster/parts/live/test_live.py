@@ -323,8 +323,9 @@ def test_what_a_model_cannot_take_is_refused_and_changes_nothing(states):
                 lambda: _rows(model, 8, [1], dim=3), lambda: _rows(model, 8, [1, 1]),
                 lambda: _rows(model, 8, [-2**63]), lambda: model.call("live_commit", {
                     "number": 8, "previous": 7, "step": 1, "dense": np.zeros([3], np.uint8)})):
-            with raises("push_refused"):
+            with raises("push_refused") as refused:
                 wrong()
+            assert str(refused.value).startswith("live_")
         with raises("no_such_signature"):
             model.predict(_FEATURES, "other")
         with raises("wrong_inputs"):
