@@ -38,6 +38,7 @@ from ps_train.parts.tables.index import COUNTS, count_of
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.rules import MAX_ROWS_PER_PS
 from ps_train.parts.tables.store_ops import Call, StoreOps
+from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import PartWriter
 
@@ -213,8 +214,7 @@ class TableFiles:
                 _run_side_by_side(session, calls)
             except tf.errors.NotFoundError as error:
                 raise CheckpointError("checkpoint_unreadable", f"table {name}: checkpoint {path} cannot be read: "
-                                      f"{error.message.splitlines()[0]}; start again, which skips what cannot be "
-                                      "read") from error
+                                      f"{reason(error)}; start again, which skips what cannot be read") from error
 
     def _load_seen(self, session: tf.Session, path: str, saved: Mapping[str, SavedTable]) -> None:
         """Reads how often ids without a row were seen.

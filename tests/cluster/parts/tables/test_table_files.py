@@ -623,6 +623,19 @@ def checkpoint(tmp_path_factory):
         return saving.save(tmp_path_factory.mktemp("checkpoint"))
 
 
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_one_line(tmp_path):
+    """Which says what TensorFlow found, not where in the graph."""
+    tables = _tables(kinds=_ITEMS)
+    with tables:
+        tables.train()
+        path = tables.save(tmp_path)
+        saved = contents.read_tables(path)
+        checkpoints.remove(path)
+        with raises("checkpoint_unreadable") as caught:
+            tables.tables._load_rows(tables.session, path, saved)
+    assert "Unsuccessful TensorSliceReader" in str(caught.value)
+
+
 @pytest.mark.parametrize("specs, expected", _MISFITS.values(), ids=_MISFITS)
 def test_tables_of_another_model_are_one_line(checkpoint, specs, expected):
     """It says what differs, with both values; another rate is no difference."""
