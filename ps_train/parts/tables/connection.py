@@ -165,7 +165,8 @@ class Connected:
         exchange = RowExchange(
             registry, {name: find_ids(of_table, registry.specs[name]) for name, of_table in lookups.items()},
             sorts_ids=sorts_ids)
-        self.pulled = exchange.pull()
+        # Behind this, tf.recompute_grad looks for no variables. It fails at those of a store.
+        self.pulled = {name: tf.stop_gradient(values) for name, values in exchange.pull().items()}
         self.push = exchange.push
         for name, of_table in lookups.items():
             put_rows(of_table, tf.gather(self.pulled[name], exchange.places[name]))

@@ -169,7 +169,7 @@ class TableCopies:
                 places[name], inverse = tf.unique(of_step)
             width, dim = self._widths[name], self._registry.specs[name].dim
             rows[name] = tf.ensure_shape(gather(copy.current, places[name]), [None, width])
-            values[name], _ = tf.split(rows[name], [dim, width - dim], axis=1)
+            values[name] = tf.stop_gradient(tf.split(rows[name], [dim, width - dim], axis=1)[0])  # as in `Connected`
             connection.put_rows(lookups[name], tf.gather(values[name], inverse))
         return StepRows(self._copies, places, values, rows, end_offsets)
 

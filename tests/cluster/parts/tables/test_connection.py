@@ -318,3 +318,25 @@ def test_a_table_that_the_loss_does_not_depend_on_gets_no_gradient():
         session.run(model.train_op)
         np.testing.assert_array_equal(session.run(found[0]), given)
         np.testing.assert_allclose(session.run(found[1]), learnt - given, rtol=1e-6)
+
+
+def test_rows_may_go_through_recompute_grad():
+    """It looks for the variables that a function reads. A table is none."""
+    found = {}
+
+    def build(wrap):
+        ids = tf.constant([1, 2, 2], tf.int64)
+        found[wrap] = rows = ps_train.embedding_table("items", 2, initial_limit=0.5).lookup(ids)
+        weights = tf.get_variable("weights", [2, 2], initializer=tf.ones_initializer())
+        return tf.reduce_sum(tf.square(wrap(lambda given: tf.tanh(tf.matmul(given, weights)))(rows) - 1))
+
+    learnt = []
+    for wrap in (tf.recompute_grad, lambda function: function):
+        model = Model(lambda wrap=wrap: build(wrap), num_ps=2)
+        with model as session:
+            with model.graph.as_default():
+                session.run(tf.global_variables_initializer())
+            model.tables.reset(session)
+            session.run(model.train_op)
+            learnt.append(session.run(found[wrap]))
+    np.testing.assert_allclose(*learnt, rtol=1e-6)

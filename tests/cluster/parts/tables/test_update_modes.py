@@ -189,6 +189,17 @@ def test_ids_that_a_function_of_python_reads_from_the_data_are_trained(start_ser
     assert training.train(8).local_steps == 8
 
 
+def test_rows_may_go_through_recompute_grad_in_a_round(start_servers):
+    """It looks for variables behind the rows, which come from the copy here."""
+    def predict(features):
+        rows = tf.recompute_grad(tf.tanh)(ps_train.embedding_table("items", 2).lookup(features))
+        return tf.reduce_sum(rows, [1, 2]) + tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+
+    training = bare_training.BareTraining(start_servers(1, 1), model=clusters.model_of(predict), dataset=dataset(),
+                                          period=Period(4))
+    assert training.train(8).local_steps == 8
+
+
 def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_servers):
     """The rows of one draw would be trained with the other numbers of the second; random values of rows are fine."""
     def model_of(choose, keep=tf.identity):
