@@ -41,6 +41,7 @@ class TableSettings(NamedTuple):
 
     Attributes:
       rule: updates the rows of tables for which the model gives no rule.
+      rules: name -> the rule that the model means by it; None for those with the constants by default.
       is_exact: whether one update at a time changes a table with a fixed number of rows.
       sums_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
       is_async: in sync, whether each worker updates its rows by itself, and nothing of them is aggregated.
@@ -50,6 +51,7 @@ class TableSettings(NamedTuple):
     """
 
     rule: RowRule
+    rules: Mapping[str, RowRule] | None = None
     is_exact: bool = True
     sums_gradients: bool = False
     is_async: bool = False
@@ -216,7 +218,7 @@ def install_tables(devices: Sequence[str], settings: TableSettings) -> TablePara
     """Gives the current graph tables on the devices of the ps, before its model is built."""
     parameters = AsyncTableParameters if settings.is_async else TableParameters
     registry = install_registry(devices, settings.rule, functools.partial(Store, is_exact=settings.is_exact),
-                                wire_dtype=settings.wire_dtype)
+                                wire_dtype=settings.wire_dtype, rules=settings.rules)
     tables = parameters(registry, settings)
     extensions.set_row_parameters(tables)
     return tables
@@ -241,7 +243,7 @@ class TablesPart(Part):
         """Takes the rule and the other settings from the flags."""
         self._cluster, self._save_timeout_secs = cluster, config.save_timeout_secs
         self._settings = TableSettings(
-            rule=table_rule(config), is_exact=config.exact_embedding_updates,
+            rule=table_rule(config), rules=rules_by_name(config), is_exact=config.exact_embedding_updates,
             sums_gradients=config.sum_embedding_gradients, is_async=config.async_embeddings,
             wire_dtype=tf.bfloat16 if config.embedding_wire_dtype == "bfloat16" else None,
             delta_secs=config.save_delta_secs,
@@ -310,11 +312,17 @@ def _ends_session(error: Exception) -> bool:
 
 
 def table_rule(config: Any) -> RowRule:
-    """Returns the rule of embedding tables for which the model gives none; it has the constants of --optimizer."""
+    """Returns the rule of embedding tables for which the model gives none."""
     name = config.embedding_optimizer or ("adagrad" if config.optimizer == "rmsprop" else config.optimizer)
-    rule = RULES[name]()
-    if name == config.optimizer:
+    return rules_by_name(config)[name].with_defaults(config.embedding_learning_rate or config.learning_rate)
+
+
+def rules_by_name(config: Any) -> dict[str, RowRule]:
+    """Returns the rules that a model may name; that of --optimizer has the constants of the flags."""
+    rules = {name: kind() for name, kind in RULES.items()}
+    if rule := rules.get(config.optimizer):
         known = {field.name for field in dataclasses.fields(rule)}
         options = getattr(config, "optimizer_options", {})
-        rule = dataclasses.replace(rule, **{option: value for option, value in options.items() if option in known})
-    return rule.with_defaults(config.embedding_learning_rate or config.learning_rate)
+        rules[config.optimizer] = dataclasses.replace(
+            rule, **{option: value for option, value in options.items() if option in known})
+    return rules

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.parts.tables.row_history import WithHistory
-from ps_train.parts.tables.rules import Frozen, RowRule, TableSpec
+from ps_train.parts.tables.rules import RULES, Frozen, RowRule, TableSpec
 from ps_train.parts.tables.store import Store
 
 _COLLECTION = "ps_train/embedding_tables"
@@ -46,6 +46,7 @@ class Registry:
     Attributes:
       devices: the device of each ps; [""] where the graph runs in one process.
       default_rule: of tables without a rule; `Frozen` where tables are only read.
+      rules: name -> the rule that a model means by it.
       refuses_ids: whether an id that its table cannot have stops the step; otherwise it has a first value.
       wire_dtype: the type in which values and gradients travel; None for float32.
       specs: name -> table.
@@ -53,9 +54,10 @@ class Registry:
 
     def __init__(
         self, devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store,
-        refuses_ids: bool = True, wire_dtype: tf.DType | None = None,
+        refuses_ids: bool = True, wire_dtype: tf.DType | None = None, rules: Mapping[str, RowRule] | None = None,
     ) -> None:
         self.devices, self.default_rule, self.refuses_ids = list(devices), default_rule, refuses_ids
+        self.rules = {name: kind() for name, kind in RULES.items()} if rules is None else rules
         self.wire_dtype = wire_dtype
         self.specs: dict[str, TableSpec] = {}
         self._make_store = make_store
@@ -137,15 +139,16 @@ class Registry:
 
 def install_registry(
     devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store, *, refuses_ids: bool = True,
-    wire_dtype: tf.DType | None = None,
+    wire_dtype: tf.DType | None = None, rules: Mapping[str, RowRule] | None = None,
 ) -> Registry:
     """Gives the current graph a registry, before its model is built.
 
     Args:
       make_store: makes the rows of a table on one ps; called as `Store` is.
       refuses_ids, wire_dtype: see `Registry`.
+      rules: name -> the rule that a model means by it; None for those with the constants by default.
     """
-    registry = Registry(devices, default_rule, make_store, refuses_ids, wire_dtype)
+    registry = Registry(devices, default_rule, make_store, refuses_ids, wire_dtype, rules)
     tf.get_default_graph().clear_collection(_COLLECTION)
     tf.add_to_collection(_COLLECTION, registry)
     return registry

@@ -189,7 +189,7 @@ def embedding_table(
     Raises:
       UserCodeError: an argument is wrong, or the model has another table of this name.
     """
-    rule = RULES[optimizer]() if isinstance(optimizer, str) and optimizer in RULES else optimizer
+    rule = part.tables_of_graph().rules.get(optimizer, optimizer) if isinstance(optimizer, str) else optimizer
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
     floats = {"learning_rate": learning_rate, "initial_limit": initial_limit, "l2": l2, "ttl_secs": ttl_secs}

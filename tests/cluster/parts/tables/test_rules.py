@@ -138,7 +138,8 @@ def test_ftrl_goes_on_from_given_values():
         found = session.run(rule.update(rows, tf.constant(gradients[0]), tf.constant(1.0)))[:, :_DIM]
     strength = np.sqrt(0.4 + gradients[0]**2) / 0.1 + 2 * 0.7
     pull = strength * values + 0.3 * np.sign(values) - gradients[0]
-    np.testing.assert_allclose(found, np.sign(pull) * np.maximum(np.abs(pull) - 0.3, 0) / strength, rtol=1e-4, atol=1e-6)
+    expected = np.sign(pull) * np.maximum(np.abs(pull) - 0.3, 0) / strength
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("rule", [rules.Adagrad(1, 1), rules.Adagrad(0.1, np.float64(1)), rules.RowwiseAdagrad(1, 1),

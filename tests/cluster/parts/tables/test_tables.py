@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
 import ps_train
-from ps_train.parts.tables import hashing, registry, rules
+from ps_train.config import task
+from ps_train.parts.tables import hashing, part, registry, rules
+from ps_train.parts.tables.row_history import WithHistory
+from tests import clusters
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -53,6 +57,24 @@ def test_a_wrong_argument_is_one_line(found, arguments, message):
         ps_train.embedding_table(**{"name": "items", "dim": 2, **arguments})
     assert re.match(f"embedding_table '.*': {message}", str(caught.value)) and "\n" not in str(caught.value)
     assert found.specs == {}
+
+
+@pytest.mark.parametrize("flags", [[], ["--embedding_optimizer=adagrad"]], ids=["of all tables", "of one"])
+def test_a_rule_that_the_model_names_has_the_constants_of_the_flags(flags):
+    """If it is that of --optimizer. A rule that the model makes, and others that it names, have their own."""
+    config = task.parse_task(
+        ["--optimizer=adam", "--adam_beta2=0.9", "--epsilon=0.001", "--learning_rate=0.5", *flags], {})
+    with tf.Graph().as_default():
+        part.TablesPart(config, clusters.GraphCluster(1, 1).view("worker", 0)).begin_graph()
+        ps_train.embedding_table("named", 2, optimizer="adam")
+        ps_train.embedding_table("noting", 2, optimizer="adam", history=True)
+        ps_train.embedding_table("slow", 2, optimizer="adam", learning_rate=0.1)
+        ps_train.embedding_table("made", 2, optimizer=rules.Adam())
+        ps_train.embedding_table("other", 2, optimizer="ftrl")
+        found = {name: spec.rule for name, spec in registry.current_registry().specs.items()}
+    adam = rules.Adam(0.5, beta2=0.9, epsilon=0.001)
+    assert found == {"named": adam, "noting": WithHistory(0.5, adam), "slow": dataclasses.replace(
+        adam, learning_rate=0.1), "made": rules.Adam(0.5), "other": rules.Ftrl(0.5)}
 
 
 def test_numpys_numbers_are_numbers(found):
