@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
+from ps_train.graph.transfer import upstream
 from ps_train.parts.tables.row_history import WithHistory
 from ps_train.parts.tables.rules import RULES, Frozen, RowRule, TableSpec
 from ps_train.parts.tables.store import Store
@@ -100,7 +101,7 @@ class Registry:
         """Returns a stand-in for the values of int64 ids [...]: float32 [..., dim].
 
         Raises:
-          UserCodeError: the lookup is in a branch, a loop or a function of the model.
+          UserCodeError: the lookup is in a branch, a loop or a function of the model, or needs rows of another lookup.
         """
         graph = tf.get_default_graph()
         context = graph._get_control_flow_context()  # noqa: SLF001 (it has no public name)
@@ -108,11 +109,22 @@ class Registry:
             raise UserCodeError("lookup_in_control_flow", (
                 f"table {spec.name}: {feature} is looked up in a tf.cond, a loop or a function, whose operations may "
                 "run any number of times; look it up outside, once"))
+        self._refuse_chained(spec.name, ids, feature)
         shape = ids.shape.concatenate([spec.dim]) if ids.shape.rank is not None else None
         # An identity, whose input `connection.py` replaces: the operations that read the stand-in stay as they are.
         stand_in = tf.identity(tf.placeholder(tf.float32, shape), f"{spec.name.replace('/', '_')}_rows")
         self._pending.append(Lookup(spec.name, ids, stand_in, feature))
         return stand_in
+
+    def _refuse_chained(self, table: str, ids: tf.Tensor, feature: str) -> None:
+        """Refuses ids that depend on the rows of an earlier lookup: those of all lookups are sent at once."""
+        by_stand_in = {lookup.stand_in.op: lookup for lookup in self._pending}
+        earlier = next((by_stand_in[op] for op in upstream([ids]) if op in by_stand_in), None) if by_stand_in else None
+        if earlier:
+            raise UserCodeError("lookup_of_looked_up_ids", (
+                f"table {table}: the ids of {feature} depend on the rows of {earlier.feature} in table "
+                f"{earlier.table}, and all rows of a step are fetched at once, by their ids; compute these ids in "
+                "input_fn, or from ordinary variables"))
 
     def stores(self, name: str) -> list[Store]:
         """Returns the store of a table on each ps."""

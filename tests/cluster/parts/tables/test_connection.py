@@ -292,6 +292,52 @@ def test_a_lookup_in_a_branch_a_loop_or_a_function_is_refused(build):
             build(table)
 
 
+_OF_ROWS = {
+    "the argmax": lambda rows, ids: tf.argmax(rows, axis=-1),
+    "through a loop": lambda rows, ids: tf.cast(tf.while_loop(
+        lambda x: tf.reduce_sum(x) < 1.0, lambda x: x + 1.0, [rows])[:, 0], tf.int64),
+    "a condition": lambda rows, ids: tf.cond(tf.reduce_sum(rows) > 0, lambda: ids, lambda: ids + 1),
+    "the rows first": lambda rows, ids: _after(rows, ids),
+}
+
+
+def _after(rows, ids):
+    with tf.control_dependencies([rows]):
+        return tf.identity(ids)
+
+
+@pytest.mark.parametrize("choose", _OF_ROWS.values(), ids=_OF_ROWS)
+def test_ids_that_depend_on_looked_up_rows_are_refused(choose):
+    """In another table or the same one: the rows of all ids of a step travel at once."""
+    for other in ("groups", "users"):
+        with tf.Graph().as_default():
+            ids = tf.placeholder(tf.int64, [None])
+            registry.install_registry([""], Sgd(1.0)).begin_build({"user": ids})
+            tables = {name: ps_train.embedding_table(name, 2) for name in ("groups", "users")}
+            rows = tables["users"].lookup(ids)
+            tables["users"].lookup(ids + 1)
+            with raises("lookup_of_looked_up_ids") as caught:
+                tables[other].lookup(choose(rows, ids), name="best")
+            assert str(caught.value).startswith(f"table {other}: the ids of best depend on the rows of user in")
+
+
+def test_weights_may_depend_on_looked_up_rows():
+    """As those of an attention."""
+    found = []
+
+    def build():
+        table = ps_train.embedding_table("items", 2, num_rows=4)
+        rows = table.lookup(tf.constant([1, 2], tf.int64))
+        ids = tf.SparseTensor([[0, 0], [0, 1]], tf.constant([1, 2], tf.int64), [1, 2])
+        weights = tf.SparseTensor(ids.indices, tf.reduce_sum(rows, 1), [1, 2])
+        found.extend([rows, table.lookup_sparse(ids, weights, "sum")])
+        return tf.reduce_sum(found[1])
+
+    with Model(build) as session:
+        rows, combined = session.run(found)
+    np.testing.assert_allclose(combined, [(rows * rows.sum(1, keepdims=True)).sum(0)], rtol=1e-5)
+
+
 def test_rows_looked_up_outside_may_be_used_in_a_branch():
     """Their gradients come through it."""
     def build():
