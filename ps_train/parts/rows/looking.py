@@ -89,8 +89,9 @@ def row_ids(table: str, saved: contents.SavedTable, ids: Sequence[str], *, strin
         if is_whole and not _IDS.min <= int(word) <= _IDS.max:
             raise ConfigError("bad_id_word", f"table {table}: got the id {word!r}; allowed: whole numbers of 64 bits, "
                               "and strings; give --strings if ids of digits are strings")
+    given = [word.encode("utf-8", "surrogateescape") for word in ids]  # the bytes, which need not be text
     with tf.Graph().as_default(), tf.Session() as session:
-        hashes = session.run(tables.hash_of_strings(tf.constant(list(ids), tf.string)))
+        hashes = session.run(tables.hash_of_strings(tf.constant(given, tf.string)))
     return [int(word) if is_whole else int(own) for word, is_whole, own in zip(ids, is_number, hashes)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -154,6 +155,17 @@ def test_strings_are_hashed_as_the_model_hashes_them(saved, capsys):
             _printed(capsys, folder, "fixed", [word])
     with raises("bad_id_word"):
         _printed(capsys, folder, "items", [str(2**63)])
+
+
+def test_a_string_that_is_no_text_is_hashed_by_its_bytes(saved, capsys):
+    """Python has these as half of a surrogate in the words of a command line."""
+    assert command_line.main(["rows", "items", os.fsdecode(b"\xffa"), "\u00fc", saved[0], "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    with tf.Graph().as_default(), tf.Session() as session:
+        expected = session.run(tf.strings.to_hash_bucket_fast([b"\xffa", b"\xc3\xbc"], 2**63 - 1))
+    assert [row["row_id"] for row in rows] == list(expected)
+    assert command_line.main(["rows", "items", os.fsdecode(b"\xffa"), saved[0]]) == 0
+    assert f"(hash {expected[0]}): no row" in capsys.readouterr().out
 
 
 def test_the_text_has_a_line_for_each_row_and_for_each_that_moved(saved, capsys):
