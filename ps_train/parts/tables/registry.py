@@ -121,7 +121,7 @@ class Registry:
         by_stand_in = {lookup.stand_in.op: lookup for lookup in self._pending}
         earlier = next((by_stand_in[op] for op in upstream([ids]) if op in by_stand_in), None) if by_stand_in else None
         if earlier:
-            raise UserCodeError("lookup_of_looked_up_ids", (
+            raise UserCodeError("ids_from_rows", (
                 f"table {table}: the ids of {feature} depend on the rows of {earlier.feature} in table "
                 f"{earlier.table}, and all rows of a step are fetched at once, by their ids; compute these ids in "
                 "input_fn, or from ordinary variables"))

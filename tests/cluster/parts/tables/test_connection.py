@@ -316,7 +316,7 @@ def test_ids_that_depend_on_looked_up_rows_are_refused(choose):
             tables = {name: ps_train.embedding_table(name, 2) for name in ("groups", "users")}
             rows = tables["users"].lookup(ids)
             tables["users"].lookup(ids + 1)
-            with raises("lookup_of_looked_up_ids") as caught:
+            with raises("ids_from_rows") as caught:
                 tables[other].lookup(choose(rows, ids), name="best")
             assert str(caught.value).startswith(f"table {other}: the ids of best depend on the rows of user in")
 
