@@ -104,8 +104,8 @@ class Savers(NamedTuple):
     """What saves and restores the variables.
 
     Attributes:
-      variables: all global variables, which are in a checkpoint.
-      saver: saves and restores them.
+      variables: the global variables that all workers have: all but those of hooks, which may be the chief's own.
+      saver: saves and restores all global variables.
       merging: writes a checkpoint in several parts; None where `saver` writes it whole.
     """
 
@@ -166,7 +166,7 @@ class TrainGraph(NamedTuple):
         """
         self.parts.check_origin(path)
         if path is not None:
-            checkpoints.check_fits(path, self.savers.variables)
+            checkpoints.check_fits(path, self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
             self.rows.check_fits(path)
 
 
@@ -236,7 +236,9 @@ def _build(
         extensions.set_packing(extensions.Packing())
     update = _with_local_init(parts.update(build.build_model_update(
         trained, global_step, settings.updates, batches, compute, settings.steps_per_execution)), trained.spec)
-    savers = _make_savers(update, parts)
+    shared = tf.global_variables()
+    hooks = training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1)
+    savers = _make_savers(shared, update, parts)  # they save what a hook has made, too
     if settings.bound and num_local_steps > 1:  # a round that was cut short counts, too
         with _on_first_ps(cluster), tf.control_dependencies(
                 staleness.count_steps(cluster.worker_number, update.failed_run_steps, settings.bound)):
@@ -247,9 +249,8 @@ def _build(
     return TrainGraph(
         graph=graph, update=update, steps=steps, global_step=global_step, summary_op=summary_op,
         input=Input(batches.initializer, input_feed(graph), Queues(sessions.is_lost)),
-        savers=savers, rows=extensions.row_parameters(),
-        hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1),
-        parts=parts, init_fn=getattr(trained.spec.scaffold, "init_fn", None))
+        savers=savers, rows=extensions.row_parameters(), hooks=hooks, parts=parts,
+        init_fn=getattr(trained.spec.scaffold, "init_fn", None))
 
 
 def _add_loss_summary(loss: tf.Tensor) -> None:
@@ -262,11 +263,10 @@ def _add_loss_summary(loss: tf.Tensor) -> None:
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=LOSS_TAG, values=loss))
 
 
-def _make_savers(update: Update, parts: Parts) -> Savers:
-    saved_parts = parts.saved_parts()
+def _make_savers(shared: list[tf.Variable], update: Update, parts: Parts) -> Savers:
     saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
     update.dense.packed.save_from(saver)
-    return Savers(tf.global_variables(), saver, MergingSaver(saver, saved_parts) if saved_parts else None)
+    return Savers(shared, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
 
 
 def _with_local_init(update: Update, spec: ModelSpec) -> Update:

@@ -138,6 +138,42 @@ def test_the_chiefs_hooks_run_on_the_chief_alone(start_servers):
     assert of_chief.calls == ["begin"]
 
 
+class Counting(tf.train.SessionRunHook):
+    """Counts the steps in a variable on a ps."""
+
+    def begin(self):
+        steps = tf.get_variable("steps", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False)
+        tf.summary.scalar("counted", steps.read_value())
+        self.count_op = steps.assign_add(1)
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self.count_op)
+
+
+@pytest.mark.parametrize("field, num_counting", [("training_hooks", 2), ("training_chief_hooks", 1)])
+def test_what_a_hook_counts_goes_on_in_the_next_run(tmp_path, start_servers, field, num_counting):
+    """Its variable is in checkpoints, and its summary among the others, even if only the chief has the hook."""
+    model = model_with(lambda loss, rate, weights: {field: [Counting()]})
+    outcomes = []
+    for train_steps in (3, 6):
+        outcomes += clusters.train_together(start_servers(1, 2), tmp_path, train_steps, 2, model=model)[:num_counting]
+    assert clusters.read_checkpoint(tmp_path)["steps"] == sum(outcome.local_steps for outcome in outcomes)
+
+
+def test_what_the_chiefs_hook_makes_is_not_asked_of_the_other_workers(tmp_path):
+    """It is in no fingerprint, but a checkpoint without it is refused."""
+    built = clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=model_with(
+        lambda loss, rate, weights: {"training_chief_hooks": [Counting()]}))
+    assert [variable.op.name for variable in built.savers.variables] == ["global_step", "weights"]
+    assert b"counted" in [tf.get_static_value(summary.op.inputs[0]) for summary in built.summary_op.op.inputs]
+    with tf.Graph().as_default(), tf.Session() as session:
+        saved = [tf.train.create_global_step(), tf.get_variable("weights", [4])]
+        session.run([variable.initializer for variable in saved])
+        path = tf.train.Saver(saved).save(session, str(tmp_path / "model.ckpt"), 7)
+    with raises("checkpoint_of_another_model"):
+        built.check_origin(path)
+
+
 def test_a_scaffold_initialises_new_parameters(tmp_path, start_servers):
     """`init_fn` runs on new parameters, and not on those of a checkpoint; `local_init_op` in each session."""
     runs = []
