@@ -93,6 +93,16 @@ def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainErr
     logs.complain("".join(f"{line}\n" for line in lines))
 
 
+def _open_closed_streams() -> None:
+    """Opens /dev/null for those of stdin, stdout and stderr that are closed, as they may be in a daemon."""
+    # Otherwise a file that is opened later, such as a server's socket, would get such a number and receive the prints.
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (it lasts as long as the process)
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def _clean_up() -> None:
     """Does what the interpreter does at its end; what users' code has left in open files is written."""
     try:
@@ -108,7 +118,7 @@ def console() -> None:
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: the exit codes of tasks would be lost
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     reports.connect()
-    logs.open_closed_streams()
+    _open_closed_streams()
     code = main(sys.argv[1:])
     clean_up = threading.Thread(target=_clean_up, daemon=True)
     clean_up.start()

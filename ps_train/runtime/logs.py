@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import math
-import os
 import sys
 import threading
 import time
@@ -63,16 +62,6 @@ def _finite(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     return _finite(float(value)) if hasattr(value, "__float__") else str(value)  # a number of numpy
-
-
-def open_closed_streams() -> None:
-    """Opens /dev/null for those of stdin, stdout and stderr that are closed, as they may be in a daemon."""
-    # Otherwise a file that is opened later, such as a server's socket, would get such a number and receive the prints.
-    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(opened)
-    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (it lasts as long as the process)
-    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def show(text: str, **fields: Any) -> bool:

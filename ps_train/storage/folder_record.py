@@ -53,11 +53,6 @@ def make_input_record(dataset: Plugin, dataset_params: Mapping[str, Any]) -> dic
     return {"input": input_params}
 
 
-def recorded_params(record: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Returns the parameters of a plug-in in a record; `kind` is "model" or "dataset"."""
-    return {**record.get(f"{kind}_params", {}), **(record.get("input", {}) if kind == "dataset" else {})}
-
-
 def check_record(train_dir: str, record: Mapping[str, Any], accepted: Collection[str] = ()) -> None:
     """Compares the record of this training with that in the folder, if it has one.
 

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 from ps_train.config.folders import problem_of_data_dir
@@ -110,12 +110,17 @@ def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
     for plugin, params, kind in ((plugins.model, plugins.model_params, "model"),
                                  (plugins.dataset, plugins.dataset_params, "dataset")):
         if record.get(kind) == plugin.name:
-            params.update({name: value for name, value in folder_record.recorded_params(record, kind).items()
+            params.update({name: value for name, value in _recorded_params(record, kind).items()
                            if name not in given and name not in config.given and name in params})
     used = folder_record.make_record(*plugins)
     folder_record.check_record(folder, {name: used[name] for name in ("model", "model_params")},
                                parse_accepted("--accept_params", config.accept_params))
     return plugins
+
+
+def _recorded_params(record: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Returns the parameters of a plug-in in a record; `kind` is "model" or "dataset"."""
+    return {**record.get(f"{kind}_params", {}), **(record.get("input", {}) if kind == "dataset" else {})}
 
 
 def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
