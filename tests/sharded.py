@@ -150,9 +150,9 @@ class Sharded:
     @contextlib.contextmanager
     def saved_folder(self):
         """Yields a folder of this machine with the last checkpoint; of a store, what that has."""
-        from ps_train.parts import table  # noqa: PLC0415 (as above)
+        from ps_train.config import folders  # noqa: PLC0415 (as above)
 
-        with table.readable_words([f"--train_dir={self.url or self.train_dir}"], "checkpoint") as (word,):
+        with folders.readable_words([f"--train_dir={self.url or self.train_dir}"], "checkpoint") as (word,):
             yield pathlib.Path(word.partition("=")[2])
 
     def saved_rows(self):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ps_train.config.groups import default_train_dir
 from ps_train.errors import Problem, refuse
+from ps_train.parts import table
 
 _MAX_URL_NAME = 60  # characters of a URL in the name of a folder
 
@@ -39,6 +43,27 @@ def problem_of_data_dir(data_dir: str, working_dir: str = "") -> Problem | None:
     return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
                    f"{working_dir or os.getcwd()}); give the folder with the dataset's files, or create one for a "
                    "dataset that downloads them")
+
+
+@contextlib.contextmanager
+def readable_words(
+    words: Sequence[str], needs: str, flag: str = "--train_dir", stop: threading.Event | None = None
+) -> Iterator[list[str]]:
+    """Yields the arguments of a verb that reads a train_dir: with a folder on this machine, for as long as it runs.
+
+    Args:
+      needs: what it reads besides small files: "checkpoint", "curves" for event files, or "".
+      flag: which flag has the folder, for errors; among the arguments it is --train_dir.
+      stop: ends waits in a task; a verb has none.
+
+    Raises:
+      PsTrainError: the train_dir cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        for row in table.TABLE:
+            if row.read:
+                words = stack.enter_context(table.attribute_of(row, *row.read.split(":"))(words, needs, flag, stop))
+        yield list(words)
 
 
 def local_folder(train_dir: str) -> str:

@@ -10,7 +10,6 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-import threading
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -175,27 +174,6 @@ def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[li
             if row.words:
                 words = stack.enter_context(attribute_of(row, *row.words.split(":"))(words, own))
         yield words
-
-
-@contextlib.contextmanager
-def readable_words(
-    words: Sequence[str], needs: str, flag: str = "--train_dir", stop: threading.Event | None = None
-) -> Iterator[list[str]]:
-    """Yields the arguments of a verb that reads a train_dir: with a folder on this machine, for as long as it runs.
-
-    Args:
-      needs: what it reads besides small files: "checkpoint", "curves" for event files, or "".
-      flag: which flag has the folder, for errors; among the arguments it is --train_dir.
-      stop: ends waits in a task; a verb has none.
-
-    Raises:
-      PsTrainError: the train_dir cannot be read.
-    """
-    with contextlib.ExitStack() as stack:
-        for row in TABLE:
-            if row.read:
-                words = stack.enter_context(attribute_of(row, *row.read.split(":"))(words, needs, flag, stop))
-        yield list(words)
 
 
 def make_parts(config: Any, cluster: Any) -> Parts:

@@ -10,8 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ps_train.config import fields
-from ps_train.parts import table
+from ps_train.config import fields, folders
 from ps_train.runtime import logs
 from ps_train.storage import run_record
 
@@ -80,9 +79,9 @@ def reading_train_dir(
 
     Args:
       cls: as for `name_train_dir`.
-      needs: as for `parts.table.readable_words`.
+      needs: as for `parts.folders.readable_words`.
     """
-    return table.readable_words(name_train_dir(argv, cls), needs)
+    return folders.readable_words(name_train_dir(argv, cls), needs)
 
 
 def name_train_dir(argv: Sequence[str], cls: type) -> list[str]:

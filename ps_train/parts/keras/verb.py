@@ -11,13 +11,12 @@ from typing import cast
 from absl import logging as absl_logging
 
 from ps_train.config import flag_help
-from ps_train.config.folders import check_data_dir
+from ps_train.config.folders import check_data_dir, readable_words
 from ps_train.config.groups import ModelFlags
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.launch.training import ParsedTraining
-from ps_train.parts import table
 from ps_train.parts.keras import flags
 from ps_train.runtime import installed, logs, signals
 from ps_train.verbs.verb import Verb
@@ -54,7 +53,7 @@ def _launch(argv: Sequence[str]) -> None:
 
 
 def _convert(argv: Sequence[str]) -> None:
-    with table.readable_words(argv, "checkpoint") as words:
+    with readable_words(argv, "checkpoint") as words:
         config = flags.parse_convert(words)
         _import_tensorflow(config, needs_gpu=False)
         from ps_train.parts.keras import conversion  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train.config import folders
 from ps_train.errors import CheckpointError, ConfigError
 from ps_train.graph import extensions
 from ps_train.part import Part
-from ps_train.parts import table
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.part import TableParameters
 from ps_train.parts.tables.pretrained import Origin, PretrainedRows, deeprec_variables
@@ -116,7 +116,7 @@ def _on_this_machine(path: str, stop: threading.Event | None) -> Iterator[str]:
     step = name.removeprefix("model.ckpt-")
     words = [f"--train_dir={folder}", f"--checkpoint={step}"] if step.isdecimal() and step != name else [
         f"--train_dir={path}"]
-    with table.readable_words(words, "checkpoint", "--init_checkpoint", stop) as (word, *_):
+    with folders.readable_words(words, "checkpoint", "--init_checkpoint", stop) as (word, *_):
         fetched = word.partition("=")[2]
         yield fetched if len(words) == 1 else os.path.join(fetched, name)
 
