@@ -21,10 +21,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import CheckpointError, ConfigError
+from ps_train.errors import CheckpointError, ConfigError, UserCodeError
 from ps_train.runtime import tensorflow_errors
 
 BASENAME = "model.ckpt"
@@ -238,8 +239,29 @@ def check_writable(train_dir: str) -> None:
                           f"--train_dir: this user may not write to {train_dir!r}; give another folder")
 
 
-def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
-    """Compares the variables of a graph with those in a checkpoint, which may have further ones.
+def saved_objects(path: str = "") -> list[Any]:
+    """Returns what a Saver of the current graph takes: global variables, and tables to which a model adds entries.
+
+    Args:
+      path: of a checkpoint: without the tables that it does not have, as a model may count in evaluation only.
+
+    Raises:
+      UserCodeError: a table has the name of another, of which TensorFlow's Saver would take one.
+    """
+    # Of the other objects in the collection, iterators are the worker's own.
+    tables = [table for table in tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS) if hasattr(table.op, "lookup")]
+    if path:
+        shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        tables = [table for table in tables if all(spec.name in shapes for spec in table.specs)]
+    names = [table.name for table in tables]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise UserCodeError("table_named_twice", f"model_fn makes two mutable tables called {twice[0]}, and a "
+                            "checkpoint can have only one of them; give each another `name`")
+    return [*tf.global_variables(), *tables]
+
+
+def check_fits(path: str, variables: Sequence[Any]) -> None:
+    """Compares what is saved of a graph, see `saved_objects`, with a checkpoint, which may have more.
 
     Raises:
       CheckpointError: a variable is missing there, or has another shape or dtype; the error lists these variables.
@@ -262,10 +284,13 @@ def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
                               "--params and --optimizer that it was trained with")
 
 
-def _as_saved(variables: Sequence[tf.Variable]) -> dict[str, tuple[tf.TensorShape, tf.DType]]:
+def _as_saved(variables: Sequence[Any]) -> dict[str, tuple[tf.TensorShape, tf.DType]]:
     """Returns name -> (shape, dtype) as in a checkpoint, where all parts of a partitioned variable are one tensor."""
     saved = {}
     for variable in variables:
+        if specs := getattr(variable, "specs", ()):  # a table, of any number of entries
+            saved.update({spec.name: (tf.TensorShape(None), spec.dtype) for spec in specs})
+            continue
         part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
         name, shape = (part.full_name, part.full_shape) if part else (variable.op.name, variable.shape)
         saved[name] = (tf.TensorShape(shape), variable.dtype.base_dtype)

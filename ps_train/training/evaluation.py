@@ -134,8 +134,7 @@ class Evaluator:
             self._global_step = tf.train.create_global_step()
             self._model = EvalModel(model, model_params, dataset, dataset_params, data=data)
             self._model.rows.add_saving()
-            scaffold = self._model.spec.scaffold
-            self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
+        self._saver = getattr(self._model.spec.scaffold, "saver", None)
 
     @property
     def metric_names(self) -> list[str]:
@@ -155,6 +154,8 @@ class Evaluator:
         with tf.Session(graph=self._graph, config=tf.ConfigProto(allow_soft_placement=True)) as session:
             self._model.check_ends(session)
             session.run(self._model.local_init_op)
+            with self._graph.as_default():
+                self._saver = self._saver or tf.train.Saver(checkpoints.saved_objects(path))
             self._saver.restore(session, path)
             self._model.rows.restore(session, path)
             loss_sum, num_examples = self._model.run_through(session)

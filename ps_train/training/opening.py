@@ -43,7 +43,8 @@ from ps_train.training.replica_graph import TrainGraph
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 2
 PREPARING = "ps_train/preparing"  # the collection of what else prepares parameters, in a FencedSession
-_WRITES = ("Assign", "ResourceScatter", "ResourceAccumulatorSet", "AccumulatorSet")  # how the types of writes begin
+# How the types of writes begin.
+_WRITES = ("Assign", "ResourceScatter", "ResourceAccumulatorSet", "AccumulatorSet", "LookupTableImport")
 _log = logging.getLogger(__name__)
 
 

@@ -105,11 +105,13 @@ class Savers(NamedTuple):
 
     Attributes:
       variables: the global variables that all workers have: all but those of hooks, which may be the chief's own.
-      saver: saves and restores all global variables.
+      saved: what is in a checkpoint, see `checkpoints.saved_objects`.
+      saver: saves and restores it.
       merging: writes a checkpoint in several parts; None where `saver` writes it whole.
     """
 
     variables: list[tf.Variable]
+    saved: list[Any]
     saver: tf.train.Saver
     merging: MergingSaver | None
 
@@ -166,7 +168,7 @@ class TrainGraph(NamedTuple):
         """
         self.parts.check_origin(path)
         if path is not None:
-            checkpoints.check_fits(path, self.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+            checkpoints.check_fits(path, self.savers.saved)
             self.rows.check_fits(path)
 
 
@@ -264,9 +266,9 @@ def _add_loss_summary(loss: tf.Tensor) -> None:
 
 
 def _make_savers(shared: list[tf.Variable], update: Update, parts: Parts) -> Savers:
-    saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
+    saver = tf.train.Saver(saved := checkpoints.saved_objects(), save_relative_paths=True)
     update.dense.packed.save_from(saver)
-    return Savers(shared, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
+    return Savers(shared, saved, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
 
 
 def _with_local_init(update: Update, spec: ModelSpec) -> Update:

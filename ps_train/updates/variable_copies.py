@@ -37,7 +37,7 @@ _NOT_OF_MODELS = ("ps_train", "critical_section", "_")  # the latter two are Ten
 
 
 def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: Sequence[tf.Variable]) -> None:
-    """Raises ConfigError if a worker cannot copy a variable, for sparse gradients, integers or a constraint."""
+    """Raises ConfigError if a worker cannot copy all, for sparse gradients, integers, a table or a constraint."""
     sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
     if sparse:
         raise ConfigError("variable_not_copyable", "--communication_period: the model looks up rows of "
@@ -45,9 +45,12 @@ def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: S
                           "ps_train.embedding_table, of which a round pulls only the rows that it needs, or leave the "
                           "flag out")
     others = [variable.op.name for variable in variables if not variable.dtype.base_dtype.is_floating]
+    # A table that changes, such as a MutableHashTable. The model would make another one when it is called again.
+    others += [one.name for one in tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS) if hasattr(one.op, "lookup")]
     if others:
         raise ConfigError("variable_not_copyable", f"--communication_period: {', '.join(others)} cannot be averaged "
-                          "over workers, as only floats can; leave the flag out, or make them local variables")
+                          "over workers, as only variables of floats can; leave the flag out, or make them local "
+                          "variables")
     bound = [variable.op.name for variable in variables if variable.constraint is not None]
     if bound:  # the mean of several workers' changes, added to what others have changed, need not meet it
         raise ConfigError("variable_not_copyable", f"--communication_period: {', '.join(bound)} has a constraint, "

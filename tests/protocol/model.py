@@ -211,8 +211,8 @@ def _build_graph(setting: Setting, index: int) -> TrainGraph:
             graph=graph, update=update, global_step=global_step,
             steps=replica_graph._make_steps(view, global_step, update, flags.graph.bound),
             summary_op=tf.constant(b""), input=Input(tf.no_op(), {}, Queues()),
-            savers=Savers(saved.variables, None, None), rows=RowParameters(), hooks=Hooks(), parts=NO_PARTS,
-            init_fn=None)
+            savers=Savers(saved.variables, saved.variables, None, None), rows=RowParameters(), hooks=Hooks(),
+            parts=NO_PARTS, init_fn=None)
 
 
 def _build_update(flags: Any, vectors: Any, gradients: Any, global_step: Any) -> Update:

@@ -139,7 +139,7 @@ def of_checkpoint(
         local_init_op = getattr(spec.scaffold, "local_init_op", None)
         session.run([tf.local_variables_initializer(), tf.tables_initializer(),
                      *([] if local_init_op is None else [local_init_op])])
-        (own_saver or tf.train.Saver(tf.global_variables())).restore(session, path)
+        (own_saver or tf.train.Saver(checkpoints.saved_objects(path))).restore(session, path)
         rows.restore(session, path)
         outputs = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
         on_error.pop_all()

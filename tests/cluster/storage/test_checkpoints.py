@@ -66,6 +66,24 @@ def test_a_variable_of_unknown_rank_has_any_shape(tmp_path):
         checkpoints.check_fits(path, tf.global_variables())
 
 
+def test_a_table_is_missing_in_training_and_left_out_otherwise(tmp_path):
+    """A model may count in evaluation only; a training would go on with an empty table. An iterator is not saved."""
+    path = save(tmp_path, SAVED)
+    with tf.Graph().as_default():
+        iterator = tf.data.make_one_shot_iterator(tf.data.Dataset.range(3))
+        tf.add_to_collection(tf.GraphKeys.SAVEABLE_OBJECTS, tf.data.experimental.make_saveable_from_iterator(iterator))
+        tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0, name="tally")
+        assert [one.name for one in checkpoints.saved_objects()] == ["tally"]
+        assert checkpoints.saved_objects(path) == []
+        with raises("checkpoint_of_another_model") as caught:
+            checkpoints.check_fits(path, checkpoints.saved_objects())
+        assert "tally-keys is missing; tally-values is missing" in str(caught.value)
+        with tf.variable_scope("b"):
+            tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, 0.0, -1, -2, name="tally")
+        with raises("table_named_twice"):
+            checkpoints.saved_objects()
+
+
 @pytest.mark.parametrize(("name", "variable", "difference"), [
     ("c", ([1], tf.float32), "c is missing"),
     ("a", ([2, 4], tf.float32), "a has shape [2, 3] instead of [2, 4]"),

@@ -13,9 +13,9 @@ from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.plugins import contracts
 from ps_train.runtime import waits
 from ps_train.storage.merging_saver import MergingSaver, PartWriter
-from ps_train.training import replica_graph
+from ps_train.training import evaluation, replica_graph
 from ps_train.updates import update
-from tests import clusters
+from tests import bare_training, clusters
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -79,7 +79,7 @@ def test_a_checkpoint_has_the_graph(tmp_path, parts):
     with tf.Graph().as_default() as graph:
         weights = tf.get_variable("weights", initializer=[1.0, 2.0])
         saver, init = tf.train.Saver(), tf.global_variables_initializer()
-        savers = replica_graph.Savers([weights], saver, MergingSaver(saver, parts) if parts else None)
+        savers = replica_graph.Savers([weights], [weights], saver, MergingSaver(saver, parts) if parts else None)
     path = str(tmp_path / "model.ckpt-5")
     with tf.Session(graph=graph) as session:
         session.run(init)
@@ -151,6 +151,27 @@ def test_adam_reads_its_powers_once_for_all_variables(start_servers):
     reads = collections.Counter(op.inputs[index].op for op in applied for index in (3, 4))
     assert len(applied) == 12 and sorted(reads.values()) == [12, 12], reads
     assert {op.type for op in reads} == {"ReadVariableOp"}
+
+
+@pytest.mark.parametrize("make_table", [
+    lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0, name="tally"),
+    lambda: tf.lookup.experimental.DenseHashTable(tf.int64, tf.int64, 0, -1, -2, name="tally")], ids=["hash", "dense"])
+def test_a_table_goes_on_from_a_checkpoint(tmp_path, start_servers, make_table):
+    """In the next training, which finds none on its ps, and in evaluation. Issue: it was empty, without a word."""
+    def model_fn(features, labels, mode, params):
+        table, key = make_table(), tf.constant(7, tf.int64)
+        if mode == ps_train.TRAIN:
+            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, table.insert(key, table.lookup(key) + 1))
+        return ps_train.ModelSpec(loss=tf.reduce_mean(features * tf.get_variable("w", [4])),
+                                  eval_metric_ops={"tally": tf.metrics.mean(table.lookup(key))})
+
+    model = contracts.Model("tallies", model_fn, {})
+    for num_ps, train_steps in ((1, 3), (2, 5)):
+        bare_training.train(start_servers(num_ps, 1), tmp_path, train_steps, model=model, continues=num_ps > 1)
+    evaluator = evaluation.Evaluator(
+        model, clusters.EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), clusters.EVAL_PARAMS)
+    for _ in range(2):
+        assert evaluator.evaluate(tf.train.latest_checkpoint(str(tmp_path))).metrics == {"tally": 5.0}
 
 
 @pytest.mark.parametrize(("name", "own_tag", "tags"), [

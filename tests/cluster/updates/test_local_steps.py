@@ -409,6 +409,11 @@ def _counting(features, labels):
     return tf.reduce_mean(features * tf.get_variable("w", [4]))
 
 
+def _tallied(features, labels):
+    tally = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0, name="tally")
+    return tf.reduce_mean(features * tf.get_variable("w", [4])) + tally.lookup(tf.constant(1, tf.int64))
+
+
 def _bound(features, labels):
     return tf.reduce_mean(features * tf.get_variable("w", [4], constraint=tf.nn.relu))
 
@@ -439,7 +444,7 @@ def _keeping():
     (_decaying, "untracked_variable", "w"), (_keeping(), "untracked_variable", "w"),
     (_bound, "variable_not_copyable", "w"), (_translated, "lookup_table_in_loop", ""),
     (_looked_up, "variable_not_copyable", "table"), (_anew, "model_creates_other_variables", "mine"),
-    (_counting, "variable_not_copyable", "count"),
+    (_counting, "variable_not_copyable", "count"), (_tallied, "variable_not_copyable", "tally"),
 ])
 def test_a_model_that_cannot_be_trained_so_is_refused(make_loss, code, variable):
     """While the graph is built, with the variable's name; without the flag each of them trains."""
