@@ -214,7 +214,7 @@ def fingerprint_of(
 def _variable(variable: tf.Variable, place: str | None) -> str:
     shape = variable.shape.as_list() if variable.shape.rank is not None else "of unknown shape"
     ps = tf.DeviceSpec.from_string(variable.device).task
-    return f"{variable.dtype.base_dtype.name}{shape} on ps:{ps}{f', in {place}' if place else ''}"
+    return f"{variable.dtype.base_dtype.name}{shape} on ps:{ps}{f', in {place}, as it has no hooks' if place else ''}"
 
 
 def fingerprint_differences(theirs: str, this: str, *, their_name: str) -> list[str]:

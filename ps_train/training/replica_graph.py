@@ -187,6 +187,8 @@ def build_train_graph(
     """
     with tf.Graph().as_default() as graph, placement.on_cluster(cluster, settings.device, settings.placement):
         parts.begin_graph()
+        if model.takes_config:  # then it may have hooks on the chief only, and all workers must pack alike
+            extensions.set_packing(extensions.Packing())
         if settings.seed is not None:
             # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
             tf.set_random_seed(settings.seed + cluster.worker_number)

@@ -486,3 +486,14 @@ def test_what_a_hook_writes_is_trained(tmp_path, start_servers, hooks):
     clusters.train_together(start_servers(1, 1), tmp_path, 3, 1, model=contracts.Model("hooked", model_fn, {}),
                             learning_rate=1e-9)
     np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["v0"], 7.0, atol=0.01)
+
+
+def test_a_model_may_have_hooks_on_the_chief_only():
+    """All workers hold its variables alike. Issue: the others were refused, as only they packed."""
+    def model_fn(features, labels, mode, params, config):
+        hooks = [tf.train.StepCounterHook(output_dir="")] if config.is_chief else []
+        return FEW.model_fn(features, labels, mode, params)._replace(training_hooks=hooks)
+
+    model, cluster = contracts.Model("chiefs", model_fn, {}, takes_config=True), clusters.GraphCluster(1, 2)
+    built = [clusters.build_graph(cluster, index, model=model) for index in range(2)]
+    assert [graph.update.dense.packed.places() for graph in built] == [{}, {}]
