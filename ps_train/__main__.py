@@ -16,8 +16,8 @@ import threading
 from collections.abc import Sequence
 
 from ps_train import __version__
+from ps_train.config import flag_help
 from ps_train.errors import ConfigError, MissingDataError, Problem, PsTrainError, StoppedError, StopRequestedError
-from ps_train.parts import table as parts
 from ps_train.runtime import installed, logs, open_files, reports, tracebacks
 from ps_train.verbs import table
 from ps_train.verbs.verb import Verb
@@ -63,7 +63,7 @@ def _help(argv: Sequence[str], name: str, arguments: Sequence[str], *, is_all: b
 
 def _run(verb: Verb, arguments: Sequence[str], own_arguments: Sequence[str]) -> None:
     try:
-        with parts.completed_words(arguments, own_arguments) as words:
+        with flag_help.completed_words(arguments, own_arguments) as words:
             if verb.asks_for_json(words):  # before its flags are checked: their errors are lines of the log, too
                 logs.setup_json()
             verb.run(words)

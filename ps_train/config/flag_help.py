@@ -1,13 +1,15 @@
-"""What a verb says about flags: their help, and which of those that were given are another verb's."""
+"""What a verb does with flags: their help, which of those that were given are another verb's, what parts add."""
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from ps_train.config import fields
 from ps_train.errors import Problem
+from ps_train.parts import table
 
 _WIDTH = 80
 
@@ -44,3 +46,22 @@ def describe_default(rule: fields.Rule, default: Any) -> str:
     else:
         shown = f"{default:g}" if isinstance(default, float) else str(default)
     return f"{values}; default {shown}" if values else f"default {shown}"
+
+
+@contextlib.contextmanager
+def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[list[str]]:
+    """Yields the arguments of a verb with what parts add to them, for as long as it runs.
+
+    Args:
+      arguments: the words behind the verb.
+      own: those that are for ps_train; further ones are a script's.
+
+    Raises:
+      ConfigError: a part cannot find what it is to add.
+    """
+    words = list(arguments)
+    with contextlib.ExitStack() as stack:
+        for row in table.TABLE:
+            if row.words:
+                words = stack.enter_context(table.attribute_of(row, *row.words.split(":"))(words, own))
+        yield words

@@ -26,6 +26,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ps_train.config import flag_help
 from ps_train.config.folders import check_data_dir, local_folder
 from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.config.task import Config
@@ -38,7 +39,6 @@ from ps_train.launch.process import TaskCommand, error_of, killed_with_parent
 from ps_train.launch.result import Result, events_of, make_result
 from ps_train.launch.spare import Spares
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, Restarts
-from ps_train.parts import table
 from ps_train.plugins.functions import ProgramCode, import_path, plugin_name
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress, Stage
@@ -83,7 +83,7 @@ class Training:
         named = {**{flag: getattr(plugin, "name", plugin) for flag, plugin in plugins.items()}, "num_ps": num_ps,
                  "num_workers": num_workers, "train_dir": train_dir, **flags}
         words = [f"--{name}={command_lines.flag_text(value)}" for name, value in named.items() if value is not None]
-        with table.completed_words(words, words) as completed:  # with the flags of a file
+        with flag_help.completed_words(words, words) as completed:  # with the flags of a file
             self._take(*parse_launch(completed))
         self._code = [plugin for plugin in plugins.values() if isinstance(plugin, ProgramCode)]
         self._import_path = import_path()

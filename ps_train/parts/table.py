@@ -11,7 +11,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ps_train.part import BoardVariable, Part, Parts
@@ -155,25 +155,6 @@ def located(config: Any, cluster: Any, stop: Any) -> Iterator[Any]:
             if place:
                 config = stack.enter_context(attribute_of(row, *place.split(":"))(config, cluster, stop))
         yield config
-
-
-@contextlib.contextmanager
-def completed_words(arguments: Sequence[str], own: Sequence[str]) -> Iterator[list[str]]:
-    """Yields the arguments of a verb with what parts add to them, for as long as it runs.
-
-    Args:
-      arguments: the words behind the verb.
-      own: those that are for ps_train; further ones are a script's.
-
-    Raises:
-      ConfigError: a part cannot find what it is to add.
-    """
-    words = list(arguments)
-    with contextlib.ExitStack() as stack:
-        for row in TABLE:
-            if row.words:
-                words = stack.enter_context(attribute_of(row, *row.words.split(":"))(words, own))
-        yield words
 
 
 def make_parts(config: Any, cluster: Any) -> Parts:

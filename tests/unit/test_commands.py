@@ -9,8 +9,7 @@ import shlex
 import pytest
 
 from ps_train import __main__ as command_line
-from ps_train.config import fields, launch, task
-from ps_train.parts import table
+from ps_train.config import fields, flag_help, launch, task
 from ps_train.parts.compare import verb as compare_verb
 from ps_train.parts.compare.flags import parse_compare
 from ps_train.parts.config_file.verb import effective_lines
@@ -92,7 +91,7 @@ def test_a_command_of_the_documents_is_accepted(page, words, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(block("docs/config_files.md", "yaml", "# run.yaml"))
     verb, argv = split_argv(words)
-    with table.completed_words(argv, argv) as completed:
+    with flag_help.completed_words(argv, argv) as completed:
         PARSERS[verb](completed)
 
 

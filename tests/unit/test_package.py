@@ -33,7 +33,7 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "tasks": "training updates coordination graph storage cluster config plugins runtime",
     "testing": "launch",
     "verbs": "tasks launch storage config cluster runtime",
-    "__main__": "verbs runtime",
+    "__main__": "verbs config runtime",
     "__init__": "plugins graph updates",
 }.items()}
 WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch", "verbs")
