@@ -92,10 +92,23 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
                 kwargs["partitioner"] = tf.fixed_size_partitioner(parts)
                 if callable(kwargs.get("initializer")):
                     kwargs["initializer"] = _by_part(kwargs["initializer"])
-                tf.add_to_collection(_CUT, name)
+                regularizer = kwargs.pop("regularizer", None)
+                variable = getter(name, shape=shape, dtype=dtype, **kwargs)
+                if name not in tf.get_collection(_CUT):
+                    tf.add_to_collection(_CUT, name)
+                    _regularize(name, variable, regularizer)
+                return variable
         return getter(name, shape=shape, dtype=dtype, **kwargs)
 
     return get
+
+
+def _regularize(name: str, variable: Any, regularizer: Callable[[tf.Tensor], tf.Tensor | None] | None) -> None:
+    """Adds the loss of a whole variable, as TensorFlow's own would be that of each part, of which it may be no sum."""
+    with tf.name_scope(f"{name}/Regularizer/"):
+        loss = regularizer(tf.convert_to_tensor(variable)) if regularizer else None
+    if loss is not None:
+        tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)
 
 
 def _by_part(initializer: Callable[..., Any]) -> Callable[..., tf.Tensor]:

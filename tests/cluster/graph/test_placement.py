@@ -121,6 +121,17 @@ def test_a_large_variable_is_cut_into_parts(num_ps, partition_bytes, shape, expe
     assert parts_of(num_ps, partition_bytes, shape) == expected
 
 
+def run_without_servers(graph, initialise, tensor):
+    """Returns the value of a tensor, in a session that computes the same on this process's devices."""
+    nodes = graph.as_graph_def()
+    for node in nodes.node:
+        node.device = ""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.import_graph_def(nodes, name="")
+        session.run(initialise.name)
+        return session.run(tensor.name)
+
+
 def values_of(initializer, num_ps, **arguments):
     """Returns the initial value [6, 3] of a variable in as many parts."""
     plan = placement.PlacementPlan(partition_bytes=1)
@@ -130,13 +141,7 @@ def values_of(initializer, num_ps, **arguments):
         assert len(tf.global_variables()) == num_ps
         value = tf.convert_to_tensor(variable)
         initialise = tf.global_variables_initializer()
-    nodes = graph.as_graph_def()
-    for node in nodes.node:
-        node.device = ""  # a session without servers computes the same
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.import_graph_def(nodes, name="")
-        session.run(initialise.name)
-        return session.run(value.name)
+    return run_without_servers(graph, initialise, value)
 
 
 @pytest.mark.parametrize("initializer", [
@@ -155,6 +160,31 @@ def test_each_part_draws_other_numbers(initializer):
     value = values_of(initializer, 3)
     assert len(np.unique(value)) == 18
     np.testing.assert_array_equal(values_of(initializer, 3), value)
+
+
+@pytest.mark.parametrize("regularizer", [
+    lambda value: tf.reduce_mean(tf.square(value)), tf.norm, tf.nn.l2_loss], ids=["mean", "norm", "sum"])
+def test_parts_have_the_regularization_loss_of_the_whole(regularizer):
+    """Once, though the model asks twice. Issue: each part had its own, whose sum is another loss."""
+    values = []
+    for num_ps in (1, 2):
+        plan = placement.PlacementPlan(partition_bytes=1)
+        with tf.Graph().as_default() as graph, placement.on_cluster(cluster(num_ps), WORKER_DEVICE, plan):
+            for _ in range(2):
+                with tf.variable_scope("scope", reuse=tf.AUTO_REUSE, regularizer=regularizer):
+                    tf.get_variable("v", [4, 3], initializer=tf.constant_initializer(np.arange(12.0)))
+            assert len(tf.global_variables()) == num_ps
+            (loss,) = tf.losses.get_regularization_losses()
+            values.append(run_without_servers(graph, tf.global_variables_initializer(), loss))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-6)
+
+
+def test_a_regularizer_may_add_no_loss():
+    """As TensorFlow allows it to return None."""
+    with tf.Graph().as_default(), placement.on_cluster(
+            cluster(2), WORKER_DEVICE, placement.PlacementPlan(partition_bytes=1)):
+        tf.get_variable("v", [4, 3], regularizer=lambda value: None)
+        assert tf.losses.get_regularization_losses() == []
 
 
 def test_a_variable_with_a_constraint_is_not_cut(caplog):
