@@ -74,7 +74,7 @@ class LogicalVariable(NamedTuple):
 
     Attributes:
       name: its name in the model, without device and part.
-      parts: the variables on the ps: one, or several along the first dimension.
+      parts: the variables on the ps: one, or several along one dimension.
     """
 
     name: str
@@ -83,16 +83,24 @@ class LogicalVariable(NamedTuple):
     @property
     def shape(self) -> list[int]:
         """The shape of the whole variable."""
-        shapes = [part.shape.as_list() for part in self.parts]
-        return [sum(shape[0] for shape in shapes), *shapes[0][1:]] if len(shapes) > 1 else shapes[0]
+        part = self.parts[0]._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
+        return list(part.full_shape) if part else self.parts[0].shape.as_list()
+
+    @property
+    def axis(self) -> int:
+        """The dimension along which the whole variable is cut into several parts."""
+        sizes = zip(self.parts[0].shape.as_list(), self.shape)
+        return next((axis for axis, (size, whole) in enumerate(sizes) if size < whole), 0)
 
     def join(self, values: Sequence[tf.Tensor]) -> tf.Tensor:
         """Returns the whole value, given the values of the parts."""
-        return tf.concat(values, 0) if len(values) > 1 else values[0]
+        return tf.concat(values, self.axis) if len(values) > 1 else values[0]
 
     def split(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns the values of the parts, given the whole value."""
-        return tf.split(value, [int(part.shape[0]) for part in self.parts]) if len(self.parts) > 1 else [value]
+        if len(self.parts) == 1:
+            return [value]
+        return tf.split(value, [int(part.shape[self.axis]) for part in self.parts], self.axis)
 
 
 class VariableCopy(NamedTuple):

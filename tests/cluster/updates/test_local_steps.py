@@ -316,6 +316,22 @@ def test_a_variable_in_parts_is_copied_whole(tmp_path, start_servers):
     assert_equal(*ends, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("shape", "axis"), [([4, 1], 0), ([1, 4], 1), ([2, 3, 2], 1), ([3, 5], 1)])
+def test_a_variable_may_be_cut_along_any_dimension(tmp_path, start_servers, shape, axis):
+    """Equal parts or not, with slots. Issue: all but the first dimension was a traceback."""
+    def train_in(parts):
+        def make_loss(features, labels):
+            weights = tf.get_variable("weights", shape, initializer=tf.ones_initializer(),
+                                      partitioner=tf.fixed_size_partitioner(parts, axis))
+            scale = tf.reshape(tf.range(1.0, float(np.prod(shape)) + 1.0), shape)
+            return tf.reduce_mean(features) ** 2 * tf.reduce_sum(tf.square(tf.convert_to_tensor(weights) - scale))
+
+        return train(start_servers(2, 1), tmp_path / str(parts), 6, model=model_of(make_loss), period=Period(3),
+                     optimizer_name="adam", plan=placement.PlacementPlan())[1]
+
+    assert_equal(train_in(1), train_in(2), rtol=1e-5, atol=1e-6)
+
+
 def model_of(make_loss):
     """Returns a model whose loss that function makes of features and labels."""
     return contracts.Model("m", lambda features, labels, mode, params: ps_train.ModelSpec(
