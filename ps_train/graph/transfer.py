@@ -23,6 +23,7 @@ from ps_train.graph.devices import task_of
 
 # The types that may travel in fewer bits: not float16, which already has 16, and no integers.
 _CASTABLE = (tf.float32, tf.float64)
+_MAX_BYTES = 2**30  # of a transfer: TensorFlow sends no tensor of 2 GiB
 _MAX_COPIED = 256  # elements of a constant
 _COPIES, _UNFED = "ps_train/copies_of_constants", "ps_train/unfed"  # collections
 
@@ -43,7 +44,7 @@ class Wire(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Variables that travel together: those of one ps and one dtype.
+    """Variables that travel together: those of one ps and one dtype, up to 1 GiB.
 
     Attributes:
       device: the device of the ps.
@@ -61,12 +62,19 @@ class Group(NamedTuple):
 
 def group(variables: Sequence[tf.Variable], wire: Wire) -> list[Group]:
     """Returns the groups in which the variables travel; each variable is in one group."""
-    groups: dict[Any, Group] = {}
+    groups: list[Group] = []
+    last: dict[Any, tuple[Group, int]] = {}  # ps and dtype -> the group that is being filled, and its bytes
     for number, variable in enumerate(variables):
         together = wire.is_fused and variable.shape.is_fully_defined()
         key = (variable.device, variable.dtype.base_dtype) if together else number
-        groups.setdefault(key, Group(variable.device, [])).variables.append(variable)
-    return list(groups.values())
+        num_bytes = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
+        filled, filled_bytes = last.get(key, (None, 0))
+        if filled is None or filled_bytes + num_bytes > _MAX_BYTES:
+            filled, filled_bytes = Group(variable.device, []), 0
+            groups.append(filled)
+        filled.variables.append(variable)
+        last[key] = filled, filled_bytes + num_bytes
+    return groups
 
 
 def pull(group: Group, wire: Wire) -> list[tf.Tensor]:

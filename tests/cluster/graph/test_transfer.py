@@ -153,6 +153,17 @@ def test_reads_that_the_model_orders_itself_are_left_alone():
         np.testing.assert_array_equal(session.run(after), [10.0, 20.0])
 
 
+def test_a_transfer_stays_below_the_largest_tensor_that_travels():
+    """Up to 1 GiB, of one dtype; a larger variable travels alone. Issue: 2 GiB on a ps were a traceback."""
+    rows = 2**20  # 256 bytes each
+    with tf.Graph().as_default():
+        variables = [tf.get_variable(f"v{number}", shape, initializer=tf.zeros_initializer()) for number, shape in
+                     enumerate([[3 * rows, 64], [rows, 64], [1], [5 * rows, 64], [2], [3]])]
+        groups = [[variable.op.name for variable in group.variables]
+                  for group in transfer.group(variables, transfer.Wire())]
+    assert groups == [["v0", "v1"], ["v2"], ["v3"], ["v4", "v5"]]
+
+
 def push_many(values):
     """Returns what arrives of each of these values, pushed one after the other as bfloat16."""
     with tf.Graph().as_default(), tf.Session() as session:
