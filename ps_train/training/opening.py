@@ -43,8 +43,7 @@ from ps_train.training.replica_graph import TrainGraph
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 2
 PREPARING = "ps_train/preparing"  # the collection of what else prepares parameters, in a FencedSession
-# How the types of writes begin.
-_WRITES = ("Assign", "ResourceScatter", "ResourceAccumulatorSet", "AccumulatorSet", "LookupTableImport")
+_WRITES = ("Assign", "ResourceScatter", "ResourceAccumulatorSet", "AccumulatorSet", "LookupTableImport")  # or longer
 _log = logging.getLogger(__name__)
 
 

@@ -49,8 +49,7 @@ def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: S
     others += [one.name for one in tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS) if hasattr(one.op, "lookup")]
     if others:
         raise ConfigError("variable_not_copyable", f"--communication_period: {', '.join(others)} cannot be averaged "
-                          "over workers, as only variables of floats can; leave the flag out, or make them local "
-                          "variables")
+                          "over workers, as only floats can; leave the flag out, or make variables local ones")
     bound = [variable.op.name for variable in variables if variable.constraint is not None]
     if bound:  # the mean of several workers' changes, added to what others have changed, need not meet it
         raise ConfigError("variable_not_copyable", f"--communication_period: {', '.join(bound)} has a constraint, "
@@ -98,9 +97,8 @@ class LogicalVariable(NamedTuple):
 
     def split(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns the values of the parts, given the whole value."""
-        if len(self.parts) == 1:
-            return [value]
-        return tf.split(value, [int(part.shape[self.axis]) for part in self.parts], self.axis)
+        sizes = [int(part.shape[self.axis]) for part in self.parts]
+        return tf.split(value, sizes, self.axis) if len(sizes) > 1 else [value]
 
 
 class VariableCopy(NamedTuple):

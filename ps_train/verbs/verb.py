@@ -79,7 +79,7 @@ def reading_train_dir(
 
     Args:
       cls: as for `name_train_dir`.
-      needs: as for `parts.folders.readable_words`.
+      needs: as for `folders.readable_words`.
     """
     return folders.readable_words(name_train_dir(argv, cls), needs)
 
