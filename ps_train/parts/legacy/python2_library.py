@@ -55,7 +55,7 @@ class LibraryFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def _module_of_today(name: str) -> types.ModuleType:
     today = importlib.import_module(MODULES[name])
     changed = {"cPickle": {"load": _of_bytes(pickle.load), "loads": _of_bytes(pickle.loads),
-                           "dump": _of_bytes(pickle.dump)},
+                           "dump": _of_bytes(pickle.dump), "HIGHEST_PROTOCOL": 2},
                "StringIO": {"StringIO": TextOrBytes}, "cStringIO": {"StringIO": TextOrBytes}}.get(name)
     if changed is None:
         return today

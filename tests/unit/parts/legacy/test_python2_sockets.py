@@ -1,0 +1,73 @@
+"""Sockets of Python 2 code take and give what is text and bytes at once."""
+
+import pickle
+import socket
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy import conversion
+from ps_train.parts.legacy.python2_sockets import received
+
+_EXCHANGE = """
+import cPickle as pickle
+
+def receive(size, connection):
+    data = ''
+    while len(data) < size:
+        temp = connection.recv(size - len(data))
+        data += temp
+    return data
+
+def send(value, connection):
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    connection.sendall(pickle.dumps(len(data), pickle.HIGHEST_PROTOCOL))
+    connection.sendall(data)
+
+def exchange(value, here, there):
+    send(value, here)
+    return pickle.loads(receive(pickle.loads(receive(8, there)), there))
+
+def talk(here, there):
+    here.send('PUT ' + 'caf\\xc3\\xa9' + ' 1\\n')
+    line = there.recv(100)
+    return line.split(), line == '', line.startswith('PUT'), '<%s>' % line.strip()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    pytest.importorskip("fissix")
+    path = tmp_path / "server.py"
+    path.write_text(_EXCHANGE)
+    changes = conversion.Conversion(is_python2=True, mapped=())
+    changes.install()
+    names = {}
+    exec(changes.compile(str(path)), names)
+    return names
+
+
+def test_a_pickle_arrives_whole_with_its_length_ahead(script):
+    """The length is a pickle of 8 bytes, and what is received is added to an empty text."""
+    gradients = [np.arange(70000.0, dtype=np.float32), {"step": 3}]
+    here, there = socket.socketpair()
+    here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    with here, there:
+        array, step = script["exchange"](gradients, here, there)
+    np.testing.assert_array_equal(array, gradients[0])
+    assert step == {"step": 3}
+
+
+def test_text_is_sent_and_what_arrives_is_compared_with_text(script):
+    here, there = socket.socketpair()
+    with here, there:
+        words, is_end, is_put, shown = script["talk"](here, there)
+    assert words[0] == "PUT" and words[2] == "1" and not is_end and is_put
+    assert shown.startswith("<PUT ") and shown.endswith(" 1>")
+
+
+def test_what_is_received_stays_bytes_beside_text():
+    value = pickle.dumps({"a": 1}, 2)
+    assert bytes("" + received(value[:4]) + received(value[4:])) == value == bytes(received(value[:5]) + value[5:])
+    assert pickle.loads("" + received(value)) == {"a": 1}
+    assert received(b"") == "" and not received(b"")
