@@ -20,5 +20,5 @@ The other files are what the tables name, where today's libraries have nothing w
 `feature_columns` (contrib.layers), `datasets` (contrib.data), `optimizers`, `cudnn_rnn`, `crf`, `hparams`, `learn*` and
 `batch_reading` (contrib.learn), `heads` (contrib.estimator), `attention`, `monotonic_attention`, `decoding` and
 `beam_search` (contrib.seq2seq), `exporter` (contrib.session_bundle), `examples` (the tutorials' data and model),
-`losses` (contrib.losses), `eager_classes`, `contrib`, `images` (scipy.misc), `private`.
+`losses` (contrib.losses), `eager_classes`, `contrib`, `images` (scipy.misc), `private`, `cell_helpers`.
 """

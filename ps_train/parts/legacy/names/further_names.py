@@ -103,6 +103,13 @@ FURTHER_NAMES = {
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper"),
+    **same("tf.contrib.rnn", _OURS + "cell_helpers:", "_checked_scope _get_concat_variable _get_sharded_variable"),
+    **same("tf.contrib.rnn", _OURS + "private:", "_like_rnncell _state_size_with_prefix"),
+    "tf.contrib.rnn._RNNCell": "tf.nn.rnn_cell.RNNCell",
+    **same("tf.contrib.seq2seq", _OURS + "cell_helpers:",
+           "_prepare_memory _maybe_mask_score _create_zero_outputs _unstack_ta"),
+    "tf.contrib.seq2seq._transpose_batch_time": "tensorflow.python.ops.rnn:_transpose_batch_time",
+    "tf.contrib.seq2seq._zero_state_tensors": "tensorflow.python.ops.rnn_cell_impl:_zero_state_tensors",
     # sparsemax, tpu, training
     **same("tf.contrib.training", _OURS + "sampling:",
            "rejection_sample stratified_sample resample_at_rate weighted_resample"),

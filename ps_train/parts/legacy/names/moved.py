@@ -11,6 +11,11 @@ def _as_before(module: str, *names: str) -> dict[str, str]:
 KERAS = "tf_keras.api._v1.keras"  # Keras 2, with the names that it has for a graph, such as backend.set_session
 _PRIVATE = "ps_train.parts.legacy.names.private:"
 
+_L2_NORMALIZE = {"l2_normalize_v2": "tensorflow.python.ops.nn_impl:l2_normalize"}
+_RANDOM_CROP = _as_before("tensorflow.python.ops.random_crop_ops", "random_crop")
+_VARIABLE_V1 = _as_before("tensorflow.python.ops.variable_v1", "VariableV1", "is_variable_initialized",
+                          "default_variable_creator")
+
 # Modules inside `tensorflow.python`, which libraries with copies of TensorFlow's code use: module -> the names that it
 # had in 1.15 -> where they are today.
 MOVED = {
@@ -25,23 +30,42 @@ MOVED = {
         **_as_before("tensorflow.python.ops.control_flow_util", "IsLoopEnter", "IsLoopExit", "IsLoopSwitch"),
         **_as_before("tensorflow.python.ops.control_flow_state", "MaybeCreateControlFlowState", "ZerosLike"),
         "ZerosLikeOutsideLoop": "tensorflow.python.ops.control_flow_state:ZerosLike",
+        **_as_before("tensorflow.python.ops.cond", "cond_for_tf_v2"),
+        **_as_before("tensorflow.python.ops.control_flow_switch_case", "switch_case"),
     },
+    "tensorflow.python.ops.nn": {
+        **_as_before("tensorflow.python.ops.rnn", "dynamic_rnn", "static_rnn", "raw_rnn", "bidirectional_dynamic_rnn",
+                     "static_state_saving_rnn"), **_L2_NORMALIZE},
+    "tensorflow.python.ops.nn_impl": {
+        **_as_before("tensorflow.python.ops.nn_impl_distribute", "compute_average_loss", "scale_regularization_loss"),
+        **_L2_NORMALIZE},
+    "tensorflow.python.ops.random_ops": _RANDOM_CROP,
+    "tensorflow.python.ops.math_ops": _as_before(
+        "tensorflow.python.ops.special_math_ops", "bessel_i0e", "bessel_i1e"),
+    "tensorflow.python.ops.standard_ops": {
+        **_as_before("tensorflow.python.ops.array_ops_stack", "stack", "unstack"), **_RANDOM_CROP, **_VARIABLE_V1},
+    "tensorflow.python.ops.parallel_for": _as_before(
+        "tensorflow.python.ops.parallel_for.gradients", "jacobian", "batch_jacobian"),
     "tensorflow.python.ops.functional_ops": {
         "_symbolic_gradient": "tensorflow.python.ops.gen_functional_ops:symbolic_gradient"},
     "tensorflow.python.ops.variables": {
-        **_as_before("tensorflow.python.ops.variable_v1", "VariableV1", "is_variable_initialized"),
-        **_as_before("tensorflow.python.ops.ref_variable", "RefVariable")},
+        **_VARIABLE_V1, **_as_before("tensorflow.python.ops.ref_variable", "RefVariable")},
     "tensorflow.python.ops.resource_variable_ops": {name: _PRIVATE + name for name in (
         "_to_proto_fn", "_from_proto_fn")},
     "tensorflow.python.ops.metrics_impl": {"_safe_div": _PRIVATE + "_safe_div"},
     "tensorflow.python.ops.variable_scope": {
         "variable": "tensorflow.python.ops.variable_v1:VariableV1", "_VARSCOPE_KEY": _PRIVATE + "_VARSCOPE_KEY",
+        **_as_before("tensorflow.python.ops.variable_v1", "default_variable_creator"),
+        **_as_before("tensorflow.python.ops.variables", "default_variable_creator_v2"),
         **_as_before("tensorflow.compat.v1", "enable_resource_variables", "disable_resource_variables",
                      "resource_variables_enabled")},
     "tensorflow.python.framework.ops": {
         **_as_before("tensorflow.python.framework.tensor", "Tensor", "TensorSpec"),
         **_as_before("tensorflow.python.framework.indexed_slices", "IndexedSlices", "IndexedSlicesValue",
-                     "convert_to_tensor_or_indexed_slices", "convert_n_to_tensor_or_indexed_slices"),
+                     "convert_to_tensor_or_indexed_slices", "convert_n_to_tensor_or_indexed_slices",
+                     "internal_convert_to_tensor_or_indexed_slices", "internal_convert_n_to_tensor_or_indexed_slices"),
+        **_as_before("tensorflow.python.framework.tensor_conversion", "convert_to_tensor_v2"),
+        **_as_before("tensorflow.python.framework.stack", "default_session"),
         **_as_before("tensorflow.python.framework.tensor_conversion_registry", "register_tensor_conversion_function"),
         "convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
         "internal_convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
@@ -76,9 +100,15 @@ MOVED = {
     "tensorflow.core.protobuf.config_pb2": _as_before("tensorflow.core.protobuf.rpc_options_pb2", "RPCOptions"),
     **{f"tensorflow.python.feature_column.{name}": {
         "DenseFeatures": f"{KERAS}.layers:DenseFeatures",
-        "SequenceFeatures": f"{KERAS}.experimental:SequenceFeatures"}
+        "SequenceFeatures": f"{KERAS}.experimental:SequenceFeatures",
+        **_as_before("tensorflow.python.feature_column.feature_column_v2_types", "FeatureColumn")}
        for name in ("feature_column_lib", "feature_column_v2", "sequence_feature_column")},
-    "tensorflow.python.util.nest": {"is_sequence": "tensorflow.python.util.nest:is_nested"},
+    **{f"tensorflow.python.{name}": {"is_sequence": f"tensorflow.python.{name}:is_nested"}
+       for name in ("util.nest", "data.util.nest")},
+    "tensorflow.python.data.ops.dataset_ops": _as_before("tensorflow.python.data.ops.options", "Options"),
+    "tensorflow.python.framework.func_graph": _as_before(
+        "tensorflow.python.framework.auto_control_deps", "AutomaticControlDependencies"),
+    "tensorflow.python.framework.tensor_util": _as_before("tensorflow.python.ops.shape_util", "maybe_set_static_shape"),
 }
 
 # Names that mean TensorFlow 2's class there today -> TF1's class.

@@ -326,3 +326,16 @@ def test_a_flag_that_the_script_sets_without_a_definition():
     with pytest.raises(AttributeError):
         _ = flags.set_by_nobody
     assert tf.logging._logger.name == "tensorflow"
+
+
+def test_the_recurrent_networks_are_in_the_private_modules_of_nn_too():
+    """They moved from `nn` and `standard_ops`, of which model code takes them by `from ... import`."""
+    from tensorflow.python.ops import nn, random_ops, standard_ops  # noqa: PLC0415
+    from tensorflow.python.ops.nn import bidirectional_dynamic_rnn, dynamic_rnn, static_rnn  # noqa: PLC0415
+
+    assert (bidirectional_dynamic_rnn, dynamic_rnn, static_rnn) == (
+        tf.nn.bidirectional_dynamic_rnn, tf.nn.dynamic_rnn, tf.nn.static_rnn)
+    with tf.Session() as session:
+        assert session.run(standard_ops.unstack(standard_ops.stack([1, 2]))) == [1, 2]
+        assert session.run(random_ops.random_crop(tf.ones([4, 4]), [2, 2])).tolist() == [[1, 1], [1, 1]]
+        np.testing.assert_allclose(session.run(nn.l2_normalize_v2([3.0, 4.0])), [0.6, 0.8])
