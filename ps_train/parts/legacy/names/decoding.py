@@ -16,6 +16,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import rnn
 
+from ps_train.parts.legacy import unpacking
+
 _Inputs = tuple[tf.Tensor, Any, Any]  # finished bool [batch], next inputs, next state
 
 
@@ -299,8 +301,10 @@ class BasicDecoder(Decoder):
 
 def dynamic_decode(decoder: Any, output_time_major: bool = False, impute_finished: bool = False,
                    maximum_iterations: Any = None, parallel_iterations: int = 32, swap_memory: bool = False,
-                   scope: Any = None) -> tuple[Any, Any, tf.Tensor]:
+                   scope: Any = None) -> tuple[Any, ...]:
     """Returns the outputs of all steps, the last state, and the lengths int32 [batch] of the sequences.
+
+    A statement that takes apart two values gets them without the lengths, as until 1.1.
 
     Args:
       decoder: with `initialize`, `step`, `batch_size`, `output_size` and `output_dtype`.
@@ -327,7 +331,8 @@ def dynamic_decode(decoder: Any, output_time_major: bool = False, impute_finishe
             (tf.constant(0), arrays, state, inputs, finished, tf.zeros_like(finished, tf.int32)),
             parallel_iterations=parallel_iterations, swap_memory=swap_memory)
         outputs, state = decoder.finalize(tf.nest.map_structure(lambda array: array.stack(), arrays), state, lengths)
-    return outputs if output_time_major else tf.nest.map_structure(_batch_and_time, outputs), state, lengths
+    outputs = outputs if output_time_major else tf.nest.map_structure(_batch_and_time, outputs)
+    return unpacking.as_before((outputs, state, lengths), 2)
 
 
 def _step_of(decoder: Any, impute_finished: bool, maximum_iterations: Any) -> Callable:

@@ -145,6 +145,16 @@ def test_inference_goes_on_with_what_it_has_said_until_the_end_symbol(helper, mo
     assert lengths.tolist() == [most or 4, 2]
 
 
+def test_the_decoding_of_1_1_has_two_results():
+    """The outputs and the state, without the lengths; a script of that time takes them apart so."""
+    with tf.Graph().as_default():
+        decoder = decoding.BasicDecoder(
+            Successors(), decoding.GreedyEmbeddingHelper(tf.eye(6) * 100.0, [0, 2], 4), tf.zeros([2, 1]))
+        outputs, state = decoding.dynamic_decode(decoder)
+        (symbols, state), _ = run([outputs.sample_id, state])
+    assert symbols[0].tolist() == [1, 2, 3, 4] and state.shape == (2, 1)
+
+
 @pytest.mark.parametrize(("probability", "expected"), [(0.0, [1, 1, 1, 1]), (1.0, [1, 2, 3, 4])])
 def test_scheduled_sampling_takes_its_own_word_with_a_probability(probability, expected):
     """The given symbol is always 0, upon which 1 follows."""
