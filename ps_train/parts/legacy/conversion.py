@@ -30,7 +30,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import ps_train
 from ps_train.errors import ConfigError
 from ps_train.parts.legacy import (
     chained_pandas,
@@ -44,6 +43,7 @@ from ps_train.parts.legacy import (
     leftovers,
     old_protos,
     one_number,
+    own_files,
     path_mapping,
     proto_strings,
     python2_calls,
@@ -54,7 +54,7 @@ from ps_train.parts.legacy import (
     slice_lists,
     type_checks,
 )
-from ps_train.runtime import advice, tracebacks
+from ps_train.runtime import advice
 
 MARK = "__ps_train_python2__"  # a name in each module that was converted
 
@@ -202,20 +202,6 @@ def _deep_recursion() -> Iterator[None]:
 
 
 _RECURSION_LIMIT = 10_000  # a visitor takes three calls for each level
-_CHECKOUT = pathlib.Path(ps_train.__file__).resolve().parents[1]
-# Packages beside ps_train in a checkout, which its stand-in for the tutorials' MNIST imports.
-_BESIDE = [_CHECKOUT / name for name in ("data", "models")]
-
-
-def _is_of_a_package(path: pathlib.Path) -> bool:
-    """Returns whether a file belongs to ps_train's checkout, or to a folder that `pip install --target` has filled."""
-    return any(folder in path.parents for folder in _BESIDE) or any(
-        _has_packages(folder) for folder in sys.path if pathlib.Path(folder) in path.parents)
-
-
-@functools.cache
-def _has_packages(folder: str) -> bool:
-    return any(pathlib.Path(folder).glob("*.dist-info"))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -232,7 +218,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return _without_code_of_python2(spec) or own
         if type(spec.loader) is not importlib.machinery.SourceFileLoader:
             return own
-        if tracebacks.is_local(spec.origin) and not _is_of_a_package(pathlib.Path(spec.origin)):
+        if own_files.is_own(spec.origin):
             spec.loader = _Loader(fullname, spec.origin, self._conversion)
         elif fullname.endswith("_pb2"):
             spec.loader = _ProtoLoader(fullname, spec.origin)
@@ -259,9 +245,10 @@ def _hidden_by_checkout(name: str) -> importlib.machinery.ModuleSpec | None:
     Many projects have a `models` and a `data`, and add their folder to the end of sys.path.
     """
     places = [str(pathlib.Path(place or ".").resolve()) for place in sys.path]
-    if str(_CHECKOUT) not in places[1:] or places[0] == str(_CHECKOUT) or not (_CHECKOUT / name).is_dir():
+    checkout = str(own_files.CHECKOUT)
+    if checkout not in places[1:] or places[0] == checkout or not (own_files.CHECKOUT / name).is_dir():
         return None
-    spec = importlib.machinery.PathFinder.find_spec(name, [place for place in places if place != str(_CHECKOUT)])
+    spec = importlib.machinery.PathFinder.find_spec(name, [place for place in places if place != checkout])
     return spec if spec is not None and (spec.origin or _has_modules(spec)) else None
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from absl import flags
 from tensorflow.python.platform import flags as platform_flags
 
+from ps_train.parts.legacy import own_files
 from ps_train.parts.legacy.names.arrays import set_missing, wrap
-from ps_train.runtime import tracebacks
 
 _Wrapper = platform_flags._FlagValuesWrapper  # noqa: SLF001 (it has no public name)
 _own_dictionary = vars(_Wrapper)["__dict__"].__get__  # object -> its attributes
@@ -91,6 +91,9 @@ class _Values(dict):
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
 
+    def __reduce__(self) -> tuple:
+        return dict, (dict(self),)  # scripts pickle or copy the settings of a training
+
 
 class _Flags(_Wrapper):
     """The type of `tf.app.flags.FLAGS`."""
@@ -136,7 +139,7 @@ def _asks_for_values(frame: types.FrameType) -> bool:
     if any(_OF_FLAGS.search(lines[number - 1]) for number in _lines(frame.f_code) if number <= len(lines)):
         return True
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    paths = {frame.f_code.co_filename, *(path for path in files if path and tracebacks.is_local(path))}
+    paths = {frame.f_code.co_filename, *(path for path in files if path and own_files.is_own(path))}
     return any(_asks_items("".join(linecache.getlines(path))) for path in paths)
 
 

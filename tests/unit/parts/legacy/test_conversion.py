@@ -12,7 +12,15 @@ import sys
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy import conversion, division, leftovers, path_mapping, python2_numbers, python2_order
+from ps_train.parts.legacy import (
+    conversion,
+    division,
+    leftovers,
+    own_files,
+    path_mapping,
+    python2_numbers,
+    python2_order,
+)
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import parse_mapped
 from tests.errors import raises
@@ -336,8 +344,8 @@ def test_what_pip_has_put_into_a_folder_is_left_alone(tmp_path, monkeypatch):
         sys.meta_path[:] = finders
     assert newer_module.x == 3.5
     own_data = pathlib.Path(conversion.__file__).parents[3] / "data"
-    assert all(conversion._is_of_a_package(own_data / name) for name in ("input_data.py", "tabular/features.py"))
-    assert not conversion._is_of_a_package(pathlib.Path(__file__).parent / "data/input_data.py")
+    assert all(own_files.is_of_a_package(own_data / name) for name in ("input_data.py", "tabular/features.py"))
+    assert not own_files.is_of_a_package(pathlib.Path(__file__).parent / "data/input_data.py")
 
 
 def test_packages_beside_ps_train_in_a_checkout_hide_none_of_the_user(tmp_path, monkeypatch):

@@ -19,9 +19,9 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 import tensorflow.compat.v1 as real
 
 from ps_train.errors import MissingModuleError, MissingNameError
-from ps_train.parts.legacy import estimator, python2_library
+from ps_train.parts.legacy import estimator, own_files, python2_library
 from ps_train.parts.legacy.classic.server import replica_device_setter
-from ps_train.parts.legacy.names import command_line, installation
+from ps_train.parts.legacy.names import installation
 from tests.errors import raises
 
 real.disable_v2_behavior()
@@ -675,7 +675,7 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     assert flags.FLAGS.copied_number == 5
     values = flags.FLAGS.__dict__["__flags"]
     assert (values["copied_number"], values["copied_word"]) == (5, "x") and "logtostderr" not in values
-    monkeypatch.setattr(command_line.tracebacks, "is_local", lambda path: path.startswith(str(tmp_path)))
+    monkeypatch.setattr(own_files.tracebacks, "is_local", lambda path: path.startswith(str(tmp_path)))
     for name, loop in (("new", "{k: v.value for k, v in FLAGS.__flags.items() if v}"),
                        ("old", "{k: v for k, v in FLAGS.__flags.items()}  # x.bytes_list.value"),
                        ("older", "{k: v for k, v in FLAGS.__flags.items()}\ndef f(x):\n  return x.size.value"),
@@ -693,6 +693,23 @@ def test_the_values_of_flags_are_an_attribute_of_all_flags(monkeypatch, tmp_path
     assert (flags.FLAGS.copied_number, flags.FLAGS.copied_word) == (7, "y")
     with pytest.raises(KeyError):
         flags.FLAGS.__dict__["nothing"]
+
+
+def test_a_package_on_the_path_does_not_say_what_the_values_of_flags_are(monkeypatch, tmp_path):
+    """What `pip install --target` has put there, such as SciPy, asks other items for their `value`."""
+    package = tmp_path / "installed" / "package.py"
+    (tmp_path / "installed" / "package-1.0.dist-info").mkdir(parents=True)
+    package.write_text("def f(flag):\n  return flag.value\n")
+    monkeypatch.setitem(sys.modules, "package", types.SimpleNamespace(__file__=str(package)))
+    monkeypatch.setattr(own_files.tracebacks, "is_local", lambda path: path.startswith(str(tmp_path)))
+    monkeypatch.syspath_prepend(str(tmp_path / "installed"))
+    tf.app.flags.DEFINE_integer("pickled_number", 3, "")
+    tf.app.flags.FLAGS.mark_as_parsed()
+    script = tmp_path / "script.py"
+    script.write_text("read = pickle.loads(pickle.dumps(FLAGS.__flags))\n")
+    found = {"FLAGS": tf.app.flags.FLAGS, "pickle": pickle}
+    exec(compile(script.read_text(), str(script), "exec"), found)
+    assert found["read"]["pickled_number"] == 3
 
 
 def test_a_softmax_layer_takes_any_number_of_dimensions(session):
