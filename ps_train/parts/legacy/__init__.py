@@ -15,8 +15,8 @@ Start with `run.py`.
     old_protos  modules that an older protoc has generated; late_globals, `global` behind a use of the name;
                 implicit_imports, what a package of Python 2 imported from its own folder; proto_strings, text in
                 protocol buffers; ended_generators, StopIteration that leaves a generator;
-                type_checks, `type(x) is tf.Tensor`; encoded_text, what `encode` returns; python2_sockets, what
-                sockets give
+                type_checks, `type(x) is tf.Tensor`; encoded_text, what `encode` returns; python2_bytes, what
+                sockets and the like give
     own_files   which files are the user's own, not those of packages
     unpacking   into how many values a caller takes apart what a function returns
     children    the processes that a script starts, by a command or by `multiprocessing`

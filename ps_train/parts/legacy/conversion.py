@@ -46,11 +46,11 @@ from ps_train.parts.legacy import (
     own_files,
     path_mapping,
     proto_strings,
+    python2_bytes,
     python2_calls,
     python2_library,
     python2_numbers,
     python2_order,
-    python2_sockets,
     slice_lists,
     type_checks,
 )
@@ -118,7 +118,7 @@ class Conversion:
             tree = python2_numbers.change_functions(python2_calls.change_open_modes(tree))
             tree = division.change_division(tree, text)
             tree = encoded_text.change_encode(proto_strings.change_bytes_lists(tree))
-            tree = python2_sockets.change_sockets(tree)
+            tree = python2_bytes.change_bytes(tree)
             tree = _marked(python2_order.change_order(tree))
         if self.mapped:
             tree = path_mapping.Paths(self.mapped).visit(tree)
@@ -160,7 +160,7 @@ class Conversion:
         python2_order.install_order()
         proto_strings.install_texts()
         encoded_text.install_encoder()
-        python2_sockets.install_sockets()
+        python2_bytes.install_bytes()
         if self.is_python2 or self.finds_python2:
             python2_library.read_files_of_python2()
         sys.meta_path[:] = [_Finder(self), *sys.meta_path, python2_library.LibraryFinder()]

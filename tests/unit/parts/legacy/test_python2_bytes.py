@@ -1,5 +1,6 @@
-"""Sockets of Python 2 code take and give what is text and bytes at once."""
+"""Functions of Python 2 code take and give what is text and bytes at once."""
 
+import collections
 import pickle
 import socket
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps_train.parts.legacy import conversion
-from ps_train.parts.legacy.python2_sockets import received
+from ps_train.parts.legacy.python2_bytes import given, received
 
 _EXCHANGE = """
 import cPickle as pickle
@@ -32,6 +33,18 @@ def talk(here, there):
     here.send('PUT ' + 'caf\\xc3\\xa9' + ' 1\\n')
     line = there.recv(100)
     return line.split(), line == '', line.startswith('PUT'), '<%s>' % line.strip()
+
+import base64, struct, subprocess, zlib
+
+def version():
+    shown = subprocess.check_output(['echo', 'abc 1']).strip()
+    piped = subprocess.Popen(['echo', 'x y'], stdout=subprocess.PIPE).communicate()[0]
+    return '-' + shown, shown.split(' '), piped.split('\\n')
+
+def packed():
+    header = 'DATA' + struct.pack('<I', 255) + '\\xff'
+    name, size = struct.unpack('<4sI', header[:8])
+    return header, name == 'DATA', size, base64.b64decode(base64.b64encode('caf\\xe9')) , zlib.crc32('abc')
 """
 
 
@@ -71,3 +84,23 @@ def test_what_is_received_stays_bytes_beside_text():
     assert bytes("" + received(value[:4]) + received(value[4:])) == value == bytes(received(value[:5]) + value[5:])
     assert pickle.loads("" + received(value)) == {"a": 1}
     assert received(b"") == "" and not received(b"")
+
+
+def test_what_a_command_prints_goes_with_text(script):
+    shown, words, lines = script["version"]()
+    assert (shown, words, lines) == ("-abc 1", ["abc", "1"], ["x y", ""])
+
+
+def test_a_header_is_packed_with_text_and_unpacked_of_it(script):
+    """A character of a text is a byte."""
+    header, is_data, size, text, checksum = script["packed"]()
+    assert bytes(header) == b"DATA\xff\x00\x00\x00\xff" and is_data and size == 255
+    assert bytes(text) == b"caf\xe9" and checksum == 891568578
+
+
+def test_other_results_stay_as_they_are():
+    """Such as what `tf.pack` gives, and named tuples."""
+    pair = collections.namedtuple("Pair", "a b")(b"x", 1)
+    array = np.ones(2)
+    assert given(pair) is pair and given(array) is array and given("x") == "x"
+    assert given((b"x", 1)) == ("x", 1)

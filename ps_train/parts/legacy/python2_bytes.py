@@ -1,10 +1,12 @@
-"""What the sockets of Python 2 took and gave, in code of Python 2: strings, which were bytes and text at once.
+"""What functions of Python 2's library took and gave, in code of Python 2: strings, which were bytes and text at once.
 
     data = ""
     while len(data) < size:
         data += connection.recv(size - len(data))       bytes, which text before or behind them does not turn into text
     pickle.loads(data)
     connection.sendall("done")                          the bytes of a text
+    subprocess.check_output(["git", "log"]).split("\\n")
+    header = "DATA" + struct.pack("<I", len(data))
 
 Parameter servers that such scripts have of their own exchange gradients so. A length that they send ahead as
 `pickle.dumps(length, pickle.HIGHEST_PROTOCOL)` has 8 bytes, as with Python 2's highest protocol.
@@ -22,19 +24,24 @@ from ps_train.parts.legacy.encoded_text import Encoded
 from ps_train.parts.legacy.python2_calls import call_node, node_at
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
-_METHOD = "__ps_train_socket_method__"
+_METHOD, _GIVEN, _TAKEN = "__ps_train_socket_method__", "__ps_train_given_bytes__", "__ps_train_taken_text__"
 _RECEIVING, _SENDING = ("recv", "recvfrom"), ("send", "sendall", "sendto")
+# Functions and methods that give bytes, and modules whose functions take bytes. A file's `read` is not among them:
+# the words of a large one would each be such bytes, whose methods take their time.
+_GIVING = ("check_output", "communicate", "pack", "unpack", "b64encode", "b64decode", "hexlify", "unhexlify",
+           "compress", "decompress", "digest", "urandom")
+_OF_BYTES = ("struct", "base64", "zlib", "binascii")
 HIGHEST_PROTOCOL = 2  # of Python 2's pickle
 
 
 class Received(Encoded):
-    """Bytes that came through a socket. With text, `+` makes such bytes of both."""
+    """Bytes that equal their text. With text, `+` makes such bytes of both."""
 
     def __add__(self, other: Any) -> Any:
-        return received(bytes(self) + _as_bytes(other))
+        return received(bytes(self) + taken(other))
 
     def __radd__(self, other: Any) -> Any:
-        return received(_as_bytes(other) + bytes(self))
+        return received(taken(other) + bytes(self))
 
 
 def received(value: bytes) -> Received:
@@ -51,18 +58,36 @@ def _as_bytes(value: Any) -> Any:
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
-def change_sockets(tree: ast.Module) -> ast.Module:
-    """Changes the calls of sockets' methods, and the highest protocol of pickle."""
+def given(value: Any) -> Any:
+    """Returns what a function has given, with its bytes as `Received`."""
+    if type(value) is tuple:
+        return tuple(map(given, value))
+    return received(value) if type(value) is bytes else value
+
+
+def taken(value: Any) -> Any:
+    """Returns what a function takes: the bytes of a text, which are its characters if they can be."""
+    try:
+        return value.encode("latin-1") if isinstance(value, str) else value
+    except UnicodeEncodeError:
+        return _as_bytes(value)
+
+
+def change_bytes(tree: ast.Module) -> ast.Module:
+    """Changes the calls of such functions, and the highest protocol of pickle."""
     return _Changes().visit(tree)
 
 
 class _Changes(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in (*_RECEIVING, *_SENDING):
-            name = node_at(ast.Constant(node.func.attr), node.func)
-            node.func = call_node(_METHOD, node.func, node.func.value, name)
-        return node
+        name, owner = getattr(node.func, "attr", getattr(node.func, "id", "")), getattr(node.func, "value", None)
+        if isinstance(owner, ast.Name) and owner.id in _OF_BYTES:
+            node.args = [call_node(_TAKEN, part, part) if not isinstance(part, ast.Starred) else part
+                         for part in node.args]
+        if owner is not None and name in (*_RECEIVING, *_SENDING):
+            node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
+        return call_node(_GIVEN, node, node) if name in _GIVING else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
@@ -70,9 +95,10 @@ class _Changes(ast.NodeTransformer):
         return node_at(ast.Constant(HIGHEST_PROTOCOL), node) if is_protocol else node
 
 
-def install_sockets() -> None:
+def install_bytes() -> None:
     """Makes what the changed code uses available."""
-    setattr(builtins, _METHOD, method_of)
+    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_TAKEN, taken)):
+        setattr(builtins, name, function)
 
 
 def method_of(owner: Any, name: str) -> Callable[..., Any]:
@@ -82,6 +108,4 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
         return method
     if name in _SENDING:
         return lambda data, *args: method(_as_bytes(data), *args)
-    if name == "recv":
-        return lambda *args: received(method(*args))
-    return lambda *args: (lambda data, address: (received(data), address))(*method(*args))
+    return lambda *args: given(method(*args))
