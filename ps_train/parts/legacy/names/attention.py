@@ -41,8 +41,7 @@ class AttentionMechanism:
         """Takes `probability_fn(score, state)`, and what makes keys and values of the keys and values."""
         del check_inner_dims_defined
         self._query_layer, self._memory_layer, self._name = query_layer, memory_layer, name
-        function = probability_fn or _of_score(tf.nn.softmax)
-        self._probability_fn = lambda score, state: function(self._masked(score), state)
+        self.take_probability_fn(probability_fn or _of_score(tf.nn.softmax))
         with tf.name_scope(name, "BaseAttentionMechanismInit"):
             memory = tf.convert_to_tensor(memory, name="memory")
             self._is_real = None  # [batch, time], without which all steps are
@@ -77,6 +76,10 @@ class AttentionMechanism:
     def initial_state(self, batch_size: Any, dtype: Any) -> tf.Tensor:
         """Returns what the first step is given as the state: the initial alignments."""
         return self.initial_alignments(batch_size, dtype)
+
+    def take_probability_fn(self, function: Callable) -> None:
+        """Takes what makes alignments of the score of real steps and the state."""
+        self._probability_fn = lambda score, state: function(self._masked(score), state)
 
     def _masked(self, score: tf.Tensor) -> tf.Tensor:
         if self._is_real is None:

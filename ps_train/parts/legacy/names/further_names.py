@@ -108,6 +108,8 @@ FURTHER_NAMES = {
     "tf.contrib.rnn._RNNCell": "tf.nn.rnn_cell.RNNCell",
     **same("tf.contrib.seq2seq", _OURS + "cell_helpers:",
            "_prepare_memory _maybe_mask_score _create_zero_outputs _unstack_ta"),
+    **same("tf.contrib.seq2seq", _OURS + "dynamic_attention:", "DynamicAttentionWrapper DynamicAttentionWrapperState"),
+    "tf.contrib.rnn.best_effort_input_batch_size": "tensorflow.python.ops.rnn:_best_effort_input_batch_size",
     "tf.contrib.seq2seq._transpose_batch_time": "tensorflow.python.ops.rnn:_transpose_batch_time",
     "tf.contrib.seq2seq._zero_state_tensors": "tensorflow.python.ops.rnn_cell_impl:_zero_state_tensors",
     # sparsemax, tpu, training

@@ -67,8 +67,7 @@ class _Monotonic:
     def __init__(self, *args: Any, sigmoid_noise: float, sigmoid_noise_seed: int | None, score_bias_init: float,
                  mode: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        function = _probability_fn(sigmoid_noise, mode, sigmoid_noise_seed)
-        self._probability_fn = lambda score, previous: function(self._masked(score), previous)
+        self.take_probability_fn(_probability_fn(sigmoid_noise, mode, sigmoid_noise_seed))
         self._score_bias_init = score_bias_init
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> tf.Tensor:
