@@ -94,7 +94,8 @@ def _folder(data_dir: str) -> Path:
         raise DataError(
             "path_is_url", f"{data_dir}: not a folder of this machine: copy the MNIST files to one"
         )
-    return Path(data_dir).expanduser()
+    path = Path(data_dir)  # TensorFlow 1 reads "~" as a name: its scripts may have left a folder that is called so
+    return path if path.exists() else path.expanduser()
 
 
 def _npz_path(folder: Path) -> Path:

@@ -83,6 +83,15 @@ def test_home_folder(tmp_path, monkeypatch):
     assert len(mnist_files.read("~/mnist").test.labels) == 2
 
 
+def test_a_folder_that_is_called_tilde(tmp_path, monkeypatch):
+    """A folder that is there is taken before the home folder, as a script's read_data_sets("~/") made it."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "~", _contents())
+    mnist_files.ensure("~", NOWHERE)
+    assert len(mnist_files.read("~/").test.labels) == 2
+
+
 def test_only_absent_files_are_fetched(tmp_path, monkeypatch):
     """What is there stays as it is; what is absent comes from the base URL."""
     theirs, mine = _contents(), _contents(train=(1, 2, 3))
