@@ -10,6 +10,7 @@ Inputs are lists of float [batch, size], or int [batch] where there are embeddin
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -207,6 +208,43 @@ def embedding_rnn_seq2seq(encoder_inputs: Sequence, decoder_inputs: Sequence, ce
             return embedding_rnn_decoder(decoder_inputs, state, cell, num_decoder_symbols, embedding_size,
                                          output_projection, is_fed)
         return _with_choice(feed_previous, decode, tf.get_variable_scope())
+
+
+def embedding_tied_rnn_seq2seq(encoder_inputs: Sequence, decoder_inputs: Sequence, cell: Any, num_symbols: int,
+                               embedding_size: int, num_decoder_symbols: int | None = None,
+                               output_projection: Any = None, feed_previous: Any = False, dtype: Any = None,
+                               scope: str | None = None) -> _Outputs:
+    """The same; encoder and decoder have the same variables, the embedding among them."""
+    with tf.variable_scope(scope or "embedding_tied_rnn_seq2seq", dtype=dtype) as variable_scope:
+        embedding = tf.get_variable("embedding", [num_symbols, embedding_size])
+        encoded, decoded = ([tf.nn.embedding_lookup(embedding, ids) for ids in inputs]
+                            for inputs in (encoder_inputs, decoder_inputs))
+        if output_projection is None:
+            cell = OutputProjectionWrapper(cell, num_decoder_symbols or num_symbols)
+
+        def decode(is_fed: bool) -> _Outputs:
+            again = _symbols_again(embedding, output_projection, isinstance(feed_previous, bool)) if is_fed else None
+            return tied_rnn_seq2seq(encoded, decoded, cell, again, variable_scope.dtype)
+        return _with_choice(feed_previous, decode, variable_scope)
+
+
+def one2many_rnn_seq2seq(encoder_inputs: Sequence, decoder_inputs_dict: dict, enc_cell: Any, dec_cells_dict: dict,
+                         num_encoder_symbols: int, num_decoder_symbols_dict: dict, embedding_size: int,
+                         feed_previous: Any = False, dtype: Any = None,
+                         scope: str | None = None) -> tuple[dict, dict]:
+    """An encoder of symbols, and several decoders by name; returns the outputs and the states by name."""
+    with tf.variable_scope(scope or "one2many_rnn_seq2seq", dtype=dtype) as variable_scope:
+        encoder = EmbeddingWrapper(enc_cell, num_encoder_symbols, embedding_size)
+        _, state = tf.nn.static_rnn(encoder, encoder_inputs, dtype=variable_scope.dtype)
+        outputs, states = {}, {}
+        for name, decoder_inputs in decoder_inputs_dict.items():
+            number = num_decoder_symbols_dict[name]
+            decode = functools.partial(embedding_rnn_decoder, decoder_inputs, state,
+                                       OutputProjectionWrapper(dec_cells_dict[name], number), number, embedding_size,
+                                       None)
+            with tf.variable_scope(f"one2many_decoder_{name}") as decoder_scope:
+                outputs[name], states[name] = _with_choice(feed_previous, decode, decoder_scope)
+        return outputs, states
 
 
 def embedding_attention_seq2seq(encoder_inputs: Sequence, decoder_inputs: Sequence, cell: Any,

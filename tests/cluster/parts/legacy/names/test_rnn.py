@@ -170,6 +170,30 @@ def test_the_variables_have_the_names_of_checkpoints_of_tensorflow_1():
         } <= {variable.op.name for variable in tf.global_variables()}
 
 
+def test_a_tied_model_shares_its_variables_and_a_model_of_many_decoders_has_each_by_name():
+    """The variables of TensorFlow 1.15; a tensor chooses, when the graph runs, what a bool chooses before."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        symbols, is_fed = [tf.constant([1, 2, 3])] * 2, tf.placeholder(tf.bool, [])
+        cells = {name: tf.nn.rnn_cell.GRUCell(3) for name in "abc"}
+        tied, _ = seq2seq.embedding_tied_rnn_seq2seq(symbols, symbols, cells["c"], SYMBOLS, 3, 4, feed_previous=is_fed)
+        many, states = seq2seq.one2many_rnn_seq2seq(
+            symbols, {"a": symbols, "b": symbols * 2}, tf.nn.rnn_cell.GRUCell(3), {name: cells[name] for name in "ab"},
+            SYMBOLS, {"a": 4, "b": 5}, 3, feed_previous=is_fed)
+        assert [len(many[name]) for name in "ab"] == [2, 4] and states["b"].shape.as_list() == [BATCH, 3]
+        assert [tied[1].shape[1], many["b"][3].shape[1]] == [4, 5]
+        names = {variable.op.name for variable in tf.global_variables()}
+        assert len([name for name in names if name.startswith("embedding_tied")]) == 7
+        assert {"embedding_tied_rnn_seq2seq/embedding", "one2many_rnn_seq2seq/rnn/embedding_wrapper/embedding",
+                "embedding_tied_rnn_seq2seq/combined_tied_rnn_seq2seq/tied_rnn_seq2seq/output_projection_wrapper/bias",
+                "one2many_rnn_seq2seq/one2many_decoder_b/embedding_rnn_decoder/embedding"} <= names
+        session.run(tf.global_variables_initializer())
+        for outputs in (tied, many["a"]):
+            first, second = (session.run(outputs, {is_fed: value}) for value in (True, False))
+            np.testing.assert_array_equal(first[0], second[0])
+            assert np.abs(first[1] - second[1]).max() > 0
+
+
 def test_a_decoder_feeds_its_own_choice():
     """With feed_previous the inputs after the first have no effect."""
     with tf.Graph().as_default(), tf.Session() as session:
