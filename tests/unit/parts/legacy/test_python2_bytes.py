@@ -1,8 +1,10 @@
 """Functions of Python 2 code take and give what is text and bytes at once."""
 
 import collections
+import csv
 import pickle
 import socket
+import sys
 
 import numpy as np
 import pytest
@@ -49,8 +51,12 @@ def packed():
 
 
 @pytest.fixture
-def script(tmp_path):
+def script(tmp_path, monkeypatch):
     pytest.importorskip("fissix")
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for owner, names in ((pickle, ("load", "loads", "dump")), (csv, ("reader", "writer"))):
+        for name in names:
+            monkeypatch.setattr(owner, name, getattr(owner, name))
     path = tmp_path / "server.py"
     path.write_text(_EXCHANGE)
     changes = conversion.Conversion(is_python2=True, mapped=())
