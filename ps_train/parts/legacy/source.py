@@ -20,9 +20,20 @@ CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: those of the la
 # Names that only TensorFlow 1 code has.
 _TF1 = re.compile(
     r"\btf\.(compat\.v1\b|Session\b|InteractiveSession\b|placeholder\b|app\b|flags\b|contrib\b|estimator\b|layers\b|"
-    r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
-    r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
+    r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|enable_eager_execution\b|train\.(Server|"
+    r"Supervisor|Monitored|SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
     r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
+# More names that TensorFlow 2 lacks. Code for both asks for some of them where it finds no name of TensorFlow 2.
+_GONE = re.compile(
+    r"\btf\.(set_random_seed|random_(normal|uniform|crop|shuffle)|truncated_normal|log|to_(float|double|int32|int64)|"
+    r"(reset|get)_default_graph|trainable_variables|gfile|py_func|GraphDef|variable_scope|AUTO_REUSE|get_collection|"
+    r"add_to_collection|assign(_add|_sub)?|Print|div|read_file|decode_raw|parse_(single_)?example|python_io|"
+    r"(FixedLen|VarLen)Feature|sparse_(to_dense|tensor_to_dense|placeholder)|summary\.(FileWriter|merge_all))\b")
+# What code for TensorFlow 2 has of TensorFlow 1, too.
+_ALSO_IN_TF2 = re.compile(
+    r"\b(tf|tensorflow)\.compat\.v1(\.|[ \t]+import[ \t]+)(logging|app|flags|gfile|random|set_random_seed|keras|"
+    r"enable_\w+|executing_eagerly\w*)\b|\btensorflow\.python\b")
+_IN_MODULES_OF_TF2 = re.compile(r"\b(tf|tensorflow)\.(compat\.v1|python)\b")
 # Names that Keras 3 does not have, and tf.keras had in other places: of the package keras up to 2.3, and its calls.
 _OLD_KERAS = re.compile(
     r"\bkeras\.(engine|objectives|initializations|legacy|backend\.tensorflow_backend|wrappers\.scikit_learn|"
@@ -35,7 +46,10 @@ _KERAS_PACKAGE = re.compile(r"^[ \t]*(from[ \t]+keras\b|import[ \t]([^\n#]*,[ \t
 _OLD_CALLS = re.compile(
     r"\.(fit|evaluate|predict)_generator\(|\.predict_(classes|proba)\(|\bConvolution[123]D\(|\bModel\(input=|"
     r"\binit=['\"]|\bK\.(?!((set_)?(floatx|epsilon|image_data_format)|clear_session|backend)\b)\w+\(|"
-    r"\b(SGD|RMSprop|Ada\w+|Nadam)\([^()]*\blr ?=|\w\[['\"](val_)?acc['\"]\]")
+    r"\b(SGD|RMSprop|Ada\w+|Nadam)\([^()]*\blr ?=|\w\[['\"](val_)?acc['\"]\]|\bmonitor ?= ?['\"]acc['\"]|"
+    r"['\"{]val_acc\b|\bkeras\.preprocessing(\.|[ \t]+import[ \t]+)text\b")
+# Files of checkpoints that the ModelCheckpoint of Keras 3 refuses.
+_OLD_FILES = re.compile(r"\.hdf5['\"]|(?<!\.weights)\.h5['\"]")
 # Names of Keras 3, or of code that runs eagerly.
 _KERAS_TODAY = re.compile(
     r"\bkeras\.(ops|random|saving|distribution)\b|KERAS_BACKEND|\bSKLearn\w+\b|run_eagerly|\.numpy\(\)")
@@ -44,10 +58,13 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)
 _MOST_MODULES = 1000
 # Names that only TensorFlow 2 code has. Keras is no such name in a Horovod script: those of its Keras 2 build graphs,
 # unless they configure GPUs as TensorFlow 2 does.
-_TF2 = r"tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape"
+_TF2 = (r"tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape|tf\.random\.set_seed|"
+        r"enable_v2_behavior")
 _KERAS_TF2 = re.compile(rf"\bkeras\b|{_TF2}")
 _HOROVOD = re.compile(r"^[ \t]*(from|import)[ \t]+horovod\b", re.MULTILINE)
 _HOROVOD_TF2 = re.compile(rf"tf\.config\.|experimental_run_tf_function|tf\.optimizers\.|{_TF2}")
+_NOTES = re.compile(
+    r"""(\"{3}|'{3})(?:\\.|(?!\1).)*\1|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|\#[^\n]*""", re.DOTALL)
 
 
 def find(script: Script) -> pathlib.Path:
@@ -96,17 +113,37 @@ def is_tensorflow_1(tf_mode: str, text: str) -> bool:
     """
     if tf_mode != "auto":
         return tf_mode == "1"
-    is_2 = re.search(_TF2, text) or _KERAS_TODAY.search(text)
-    names_of_2 = _HOROVOD_TF2 if _HOROVOD.search(text) else _KERAS_TF2
-    return bool(_TF1.search(text)) or not names_of_2.search(text) or (_is_old_keras(text) and not is_2)
+    code = _without_notes(text)
+    names_of_2 = _HOROVOD_TF2 if _HOROVOD.search(code) else _KERAS_TF2
+    if _has_names_of_1(code) or not names_of_2.search(code) or _is_old_keras(code):
+        return True
+    return bool(_TF1.search(text)) and not _is_of_today(code)  # a comment shows when the code was written
+
+
+def _without_notes(text: str) -> str:
+    """Returns a text without its comments and documentation, which may name what the code does not use."""
+    return _NOTES.sub(lambda match: match[2] or "", text)
+
+
+def _has_names_of_1(text: str) -> bool:
+    if re.search(_TF2, text):
+        return bool(_TF1.search(_ALSO_IN_TF2.sub("", text)))
+    return bool(_TF1.search(text) or _GONE.search(text))
+
+
+def _is_of_today(text: str) -> bool:
+    return bool(re.search(_TF2, text) or _KERAS_TODAY.search(text))
 
 
 def _is_old_keras(text: str) -> bool:
-    return bool(_OLD_KERAS.search(text) or (_KERAS_PACKAGE.search(text) and _OLD_CALLS.search(text)))
+    is_old = _OLD_CALLS.search(text) or ("ModelCheckpoint(" in text and _OLD_FILES.search(text))
+    return bool(_OLD_KERAS.search(text) or (_KERAS_PACKAGE.search(text) and is_old)) and not _is_of_today(text)
 
 
 def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
-    """Returns the same for a file; in a Horovod script, modules beside it count, where the sessions often are.
+    """Returns the same for a file; the local modules that it imports count, where the sessions often are.
+
+    They do not count if the file itself has names of TensorFlow 2 or Keras 3.
 
     Raises:
       ConfigError: the file cannot be read.
@@ -114,8 +151,12 @@ def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> 
     text = text_of(path)
     if tf_mode != "auto" or is_tensorflow_1(tf_mode, text):
         return is_tensorflow_1(tf_mode, text)
-    text = text_with_imports(path, script)
-    return bool(_HOROVOD.search(text)) and is_tensorflow_1(tf_mode, text)
+    with_imports = _without_notes(text_with_imports(path, script))
+    if _HOROVOD.search(with_imports):
+        return is_tensorflow_1(tf_mode, with_imports)
+    if _is_of_today(_without_notes(text)):
+        return False
+    return _has_names_of_1(_IN_MODULES_OF_TF2.sub("", with_imports)) or _is_old_keras(with_imports)
 
 
 def text_of(path: pathlib.Path) -> str:

@@ -158,21 +158,64 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("from keras import backend as K\nloss = K.mean(K.square(y))", True),
     ("from keras import backend as K\nK.clear_session()", False),
     ("from keras.layers import Convolution2D\nConvolution2D(8, 3, 3)", True),
+    ("import tensorflow as tf\ntf.enable_eager_execution()\ntf.keras.Sequential()\ntf.GradientTape()", True),
+    ("from keras.models import Model\ntf.set_random_seed(1)", True),
+    ("from keras.models import Model\nloss = -tf.reduce_mean(tf.log(p))", True),
+    ("import keras\nx = tf.math.log(tf.random.truncated_normal([2])) + tf.random_normal_initializer()([2])", False),
+    ("import keras\ntry:\n  tf.random.set_seed(1)\nexcept AttributeError:\n  tf.set_random_seed(1)", False),
+    ("from keras.preprocessing.text import Tokenizer", True),
+    ("from keras.preprocessing import text", True),
+    ("from keras.preprocessing.sequence import pad_sequences", False),
+    ("from keras.callbacks import EarlyStopping\nEarlyStopping(monitor='val_acc')", True),
+    ("from keras.callbacks import EarlyStopping\nEarlyStopping('val_acc', patience=1)", True),
+    ("import keras\npath = 'best.hdf5'\nkeras.callbacks.ModelCheckpoint(path)", True),
+    ("import keras\nkeras.callbacks.ModelCheckpoint('best-{epoch}.h5')", True),
+    ("import keras\nkeras.callbacks.ModelCheckpoint('best.weights.h5')", False),
+    ("import keras\nh5py.File('data.hdf5')", False),
+    ("import keras  # not tf.Session, nor model.fit_generator(x)\nkeras.ops.ones(3)", False),
+    ('"""Replaces tf.contrib\nand tf.Session."""\n@tf.function\ndef step(): pass', False),
+    ("import keras  # no model.fit_generator(x)", False),
+    ("import keras\n# optimizer = tf.train.RMSPropOptimizer(lr)", True),
+    ("import tensorflow as tf  # as in keras\ntf.constant(1)", True),
+    ("name = 'a#b'; tf.Session(); keras = 1", True),
+    ("tf.compat.v1.logging.set_verbosity('ERROR')\n@tf.function\ndef step(): pass", False),
+    ("from tensorflow.compat.v1 import logging\nwith tf.GradientTape() as tape: pass", False),
+    ("from tensorflow.python.client import device_lib\nstrategy = tf.distribute.MirroredStrategy()", False),
+    ("tf.compat.v1.enable_v2_behavior()\nmodel = tf.keras.Sequential()", False),
+    ("tf.compat.v1.disable_v2_behavior()\nstrategy = tf.distribute.MirroredStrategy()", True),
+    ("strategy = tf.distribute.MirroredStrategy()\ntf.compat.v1.Session()", True),
+    ("strategy = tf.distribute.MirroredStrategy()\ntf.estimator.RunConfig(train_distribute=strategy)", True),
 ])
 def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
-    """If nothing shows it, it is TensorFlow 1. Keras shows TensorFlow 2, unless it is an old one, or with Horovod."""
+    """If nothing shows it, it is TensorFlow 1. Keras shows TensorFlow 2, unless it is an old one, or with Horovod.
+
+    Comments and documentation show at most that nothing of TensorFlow 2 was there yet.
+    """
     assert source.is_tensorflow_1("auto", text) is is_tf1
 
 
 @pytest.mark.parametrize(("trainer", "mode", "is_tf1"), [
     ("import horovod.keras as hvd", "auto", True),
     ("import horovod.tensorflow as hvd\ntf.GradientTape()", "auto", False),
-    ("tf.Session()", "auto", False),
+    ("tf.Session()", "auto", True),
+    ("tf.Session()", "2", False),
+    ("tf.log(x)", "auto", True),
+    ("import keras\nmodel.fit_generator(x)", "auto", True),
+    ("from tensorflow.python.client import device_lib\ntf.compat.v1.Session()", "auto", False),
+    ("@tf.function\ndef step(x): return tf.log(x)", "auto", False),
     ("import horovod.keras as hvd", "2", False),
 ])
-def test_in_a_horovod_script_the_modules_beside_it_count(tmp_path, trainer, mode, is_tf1):
-    """The session or the import of Horovod is often in one of these; in other scripts, they may be unused."""
+def test_the_modules_beside_a_script_of_keras_count(tmp_path, trainer, mode, is_tf1):
+    """Issue: the session, or the import of Horovod, is often in one of these, and the script has only Keras's data."""
     (tmp_path / "trainer.py").write_text(trainer)
     path = tmp_path / "main.py"
-    path.write_text("import keras\nimport trainer\n")
+    path.write_text("from keras.datasets import mnist\nimport trainer\n")
     assert source.is_script_tensorflow_1(mode, path, Script(str(path), False, ())) is is_tf1
+
+
+def test_the_modules_beside_a_script_of_tensorflow_2_do_not_count(tmp_path):
+    """They may be unused."""
+    (tmp_path / "trainer.py").write_text("tf.Session()")
+    path = tmp_path / "main.py"
+    path.write_text("import keras\nimport trainer\nwith tf.GradientTape() as tape: pass\n")
+    assert not source.is_script_tensorflow_1("auto", path, Script(str(path), False, ()))
