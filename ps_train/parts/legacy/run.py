@@ -29,7 +29,7 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import autograph_rules, children, conversion, session_strings, source
+from ps_train.parts.legacy import autograph_rules, children, conversion, mode_advice, session_strings, source
 from ps_train.parts.legacy.classic import ending, membership, script_cluster, session_repairs, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
@@ -51,6 +51,8 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     if not config.tf_log:
         let_script_show_tensorflow_log()
     is_tensorflow_1 = source.is_script_tensorflow_1(config.tf_mode, path, script)
+    if config.tf_mode == "auto":
+        mode_advice.set_guess(1 if is_tensorflow_1 else 2)
     if is_tensorflow_1:
         _prepare_tensorflow_1(config)
     else:
