@@ -2,8 +2,9 @@
 
     the mode of TensorFlow --> TF1's names --> ps_train's classes for TensorFlow's --> the script --> leave
 
-A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2; the launcher learns
-from TensorFlow's own server or strategy that its task is not alone. The decision: docs/decisions/scripts.md.
+A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2, or with Keras 3 if it
+imports that; the launcher learns from TensorFlow's own server or strategy that its task is not alone. The decision:
+docs/decisions/scripts.md.
 """
 
 from __future__ import annotations

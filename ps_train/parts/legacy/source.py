@@ -43,6 +43,10 @@ _OLD_KERAS = re.compile(
     r"\b(K|keras\.backend)\.(set_session|get_session|function|gradients|placeholder|learning_phase|"
     r"set_learning_phase)\(")
 _KERAS_PACKAGE = re.compile(r"^[ \t]*(from[ \t]+keras\b|import[ \t]([^\n#]*,[ \t]*)?keras\b)", re.MULTILINE)
+# The same, not of Keras's functions and data alone, which fit any model.
+_KERAS_CLASSES = re.compile(r"^[ \t]*(from[ \t]+keras\b(?!\.(datasets|utils|preprocessing)\b)|"
+                            r"import[ \t]([^\n#]*,[ \t]*)?keras\b(?!\.(datasets|utils|preprocessing)\b))", re.MULTILINE)
+_NEEDS_KERAS_2 = re.compile(r"MultiWorkerMirroredStrategy|ParameterServerStrategy|\boptimizers\.legacy\b")
 _OLD_CALLS = re.compile(
     r"\.(fit|evaluate|predict)_generator\(|\.predict_(classes|proba)\(|\bConvolution[123]D\(|\bModel\(input=|"
     r"\binit=['\"]|\bK\.(?!((set_)?(floatx|epsilon|image_data_format)|clear_session|backend)\b)\w+\(|"
@@ -157,6 +161,22 @@ def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> 
     if _is_of_today(_without_notes(text)):
         return False
     return _has_names_of_1(_IN_MODULES_OF_TF2.sub("", with_imports)) or _is_old_keras(with_imports)
+
+
+def needs_one_keras(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
+    """Returns whether a script of TensorFlow 2 has to have the Keras of the package `keras` as `tf.keras`, too.
+
+    It imports that package, whose models take no optimizers and layers of another Keras. Strategies of several
+    processes know Keras 2 only.
+
+    Raises:
+      ConfigError: a file cannot be read.
+    """
+    if is_tensorflow_1(tf_mode, text_of(path)):  # without a look at what it imports
+        return False
+    text = _without_notes(text_with_imports(path, script))
+    return bool(_KERAS_CLASSES.search(text)) and not (
+        _NEEDS_KERAS_2.search(text) or _OLD_CALLS.search(text) or is_script_tensorflow_1(tf_mode, path, script))
 
 
 def text_of(path: pathlib.Path) -> str:

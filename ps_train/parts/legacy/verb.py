@@ -35,7 +35,10 @@ _CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 
 def _run(argv: Sequence[str]) -> None:
     words, script = split_script(argv, "run", ScriptConfig)
-    script_config = _import_tensorflow_for(words)
+    script_config = _config_of(words)
+    if source.needs_one_keras(script_config.tf_mode, source.find(script), script):
+        os.environ.setdefault(installed.KERAS_VARIABLE, "0")
+    _import_tensorflow(script_config)
     from ps_train.parts.legacy import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     run.run_script(script_config, script)
@@ -43,17 +46,20 @@ def _run(argv: Sequence[str]) -> None:
 
 def prepare_spawned(flags: Sequence[str]) -> None:
     """Prepares this process, which a script has started by `multiprocessing`, as `ps_train run` with these flags."""
-    script_config = _import_tensorflow_for(flags)
+    script_config = _config_of(flags)
+    _import_tensorflow(script_config)
     from ps_train.parts.legacy import run  # noqa: PLC0415 (as above)
 
     run.prepare_spawned_child(script_config)
 
 
-def _import_tensorflow_for(flags: Sequence[str]) -> ScriptConfig:
+def _config_of(flags: Sequence[str]) -> ScriptConfig:
     values, _ = fields.parse_flags(flags, ScriptConfig, help_command="ps_train run --help")
-    script_config = ScriptConfig(**values)
+    return ScriptConfig(**values)
+
+
+def _import_tensorflow(script_config: ScriptConfig) -> None:
     installed.import_tensorflow(needs_gpu=True, tf_log=script_config.tf_log, needs_keras=True)
-    return script_config
 
 
 def _launch(argv: Sequence[str]) -> None:

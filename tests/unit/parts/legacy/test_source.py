@@ -219,3 +219,26 @@ def test_the_modules_beside_a_script_of_tensorflow_2_do_not_count(tmp_path):
     path = tmp_path / "main.py"
     path.write_text("import keras\nimport trainer\nwith tf.GradientTape() as tape: pass\n")
     assert not source.is_script_tensorflow_1("auto", path, Script(str(path), False, ()))
+
+
+@pytest.mark.parametrize(("script", "module", "is_one"), [
+    ("import keras\nimport tensorflow as tf\ntf.keras.optimizers.SGD(0.1)", "", True),
+    ("import tensorflow as tf, keras", "", True),
+    ("from keras.layers import Dense\nstrategy = tf.distribute.MirroredStrategy()", "", True),
+    ("from keras import layers\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()", "", False),
+    ("from keras import layers", "strategy = tf.distribute.experimental.ParameterServerStrategy()", False),
+    ("import keras\ntf.keras.optimizers.legacy.SGD(0.1)", "", False),
+    ("from keras.datasets import mnist\ntf.keras.optimizers.SGD(0.1)", "", False),
+    ("import keras.utils as utils\ntf.keras.optimizers.SGD(0.1)", "", False),
+    ("import keras\ntf.function(step)\nkeras.optimizers.SGD(lr=0.1)", "", False),
+    ("tf.keras.optimizers.SGD(0.1)", "from keras.layers import Dense", True),
+    ("from tensorflow import keras", "", False),
+    ("# import keras\ntf.keras.Sequential()", "", False),
+    ("import keras\ntf.Session()", "", False),
+])
+def test_a_script_that_imports_keras_has_one_keras(tmp_path, script, module, is_one):
+    """Issue: models of Keras 3 refuse an optimizer of tf.keras, which was Keras 2."""
+    (tmp_path / "layers_of_mine.py").write_text(module)
+    path = tmp_path / "main.py"
+    path.write_text(f"{script}\nimport layers_of_mine\n")
+    assert source.needs_one_keras("auto", path, Script(str(path), False, ())) is is_one
