@@ -3,7 +3,8 @@
     print >> file, "x"                      print("x", file=file)
     print ("%d of %d") % (1, 2)             print(("%d of %d") % (1, 2))
     sorted(rows, compare)                   sorted(rows, key=functools.cmp_to_key(compare)); so rows.sort(compare)
-    "text".decode("utf-8")                  "text"
+    "text".decode("utf-8")                  "text"; so unicode("text", "utf-8")
+    "a, b".translate(None, ",")             "a b"
     file.write(text)                        the text's bytes if the file is one of bytes, and the reverse
     except Error as e: print(e.message)     the only argument of the error
     class Reader: def next(self): ...       __next__, and the like
@@ -25,6 +26,7 @@ from typing import Any
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _SORTED, _ERROR, _ORDERED = "__ps_train_sorted__", "__ps_train_error__", "__ps_train_ordered__"
+_UNICODE = "__ps_train_unicode__"
 # A special method of Python 2 -> how that of Python 3 is written, if a class has only the first.
 SPECIAL = {"next": ("__next__", "next"), "__nonzero__": ("__bool__", "__nonzero__"),
             "__div__": ("__truediv__", "__div__")}
@@ -60,6 +62,13 @@ def decoded(text: str, encoding: str = "ascii", errors: str = "strict") -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
+def unicode_of(value: Any = "", encoding: str = "utf-8", errors: str = "strict") -> str:
+    """`unicode`, of what may be text already."""
+    if isinstance(value, str):
+        return decoded(value, encoding, errors)
+    return str(value, encoding, errors) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
+
+
 def _fitting(owner: Any, value: Any) -> Any:
     """Returns what a file takes: bytes or text."""
     if isinstance(owner, io.TextIOBase):
@@ -73,6 +82,13 @@ def _writer(owner: Any) -> Callable[[Any], Any]:
 
 def _lines_writer(owner: Any) -> Callable[[Iterable[Any]], Any]:
     return lambda lines: owner.writelines(_fitting(owner, line) for line in lines)
+
+
+def _translator(owner: str) -> Callable[..., str]:
+    def translate(table: Any, deleted: str = "") -> str:
+        kept = "".join(character for character in owner if character not in deleted)
+        return kept if table is None else kept.translate(table)
+    return translate
 
 
 def _sorter(owner: list) -> Callable[..., None]:
@@ -95,7 +111,8 @@ def _key_of(compare: Callable[[Any, Any], int] | None, key: Callable[[Any], Any]
 
 # Method -> the type whose own method refuses what that of Python 2 took, and what takes it.
 METHODS: dict[str, tuple[type, Callable[[Any], Callable[..., Any]]]] = {
-    "write": (io.IOBase, _writer), "writelines": (io.IOBase, _lines_writer), "sort": (list, _sorter)}
+    "write": (io.IOBase, _writer), "writelines": (io.IOBase, _lines_writer), "sort": (list, _sorter),
+    "translate": (str, _translator)}
 
 
 def error_of_python2(error: Any) -> Any:
@@ -116,13 +133,15 @@ def ordered(kind: type) -> type:
     return kind
 
 
-BUILTINS = {_SORTED: sorted_by, _ERROR: error_of_python2, _ORDERED: ordered}
+BUILTINS = {_SORTED: sorted_by, _ERROR: error_of_python2, _ORDERED: ordered, _UNICODE: unicode_of}
 
 
 def may_change(node: ast.Call) -> bool:
     """Returns whether a call of one of METHODS may be one that Python 3 refuses."""
     if node.func.attr == "sort":  # type: ignore[attr-defined]
         return bool(node.args) or _has_comparison(node)
+    if node.func.attr == "translate":  # type: ignore[attr-defined]
+        return len(node.args) == 2 or any(isinstance(part, ast.Constant) and part.value is None for part in node.args)
     return len(node.args) == 1 and not node.keywords
 
 
@@ -135,6 +154,15 @@ def change_sorted(node: ast.Call) -> bool:
     is_old = len(node.args) > 1 or _has_comparison(node)
     if is_old:
         node.func = node_at(ast.Name(_SORTED, ast.Load()), node.func)
+    return is_old
+
+
+def change_unicode(node: ast.Call) -> bool:
+    """Changes a call of the built-in `unicode`; one of `str`, which fissix makes of it, if it has an encoding."""
+    is_old = node.func.id == "unicode" or len(node.args) > 1 or any(  # type: ignore[attr-defined]
+        keyword.arg in ("encoding", "errors") for keyword in node.keywords)
+    if is_old:
+        node.func = node_at(ast.Name(_UNICODE, ast.Load()), node.func)
     return is_old
 
 

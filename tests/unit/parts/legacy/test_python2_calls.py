@@ -65,6 +65,31 @@ def test_text_is_decoded(expression, expected):
     assert value_of(expression) == expected
 
 
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("unicode('a\\xe4', 'utf-8')", "a\xe4"), ("unicode('a', errors='ignore')", "a"), ("unicode()", ""),
+    ("unicode(b'\\xc3\\xa4', encoding='utf-8')", "\xe4"), ("unicode(b'a')", "a"), ("unicode(3)", "3"),
+    ("unicode('a').upper(), str('a', 'utf-8'), str(b'a', errors='ignore'), str(b'a')", ("A", "a", "a", "b'a'")),
+    ("isinstance('a', unicode)", True)])
+def test_unicode_takes_text_with_its_encoding(expression, expected):
+    """Issue: "decoding str is not supported". fissix makes `str` of it."""
+    assert value_of(f"[({expression}), {{}}.has_key(1)][0]") == expected
+
+
+def test_a_script_may_have_a_unicode_of_its_own():
+    """Also one that it sets where Python has none."""
+    assert not is_changed("def unicode(x, y): return y\nx = unicode('a', 'utf-8')\n")
+    assert not is_changed("try:\n    x = unicode('a')\nexcept NameError:\n    x = str('a')\n")
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("'a, b!'.translate(None, ',!')", "a b"), ("'ab'.translate(None)", "ab"),
+    ("'a,b'.translate(str.maketrans('ab', 'xy'), ',')", "xy"), ("b'a,b'.translate(None, b',')", b"ab")])
+def test_characters_are_deleted(expression, expected):
+    """By the second argument of `translate`, or with a table, too; bytes as ever."""
+    assert value_of(expression) == expected
+    assert not is_changed("x = 'ab'.translate({97: 'b'})\n")
+
+
 def test_a_text_that_may_be_bytes_is_asked_as_before():
     """A script asks with `except AttributeError`."""
     assert not is_changed("try:\n    x = y.decode()\nexcept AttributeError:\n    x = 'text'\n")
