@@ -2,7 +2,7 @@
 
     names      xrange, unicode, reduce, ... in the modules of the user's own
     modules    `import cPickle`, `from StringIO import StringIO` (python2_library.py)
-    methods    `d.iteritems()`, `d.has_key(k)`, `iterator.next()`, and what numpy's arrays had: `array.tostring()`
+    methods    `d.iteritems()`, `d.has_key(k)`, `iterator.next()`, and what arrays and XML had: `array.tostring()`
     calls      `sorted(x, compare)`, `print >> file, x`, `error.message`, ... (python2_calls.py)
     arrays     `array == []`, which was False where the shapes do not fit
     lists      `map(f, x)[0]`, `len(zip(x, y))`, `d.keys()[0]`, `range(3) + [1]`, `np.array(map(f, x))`
@@ -73,6 +73,8 @@ _METHODS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "tostring": lambda owner: owner.tobytes,
     "itemset": _array_item_setter,
     "ptp": lambda owner: lambda *args, **kwargs: np.ptp(owner, *args, **kwargs),
+    "getchildren": lambda owner: lambda: list(owner),
+    "getiterator": lambda owner: lambda *args, **kwargs: list(owner.iter(*args, **kwargs)),
 }
 _VIEWS = ("keys", "values", "items")
 _LAZY = ("map", "zip", "filter")
@@ -113,6 +115,7 @@ def _method(owner: Any, name: str) -> Callable[..., Any]:
     # An object with neither gets Python's own error about the name that the script wrote.
     fits = {"tostring": "tobytes", "itemset": "dtype", "ptp": "dtype", "next": "__next__", "has_key": "__contains__",
             "iterkeys": "keys", "itervalues": "values", "xreadlines": "readlines", "decode": "encode",
+            "getchildren": "iter", "getiterator": "iter",
             }.get(name, "items")
     return _METHODS[name](owner) if name in _METHODS and hasattr(owner, fits) else getattr(owner, name)
 

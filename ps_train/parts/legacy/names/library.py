@@ -7,7 +7,7 @@
     Pillow        `Image.ANTIALIAS` and the like, `font.getsize(text)`, `draw.textsize(text)`
     SciPy         `scipy.misc` (images.py), numpy's functions in `scipy`, and names and methods that were removed
     scikit-learn  modules that were renamed (moved.py)
-    matplotlib    `cm.get_cmap`
+    matplotlib    plots.py
     NetworkX      names of before 2.0 and 3.0, where those of today do the same: `graph.node`, `from_numpy_matrix`
     TF-Slim       the gradient of `gdn`
 
@@ -48,7 +48,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ps_train.parts.legacy.division import divide
-from ps_train.parts.legacy.names import pandas_calls
+from ps_train.parts.legacy.names import pandas_calls, plots
 from ps_train.parts.legacy.names.arrays import restore_pandas, set_missing, wrap
 
 _log = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ def restore_python() -> None:
             set_missing(urllib, name, getattr(urllib.request, name))
     wrap("sample", _sample, random)
     wrap("shuffle", _shuffle, random)
+    wrap("seed", _seed, random.Random)
+    random.seed = random.seed.__self__.seed  # type: ignore[attr-defined]  # of the generator that all share
     for name in ("load", "loads", "dump", "dumps"):
         wrap(name, _without_encoding, json)
 
@@ -135,6 +137,12 @@ def _shuffle(original: Callable[..., None], x: Any, random: Callable[[], float] 
         place = int(random() * (last + 1))
         x[last], x[place] = x[place], x[last]
     return None
+
+
+def _seed(original: Callable[..., None], generator: random.Random, a: Any = None, version: int = 2) -> None:
+    """Takes any value with a hash, such as a date or numpy's numbers, as until 3.10."""
+    is_taken = a is None or isinstance(a, (int, float, str, bytes, bytearray))
+    original(generator, a if is_taken else hash(a) % 2**64, version)
 
 
 @contextlib.contextmanager
@@ -261,16 +269,6 @@ def _filtered(original: Callable[..., Any], b: Any, a: Any, x: Any, *args: Any, 
     return original(b, a, x, *args, **kwargs)
 
 
-def restore_colormaps(cm: types.ModuleType) -> None:
-    """Sets `get_cmap`, which matplotlib 3.9 has removed."""
-    def get_cmap(name: Any = None, lut: int | None = None) -> Any:
-        if name is not None and not isinstance(name, str):
-            return name
-        colormap = sys.modules["matplotlib"].colormaps.get_cmap(name)
-        return colormap if lut is None else colormap.resampled(lut)
-    set_missing(cm, "get_cmap", get_cmap)
-
-
 def restore_networkx(nx: types.ModuleType) -> None:
     """Sets names of before NetworkX 2 and 3; `graph.nodes()` is no list today, so `graph.nodes()[0]` is not there."""
     set_missing(nx.Graph, "node", property(lambda graph: graph.nodes))
@@ -302,7 +300,7 @@ def restore_slim(layers: types.ModuleType) -> None:
 RESTORED = {"pandas": restore_all_of_pandas, "yaml": restore_yaml, "PIL.Image": restore_pillow, "h5py": restore_h5py,
             "PIL.ImageFont": restore_fonts, "PIL.ImageDraw": restore_drawing, "scipy": restore_scipy,
             "scipy.sparse": restore_sparse, "scipy.integrate": restore_integrals, "scipy.signal": restore_signal,
-            "matplotlib.cm": restore_colormaps, "networkx": restore_networkx,
+            **plots.RESTORED, "networkx": restore_networkx,
             "tf_slim.layers.layers": restore_slim}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -60,6 +61,16 @@ def test_values_of_an_array_are_set():
     names = values_of("a.itemset(1, 5)\nb.itemset((0, 1), 6)\nb.itemset(0, 0, 7)\nc.itemset(8)\n", a=np.zeros(2, int),
                       b=np.zeros((1, 2), int), c=np.array(0))
     assert (names["a"].tolist(), names["b"].tolist(), names["c"].item()) == ([0, 5], [[7, 6]], 8)
+
+
+def test_the_children_of_xml_are_there():
+    """Python 3.9 has removed both methods; a list, as it was until 3.8."""
+    tree = ElementTree.ElementTree(ElementTree.fromstring("<a><b/><c><b/></c></a>"))
+    assert [child.tag for child in value_of("tree.getroot().getchildren()", tree=tree)] == ["b", "c"]
+    assert len(value_of("tree.getiterator('b')", tree=tree)) == 2
+    assert [part.tag for part in value_of("tree.getroot().getiterator()", tree=tree)] == ["a", "b", "c", "b"]
+    with pytest.raises(AttributeError, match="getchildren"):
+        value_of("5 .getchildren()")
 
 
 def test_a_name_that_is_used_as_a_list_is_one():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib
 import importlib.util
 import random
@@ -13,12 +14,12 @@ import types
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.names import library
+from ps_train.parts.legacy.names import library, plots
 from tests.processes import REPO
 
 USES = """\
 import base64, collections, fractions, inspect, itertools, json, os, string, sys, threading, time, types, urllib
-from ps_train.parts.legacy.names import library
+from ps_train.parts.legacy.names import library, plots
 library.restore_python()
 def function(a, b=1, *rest, **others): pass
 print(issubclass(dict, collections.Mapping), time.clock() >= 0, tuple(inspect.getargspec(function)))
@@ -33,6 +34,7 @@ import io, random
 file, numbers = io.StringIO(), [1, 2, 3]
 json.dump(obj=numbers, fp=file)
 random.shuffle(x=numbers, random=lambda: 0)
+random.seed(frozenset())
 print(json.dumps(obj={"a": 1}), json.loads(s="[2]"), json.load(fp=io.StringIO(file.getvalue())), numbers)
 """
 EXPECTED = """\
@@ -58,6 +60,22 @@ def test_a_sample_of_a_set_and_of_the_keys_of_a_dictionary():
     library.wrap("sample", library._sample, owner)
     assert sorted(owner.sample({1, 2, 3}, 3)) == [1, 2, 3] and owner.sample({4: 0}.keys(), 1) == [4]
     assert owner.sample([7], 1) == [7] and owner.sample(range(9), 9) != []
+
+
+def test_random_numbers_are_seeded_by_any_value_with_a_hash():
+    """Python 3.11 refuses a date, and numpy's numbers; what it takes gives the numbers that it gave."""
+    owner = types.SimpleNamespace(seed=random.Random.seed)
+    library.wrap("seed", library._seed, owner)
+
+    def number_of(seed):
+        generator = random.Random(0)
+        owner.seed(generator, seed)
+        return generator.random()
+    date = datetime.datetime(2017, 1, 2)
+    assert number_of(date) == number_of(date) and number_of(np.int64(5)) == number_of(5) == random.Random(5).random()
+    assert number_of("a") == random.Random("a").random()
+    with pytest.raises(TypeError):
+        number_of([1])
 
 
 def test_yaml_is_loaded_without_a_loader():
@@ -96,7 +114,7 @@ def test_h5py_files_are_made_and_read_as_before_3_0(tmp_path):
     pytest.importorskip("h5py")
     uses = f"""\
 import h5py
-from ps_train.parts.legacy.names import library
+from ps_train.parts.legacy.names import library, plots
 library.restore_h5py(h5py)
 with h5py.File({str(tmp_path / "x.h5")!r}) as file:
     file["numbers"] = [1, 2]
@@ -128,7 +146,7 @@ def test_names_that_scipy_has_removed():
     pytest.importorskip("scipy")
     uses = """\
 import numpy as np, scipy, scipy.integrate, scipy.signal, scipy.sparse
-from ps_train.parts.legacy.names import library
+from ps_train.parts.legacy.names import library, plots
 for name in ("scipy", "scipy.integrate", "scipy.signal", "scipy.sparse"):
     library.RESTORED[name](__import__("sys").modules[name])
 matrix = scipy.sparse.csr_matrix([[1j, 2]])
@@ -188,9 +206,58 @@ def test_an_older_networkx_keeps_what_it_has():
 def test_matplotlib_finds_colours_by_name():
     """At the place that 3.9 removed; with a number of colours, or a map as it is."""
     cm = pytest.importorskip("matplotlib.cm")
-    library.restore_colormaps(cm)
+    plots.restore_colormaps(cm)
     assert cm.get_cmap("jet").name == "jet" and cm.get_cmap("jet", 5).N == 5
     assert cm.get_cmap(cm.get_cmap("jet")) == cm.get_cmap("jet") and cm.get_cmap().name == "viridis"
+
+
+PLOTS = """\
+import importlib, sys
+import numpy as np
+from ps_train.parts.legacy.names import plots
+for name, restore in plots.RESTORED.items():
+    restore(importlib.import_module(name))
+matplotlib = sys.modules["matplotlib"]
+matplotlib.use("Agg", warn=False, force=True)
+import matplotlib.pyplot as plt
+plt.style.use("seaborn-darkgrid")
+plt.style.use(["seaborn", "seaborn-white"])
+figure = plt.figure(figsize=(2, 1), dpi=100)
+axes = plt.subplot(111, axisbg="r")
+figure.canvas.set_window_title("a")
+figure.canvas.draw()
+pixels = np.frombuffer(figure.canvas.tostring_rgb(), np.uint8).reshape(100, 200, 3)
+print(axes.get_facecolor()[:2], pixels[50, 100], plt.hold(True), axes.hold(False))
+print(plt.hist([1, 1, 2], bins=[0, 2, 4], normed=True)[0], plt.hist([1], bins=[0, 2], normed=0)[0])
+print(axes.hist([1], bins=[0, 2], density=True)[0])
+def grid_of(*args, **kwargs):
+    axes.grid(not args or not args[0])
+    plt.grid(*args, **kwargs)
+    return axes.xaxis.get_gridlines()[0].get_visible()
+print(grid_of(b=True), grid_of(b=False), grid_of("on"), grid_of("off"), grid_of(True, which="both", axis="x"))
+axes.xaxis.grid(b=False)
+axes.yaxis.grid(True)
+print(axes.xaxis.get_gridlines()[0].get_visible(), axes.yaxis.get_gridlines()[0].get_visible())
+print(plt.gca() is axes, figure.gca(projection="3d").name, plt.gca(projection="3d") is figure.gca())
+print(plt.figure().gca(projection="polar").name, plt.gca(polar=True) is plt.gca())
+"""
+PLOTTED = """\
+(1.0, 0.0) [255   0   0] None None
+[0.33333333 0.16666667] [1.]
+[0.5]
+True False True False True
+False True
+True 3d True
+polar True
+"""
+
+
+def test_what_matplotlib_has_lost_is_there():
+    """In a process of its own, as it changes matplotlib's classes."""
+    pytest.importorskip("matplotlib")
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", PLOTS], cwd=REPO, capture_output=True, text=True,
+                           timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, PLOTTED), ended.stderr
 
 
 def test_several_contexts_are_entered_in_order():
