@@ -97,8 +97,8 @@ class LogicalVariable(NamedTuple):
 
     def split(self, value: tf.Tensor) -> list[tf.Tensor]:
         """Returns the values of the parts, given the whole value."""
-        sizes = [int(part.shape[self.axis]) for part in self.parts]
-        return tf.split(value, sizes, self.axis) if len(sizes) > 1 else [value]
+        return [value] if len(self.parts) == 1 else tf.split(
+            value, [int(part.shape[self.axis]) for part in self.parts], self.axis)
 
 
 class VariableCopy(NamedTuple):
