@@ -455,7 +455,7 @@ def test_workers_that_would_pack_other_variables_do_not_fit_together():
              for variables, _, packed in (pack_alone(), pack_alone(wire=PLAIN))]
     line = agreement.fingerprint_differences(*texts, their_name="worker:0 (chief)")[0]
     assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
-                        r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)
+                        r"in ps_train/packed_0_[0-9a-f]{8}\[0:\], as it has no hooks", line)
 
 
 def test_what_is_packed_is_in_no_collection():
