@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -28,7 +29,12 @@ def store_folder(url: str) -> Iterator[Finding]:
         store = _insist(lambda: open_store(url), url)
         is_in_use = folder_lock.LOCK_NAME in _insist(store.names, url)
         probe = f"{_PROBE}-{secrets.token_hex(8)}"  # each its own: several may examine the folder at once
-        speed = _PROBE_BYTES / max(_insist(lambda: _write(store, probe), url), 1e-6)
+        try:
+            speed = _PROBE_BYTES / max(_insist(lambda: _write(store, probe), url), 1e-6)
+        except PsTrainError:
+            with contextlib.suppress(PsTrainError):  # it may be there all the same
+                _insist(lambda: store.remove([probe]), url)
+            raise
         _check_probe(store, probe)
     except PsTrainError as error:
         yield Finding(FAIL, "train_dir", str(error))

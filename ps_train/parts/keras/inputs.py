@@ -27,6 +27,7 @@ from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION, Dataset
 from ps_train.runtime.threads import Call
 
 _LARGEST_DRAW = 2**16
+_MOST_COUNTING_SECS = 60.0  # of held-out data that may have no end, as a generator's
 _END_MARK = "ps_train: the training data ended"
 _log = logging.getLogger(__name__)
 
@@ -148,30 +149,33 @@ class KerasInputs:
 
     def _count(self, held_out: tf.data.Dataset, mode: str, enough: int | None = None) -> int:
         """Returns the number of batches; `enough`, with a warning, if they do not end in time but are as many."""
-        num_batches, timeout_secs = 0, self.config.eval_timeout_secs
+        num_batches, has_ended, timeout_secs = 0, False, self.config.eval_timeout_secs
+        enough_secs = min(timeout_secs, _MOST_COUNTING_SECS)
         if enough:
-            _log.info("counting the batches of mode \"%s\", for at most %g s", mode, timeout_secs)
-        end_secs = time.monotonic() + timeout_secs
+            _log.info("counting the batches of mode \"%s\", for at most %g s", mode, enough_secs)
+        start_secs = time.monotonic()
 
         def count() -> None:
-            nonlocal num_batches
+            nonlocal num_batches, has_ended
             for _ in held_out:
                 num_batches += 1
-                if time.monotonic() > end_secs:
+                is_enough = enough is not None and num_batches >= enough > 0
+                if time.monotonic() > start_secs + (enough_secs if is_enough else timeout_secs):
                     return
+            has_ended = True
 
         counter = Call(count, "held-out data")  # in a thread, because a dataset may block in a batch
         counter.join(timeout_secs)
-        if counter.is_alive() or time.monotonic() > end_secs:
+        if not counter.is_alive():
+            counter.result()
+        if not has_ended:
             if enough and num_batches >= enough:
-                _log.warning("--eval_timeout_secs: the dataset of mode \"%s\" of %s did not end in %g s; the "
-                             "evaluation is on its first %d batches, by --validation_steps", mode, self.dataset.name,
-                             timeout_secs, enough)
+                _log.warning("--validation_steps: the dataset of mode \"%s\" of %s did not end in %g s; the evaluation "
+                             "is on its first %d batches", mode, self.dataset.name, enough_secs, enough)
                 return enough
             raise DataError("eval_data_without_end", f"--eval_timeout_secs: the dataset of mode \"{mode}\" of "
                             f"{self.dataset.name} gave {num_batches} batches in {timeout_secs:g} s, and did not end; "
                             "give --validation_steps, the number of batches to evaluate on, or more time")
-        counter.result()
         if not num_batches:
             raise self._empty(mode)
         return num_batches
@@ -201,10 +205,13 @@ def _failing_at_end(batches: tf.data.Dataset) -> tf.data.Dataset:
 
     def fail(*batch: Any) -> Any:
         with tf.control_dependencies([tf.debugging.Assert(False, [_END_MARK])]):
-            return tf.nest.map_structure(tf.identity, batch)
+            return tf.nest.map_structure(tf.identity, batch) if is_other else tf.nest.map_structure(
+                lambda spec: tf.zeros([size or 0 for size in spec.shape.dims or ()], spec.dtype), batches.element_spec)
 
+    # Of no batch, as there may be none; only those of ragged or sparse tensors have no zeros.
+    is_other = not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(batches.element_spec))
     # Repeated: each of several devices must get the error, and none the end of the data.
-    return batches.concatenate(batches.take(1).repeat().map(fail))
+    return batches.concatenate((batches.take(1) if is_other else tf.data.Dataset.range(1)).repeat().map(fail))
 
 
 def is_end(error: tf.errors.OpError) -> bool:

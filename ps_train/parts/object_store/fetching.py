@@ -150,18 +150,25 @@ class Fetcher:
     def _has_later(self, newest: Unit | None, is_readable: Callable[[str], bool]) -> bool:
         """Returns whether a readable checkpoint is here that is later than the newest sound one of the store, if any.
 
-        Removes unreadable ones after it: the store has one to continue from, which they would replace there.
+        Sets unreadable ones after it aside: the store has one to continue from, which they would replace there.
         """
         here = manifests.files_by_unit(manifests.names_in(self._folder))
         for unit, files in reversed(here.items()):
             if not self._counts(unit) or unit.head not in files or (newest is not None and unit <= newest):
                 continue
             if not is_readable(os.path.join(self._folder, unit.head)):
-                self._remove(files if newest is not None else ())
+                if newest is not None:
+                    self._set_aside(files)
             elif not unit.is_delta:
                 self._record(unit)
                 return True
         return False
+
+    def _set_aside(self, files: Iterable[str]) -> None:
+        """Renames files so that they are no checkpoint: a disk that failed may give them back later."""
+        for name in files:
+            os.replace(os.path.join(self._folder, name), os.path.join(self._folder, f".unread-{name}"))
+        _log.warning("a checkpoint that cannot be read is kept as %s", os.path.join(self._folder, ".unread-*"))
 
     def _fetch_best(self, is_readable: Callable[[str], bool]) -> None:
         """Fetches the best checkpoint, into its folder, unless a readable one is here that the store does not have."""

@@ -100,15 +100,17 @@ def is_other(name: str) -> bool:
 
 
 def read_uploaded(store: ObjectStore) -> set[str] | None:
-    """Returns what `uploaded.json` names; None if there is none that can be read.
+    """Returns what `uploaded.json` names below the URL; None if there is none that can be read.
 
     Raises:
       StoreError: the store does not answer.
     """
     try:
-        return {str(name) for name in json.loads(store.read(UPLOADED) or b"")[FILES]}
+        names = {str(name) for name in json.loads(store.read(UPLOADED) or b"")[FILES]}
     except (ValueError, KeyError, TypeError):
         return None
+    # Whoever may write to the store must not choose files outside of the folder.
+    return {name for name in names if not os.path.isabs(name) and ".." not in name.split("/")}
 
 
 def names_with(store: ObjectStore, folders: Collection[str]) -> dict[str, int]:

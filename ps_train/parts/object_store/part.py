@@ -118,7 +118,8 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
         folder_lock.make_free(folder, config.beat_timeout_secs, stop.wait)
     place = f"--train_dir={url}"
     store = insist(lambda: open_store(url), place, start_secs, stop)
-    insist(lambda: _check_rights(store), place, start_secs, stop)
+    name = f".ps_train-{secrets.token_hex(8)}"  # one, however often that is tried
+    insist(lambda: _check_rights(store, name), place, start_secs, stop)
     lock = StoreLock(store, stop)
     try:
         insist(lock.acquire, place, start_secs, stop, progress=lock.waited_secs)
@@ -138,9 +139,8 @@ def _mirrored(config: Any, stop: threading.Event) -> Iterator[Uploads]:
             clock.call(lock.release, "store unlock", timeout_secs=_RELEASE_SECS)
 
 
-def _check_rights(store: ObjectStore) -> None:
+def _check_rights(store: ObjectStore, name: str) -> None:
     """Writes and removes an object, as a training does much later; raises StoreError if it cannot."""
-    name = f".ps_train-{secrets.token_hex(8)}"
     store.write(name, b"of a check")
     store.remove([name])
 

@@ -135,6 +135,8 @@ class PatientStore(ObjectStore):
 
     def get(self, name: str, path: str) -> None:
         most_bytes = 0
+        with contextlib.suppress(FileNotFoundError):  # of a process that was killed: it would look like progress
+            os.remove(f"{path}{UNFINISHED}")
 
         def received() -> int:
             nonlocal most_bytes  # an attempt that begins again is no progress

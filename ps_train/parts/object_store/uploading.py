@@ -314,6 +314,7 @@ class Uploader:
         if self._noted is None:
             self._noted = other_files.read_uploaded(self._store)
         if self._noted is None or not names <= self._noted:
-            noted = names | (self._noted or set())
+            # A store of an older version has no such file: all that was fetched may be the training's.
+            noted = names | (set(self._uploaded_files) if self._noted is None else self._noted)
             other_files.write_uploaded(self._store, noted)
             self._noted = noted

@@ -127,6 +127,16 @@ def test_training_data_without_a_whole_batch_are_an_error():
     assert "12 examples" in str(caught.value)
 
 
+@pytest.mark.parametrize("make", [lambda: slices().take(1), lambda: slices().take(0)])
+def test_training_data_of_unknown_length_end_with_an_error_of_ps_train(make):
+    """Also if there are none."""
+    seen = 0
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        for _ in inputs._failing_at_end(unknown(make())):
+            seen += 1
+    assert inputs.is_end(caught.value) and seen == int(make().cardinality())
+
+
 @pytest.mark.parametrize(("flags", "expected"), [([], 2), (["--validation_steps=3"], 2), (["--validation_steps=1"], 1)])
 @pytest.mark.parametrize("form", [lambda batches: batches, unknown])
 def test_a_validation_has_no_more_steps_than_batches_of_all_replicas(flags, expected, form):

@@ -90,6 +90,21 @@ def test_a_large_file_may_take_longer_than_the_bound_of_a_file_while_more_of_it_
         looked.release(1000)
 
 
+def test_what_a_killed_download_has_left_is_not_the_progress_of_the_next_one(store, tmp_path, monkeypatch):
+    """Issue: the next download looked as if nothing arrived until it was as large, and was given up."""
+    left = tmp_path / f"{_DATA}.new"
+    left.write_bytes(b"x" * 1000)
+    seen = []
+
+    def get(source, path):
+        seen.append(left.exists())
+        left.write_bytes(b"y")
+
+    monkeypatch.setattr(store._fs, "get_file", get)
+    PatientStore(store, _TIMEOUT_SECS, threading.Event()).get(_DATA, str(tmp_path / _DATA))
+    assert seen == [False] and (tmp_path / _DATA).read_bytes() == b"y"
+
+
 def test_a_download_that_begins_again_and_again_is_no_progress(store, tmp_path, clock, monkeypatch):
     """It never gets further than before."""
     attempts, written, looked = itertools.count(1), threading.Semaphore(0), threading.Semaphore(0)

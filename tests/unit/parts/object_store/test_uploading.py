@@ -98,6 +98,21 @@ def test_what_a_callback_has_written_comes_back_on_another_machine(tmp_path, has
     other._store = faulty
     other._upload(is_last=True)
     assert [request for request in faulty.requests if request[0] == "put"] == []
+    _start(store, tmp_path / "third")
+    assert (tmp_path / "third/metrics.csv").read_text() == "1"
+
+
+@pytest.mark.parametrize("name", ["../escaped.txt", "a/../../escaped.txt", "/{folder}/escaped.txt"])
+def test_a_name_in_the_store_leads_to_no_file_outside_of_the_folder(tmp_path, name):
+    """Issue: who may write to the store could write any file of the chief's machine."""
+    store = new_store("memory", tmp_path)
+    uploader = _start(store, tmp_path / "here")
+    save(tmp_path / "here", 5)
+    uploader._upload(is_last=True)
+    store.write("uploaded.json", json.dumps({"files": [name.format(folder=tmp_path)]}).encode())
+    store.write("escaped.txt", b"1")
+    _start(store, tmp_path / "there")
+    assert not (tmp_path / "escaped.txt").exists() and (tmp_path / "there/journal.jsonl").parent.is_dir()
 
 
 def test_a_file_counts_where_it_was_changed_last(tmp_path):
@@ -592,7 +607,9 @@ def test_an_unreadable_checkpoint_that_was_not_uploaded_does_not_replace_one_in_
     save(here / "best", damaged[0])
     bad = {str(path) for step in damaged for path in here.rglob(f"model.ckpt-{step}.index")}
     fetching.Fetcher(store, str(here)).fetch_for_training(lambda path: path not in bad)
-    assert sorted(path.name.split("-")[1].removesuffix(".index") for path in here.glob("*.index")) == kept
+    assert sorted(path.name.split("-")[1].removesuffix(".index") for path in here.glob("model*.index")) == kept
+    aside = {int(path.name.split("-")[2].removesuffix(".index")) for path in here.glob(".unread-*.index")}
+    assert aside == {step for step in damaged if step > int(kept[-1])}  # those that would replace it
     assert manifests.recorded_unit(str(here)).step == int(kept[-1])
     assert (here / "best" / "model.ckpt-5.index").exists()
     uploading.Uploader(store, str(here), 1, lambda: None)._upload(is_last=False)
