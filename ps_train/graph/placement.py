@@ -105,7 +105,7 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
 
 def _regularize(name: str, variable: Any, regularizer: Callable[[tf.Tensor], tf.Tensor | None] | None) -> None:
     """Adds the loss of a whole variable, as TensorFlow's own would be that of each part, of which it may be no sum."""
-    with tf.name_scope(f"{name}/Regularizer/"):
+    with tf.control_dependencies(None), tf.name_scope(f"{name}/Regularizer/"):  # in no loop: outside it is collected
         loss = regularizer(tf.convert_to_tensor(variable)) if regularizer else None
     if loss is not None:
         tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, loss)

@@ -265,7 +265,7 @@ def read_ids(path: str, saved: SavedTable) -> Iterator[np.ndarray]:
 
 def least_mark(path: str, saved: SavedTable) -> int:
     """Returns the number of the first update that has left a row in a checkpoint or delta; of the next one if none."""
-    marks = (of_piece for _, of_piece in _read_pieces(path, saved, ["ids", "marks"]))
+    marks = (of_piece for (of_piece,) in _read_pieces(path, saved, ["marks"], leaves_out=False))
     return min((int(of_piece.min()) for of_piece in marks if len(of_piece)), default=saved.updates + 1)
 
 
@@ -281,11 +281,13 @@ def count_rows(path: str, name: str) -> int:
     return sum(map(len, read_ids(path, saved))) if saved.has_repeated else most_rows(path)[name]
 
 
-def _read_pieces(path: str, saved: SavedTable, parts: Sequence[str]) -> Iterator[list[np.ndarray]]:
-    """Returns an iterator over the parts of each piece, the ids first; of an id, only the row that holds."""
+def _read_pieces(
+    path: str, saved: SavedTable, parts: Sequence[str], *, leaves_out: bool = True
+) -> Iterator[list[np.ndarray]]:
+    """Returns an iterator over the parts of each piece; `leaves_out`: of an id, all but the row that holds."""
     pieces = [piece for ps in range(len(saved.pieces)) for piece in saved.newest_first(ps)]
     with _reading(path, "its rows"):
-        is_first = _first_places(path, pieces) if saved.has_repeated else None
+        is_first = _first_places(path, pieces) if saved.has_repeated and leaves_out else None
         for number, piece in enumerate(pieces):
             if number % _PIECES_PER_READER == 0:
                 reader = tf.train.load_checkpoint(path)

@@ -179,6 +179,18 @@ def test_parts_have_the_regularization_loss_of_the_whole(regularizer):
     np.testing.assert_allclose(values[1], values[0], rtol=1e-6)
 
 
+def test_a_variable_that_is_made_in_a_loop_has_its_loss_outside():
+    """As the cells of `dynamic_rnn` are. Issue: the loss could not be collected, as it was a tensor of the loop."""
+    with tf.Graph().as_default(), placement.on_cluster(
+            cluster(2), WORKER_DEVICE, placement.PlacementPlan(partition_bytes=64)):
+        with tf.variable_scope("scope", regularizer=tf.nn.l2_loss):
+            _, output = tf.while_loop(lambda step, _: step < 3, lambda step, state: (
+                step + 1, tf.matmul(state, tf.get_variable("v", [8, 8]))), [0, tf.ones([2, 8])])
+        assert len(tf.global_variables()) == 2
+        loss = tf.reduce_mean(output) + tf.losses.get_regularization_loss()
+        assert None not in tf.gradients(loss, tf.trainable_variables())
+
+
 def test_a_regularizer_may_add_no_loss():
     """As TensorFlow allows it to return None."""
     with tf.Graph().as_default(), placement.on_cluster(
