@@ -107,7 +107,7 @@ def install_changes() -> None:
 def _method(owner: Any, name: str) -> Callable[..., Any]:
     """Returns a method of an object; what it is today if the object has none of that name."""
     kind, make = python2_calls.METHODS.get(name, (None, None))
-    if kind is not None and isinstance(owner, kind):
+    if kind is not None and isinstance(owner, kind) and not _has_own(type(owner), name, kind):
         return make(owner)
     method = getattr(owner, name, None)
     if method is not None:
@@ -118,6 +118,11 @@ def _method(owner: Any, name: str) -> Callable[..., Any]:
             "getchildren": "iter", "getiterator": "iter",
             }.get(name, "items")
     return _METHODS[name](owner) if name in _METHODS and hasattr(owner, fits) else getattr(owner, name)
+
+
+def _has_own(made: type, name: str, kind: type) -> bool:
+    """Returns whether a class made from another one replaces its method; a file's `write` is always one of a class."""
+    return hasattr(kind, name) and getattr(made, name) is not getattr(kind, name)
 
 
 def _listed(value: Any) -> Any:

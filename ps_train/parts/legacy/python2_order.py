@@ -59,7 +59,7 @@ def in_order_of_python2(function: Callable[..., Any]) -> Callable[..., Any]:
     if any(function is ordering for ordering in _ORDERING):
         return functools.partial(_in_order, function)
     values = getattr(function, "__self__", None)
-    if isinstance(values, list) and function == values.sort:
+    if isinstance(values, list) and function == list.sort.__get__(values):  # not one of a class made from `list`
         return functools.partial(_sort_in_order, values)
     return function
 

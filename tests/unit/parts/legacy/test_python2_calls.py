@@ -49,9 +49,14 @@ def test_lists_are_sorted_by_a_function_that_compares():
 
 
 def test_what_sorts_otherwise_does():
-    """Arrays have an axis; a script may have a `sorted` of its own."""
+    """Arrays have an axis; a script may have a `sorted` of its own, and classes made from lists and text."""
     values = values_of("x = np.array([[2, 1], [1, 2]])\nx.sort(0)\n")
     assert values["x"].tolist() == [[1, 1], [2, 2]]
+    values = values_of("class Rows(list):\n    def sort(self, by): list.sort(self, key=lambda row: row[by])\n"
+                       "x = Rows([[1, 2], [2, 1]])\nx.sort(1)\n"
+                       "class Text(str):\n    def translate(self, table, language): return language\n"
+                       "y = Text('a').translate(None, 'fr')\n")
+    assert (values["x"], values["y"]) == ([[2, 1], [1, 2]], "fr")
     assert not is_changed("def sorted(x, y): return y\nx = sorted(1, 2)\n")
     assert not is_changed("x = sorted([1], key=abs, reverse=True)\nx.sort(key=abs)\nx.sort()\n")
 

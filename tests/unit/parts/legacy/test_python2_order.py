@@ -38,6 +38,21 @@ def test_a_list_is_sorted_in_place():
     assert value_of("rows.sort(axis=1)", rows=rows) is None and rows.tolist() == [[1, 2]]
 
 
+class _Backwards(list):
+    def sort(self):
+        super().sort(reverse=True)
+
+
+def test_a_list_of_a_class_is_sorted_as_its_class_does():
+    """By the order of Python 2 where that calls the `sort` of `list`."""
+    rows = _Backwards([1, 3, 2])
+    value_of("rows.sort()", rows=rows)
+    assert rows == [3, 2, 1]
+    mixed = _Backwards([1, None, 2])
+    value_of("super(kind, rows).sort(reverse=True)", rows=mixed, kind=_Backwards)
+    assert mixed == [2, 1, None] and type(mixed) is _Backwards
+
+
 def test_a_function_of_the_script_stays():
     """Here one that is called as the built-in one; `np.max` is another."""
     assert value_of("max(1, 2)", max=lambda left, right: left) == 1 and value_of("np.max([1, 2])") == 2
