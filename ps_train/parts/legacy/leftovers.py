@@ -205,8 +205,9 @@ def _change_call(place: PlacedNode, variables: _Variables) -> bool:
         return True
     if isinstance(function, ast.Name) and function.id == "sorted" and variables.is_built_in("sorted", place.scope):
         return python2_calls.change_sorted(node)
-    if isinstance(function, ast.Name) and function.id in ("unicode", "str") and not expects(
-            place.caught, "NameError") and variables.is_built_in(function.id, place.scope):
+    expected = {"unicode": ("NameError",), "str": ("NameError", "TypeError")}.get(_leaf(function), ())
+    if isinstance(function, ast.Name) and expected and not expects(place.caught, *expected) and (
+            variables.is_built_in(function.id, place.scope)):
         return python2_calls.change_unicode(node)
     if not _takes_lists(function):
         return False

@@ -62,11 +62,17 @@ def decoded(text: str, encoding: str = "ascii", errors: str = "strict") -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def unicode_of(value: Any = "", encoding: str = "utf-8", errors: str = "strict") -> str:
-    """`unicode`, of what may be text already."""
-    if isinstance(value, str):
-        return decoded(value, encoding, errors)
-    return str(value, encoding, errors) if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
+def unicode_of(object: Any = "", *args: str, **options: str) -> str:  # noqa: A002 (Python's name)
+    """`unicode`, of what may be text already; bytes without an encoding are of UTF-8.
+
+    Raises:
+      TypeError: an encoding is given for what is neither text nor bytes, such as None.
+    """
+    if isinstance(object, str):
+        return decoded(object, *args, **options)
+    if isinstance(object, (bytes, bytearray, memoryview)) and not args and not options:
+        return str(object, "utf-8")
+    return str(object, *args, **options)
 
 
 def _fitting(owner: Any, value: Any) -> Any:

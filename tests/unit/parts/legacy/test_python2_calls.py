@@ -6,6 +6,7 @@ import gzip
 import io
 import sys
 
+import numpy as np
 import pytest
 
 from ps_train.parts.legacy import python2_calls
@@ -78,6 +79,27 @@ def test_text_is_decoded(expression, expected):
 def test_unicode_takes_text_with_its_encoding(expression, expected):
     """Issue: "decoding str is not supported". fissix makes `str` of it."""
     assert value_of(f"[({expression}), {{}}.has_key(1)][0]") == expected
+
+
+@pytest.mark.parametrize("value", [None, ["a"], 5])
+def test_what_is_neither_text_nor_bytes_has_no_encoding(value):
+    """Code that catches this error takes such a value in another way."""
+    for call in ("unicode(x, 'utf-8')", "str(x, encoding='utf-8')", "unicode(x, errors='ignore')"):
+        with pytest.raises(TypeError):
+            value_of(f"[{call}, {{}}.has_key(1)][0]", x=value)
+
+
+def test_the_text_of_a_buffer_is_decoded():
+    """Here of an array; also by the name of the argument."""
+    array = np.frombuffer(b"abc", np.uint8)
+    assert value_of("str(x, 'utf-8'), str(object=x, encoding='utf-8'), unicode(x, 'ascii')", x=array) == ("abc",) * 3
+
+
+def test_an_expected_error_about_text_comes():
+    """In code of Python 3, where it tells text from bytes."""
+    text = "try:\n    x = str('a', 'utf-8')\nexcept {}:\n    x = 'text'\n"
+    assert not is_changed(text.format("TypeError")) and not is_changed(text.format("Exception"))
+    assert is_changed(text.format("ValueError"))
 
 
 def test_a_script_may_have_a_unicode_of_its_own():
