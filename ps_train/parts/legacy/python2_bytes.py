@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import socket
+import struct
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +27,7 @@ from ps_train.parts.legacy.encoded_text import Encoded
 from ps_train.parts.legacy.python2_calls import call_node, node_at
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
-_METHOD, _GIVEN, _TAKEN = "__ps_train_socket_method__", "__ps_train_given_bytes__", "__ps_train_taken_text__"
+_METHOD, _GIVEN = "__ps_train_bytes_method__", "__ps_train_given_bytes__"
 _RECEIVING, _SENDING = ("recv", "recvfrom"), ("send", "sendall", "sendto")
 # Functions and methods that give bytes, and modules whose functions take bytes. A file's `read` is not among them:
 # the words of a large one would each be such bytes, whose methods take their time.
@@ -82,10 +85,8 @@ class _Changes(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         name, owner = getattr(node.func, "attr", getattr(node.func, "id", "")), getattr(node.func, "value", None)
-        if isinstance(owner, ast.Name) and owner.id in _OF_BYTES:
-            node.args = [call_node(_TAKEN, part, part) if not isinstance(part, ast.Starred) else part
-                         for part in node.args]
-        if owner is not None and name in (*_RECEIVING, *_SENDING):
+        is_of_bytes = isinstance(owner, ast.Name) and owner.id in _OF_BYTES
+        if owner is not None and (is_of_bytes or name in (*_RECEIVING, *_SENDING)):
             node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
         return call_node(_GIVEN, node, node) if name in _GIVING else node
 
@@ -97,15 +98,27 @@ class _Changes(ast.NodeTransformer):
 
 def install_bytes() -> None:
     """Makes what the changed code uses available."""
-    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_TAKEN, taken)):
+    for name, function in ((_METHOD, method_of), (_GIVEN, given)):
         setattr(builtins, name, function)
 
 
 def method_of(owner: Any, name: str) -> Callable[..., Any]:
-    """Returns a method of an object; that of a socket takes text, and gives `Received`."""
+    """Returns a method of an object: of a socket, it takes text, and gives `Received`; of a module, it takes text."""
     method = getattr(owner, name)
+    if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # or a variable of that name
+        return functools.partial(_with_text, method)
     if not isinstance(owner, socket.socket):
         return method
     if name in _SENDING:
         return lambda data, *args: method(_as_bytes(data), *args)
     return lambda *args: given(method(*args))
+
+
+def _with_text(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Calls a function; once more with bytes instead of its text if it refuses that."""
+    try:
+        return function(*args, **options)
+    except (TypeError, ValueError, struct.error):
+        if not any(isinstance(value, str) for value in args):
+            raise
+    return function(*map(taken, args), **options)

@@ -4,13 +4,14 @@ import collections
 import csv
 import pickle
 import socket
+import struct
 import sys
 
 import numpy as np
 import pytest
 
 from ps_train.parts.legacy import conversion
-from ps_train.parts.legacy.python2_bytes import given, received
+from ps_train.parts.legacy.python2_bytes import given, method_of, received
 
 _EXCHANGE = """
 import cPickle as pickle
@@ -47,7 +48,23 @@ def packed():
     header = 'DATA' + struct.pack('<I', 255) + '\\xff'
     name, size = struct.unpack('<4sI', header[:8])
     return header, name == 'DATA', size, base64.b64decode(base64.b64encode('caf\\xe9')) , zlib.crc32('abc')
+
+def of_own_names(kind):
+    struct = {'name': 7}
+    zlib = collections.namedtuple('Level', 'pack')(lambda text: text)
+    base64, binascii = kind(), [3]
+    binascii.append('x')
+    return struct.get('name'), zlib.pack('a'), base64.encode('a'), binascii
+
+import collections
+parts = ['<3sI', 'abc', 5]
+unpacked = struct.unpack(parts[0], struct.pack(*parts))
 """
+
+
+class _Coder:
+    def encode(self, text):
+        return [text]
 
 
 @pytest.fixture
@@ -102,6 +119,21 @@ def test_a_header_is_packed_with_text_and_unpacked_of_it(script):
     header, is_data, size, text, checksum = script["packed"]()
     assert bytes(header) == b"DATA\xff\x00\x00\x00\xff" and is_data and size == 255
     assert bytes(text) == b"caf\xe9" and checksum == 891568578
+
+
+def test_a_variable_may_have_the_name_of_such_a_module(script):
+    assert script["of_own_names"](_Coder) == (7, "a", ["a"], [3, "x"])
+
+
+def test_arguments_in_a_list_may_be_text(script):
+    assert script["unpacked"] == ("abc", 5)
+
+
+def test_a_value_that_cannot_be_packed_is_refused():
+    """Once: the error has no other one before it."""
+    with pytest.raises(struct.error, match="format requires") as error:
+        method_of(struct, "pack")("<B", 256)
+    assert error.value.__context__ is None
 
 
 def test_other_results_stay_as_they_are():
