@@ -17,12 +17,15 @@ def repair_messages(wrap: Callable) -> None:
     wrap("__init__", _fill_value, tf.Summary.Value)
 
 
-def _fill(original: Callable, message: Any, *args: Any, number_of: Callable[[Any], Any], value: Iterable[Any] = (),
-          **kwargs: Any) -> None:
-    value = value if isinstance(value, (list, tuple, np.ndarray)) else list(value)
+def _fill(original: Callable, message: Any, *args: Any, number_of: Callable[[Any], Any],
+          value: Iterable[Any] | None = None, **kwargs: Any) -> None:
+    if hasattr(value, "__next__"):
+        value = [*value]  # type: ignore[misc]  # which may be read twice
     try:
         original(message, *args, value=value, **kwargs)
     except TypeError:
+        if value is None:
+            raise
         message.Clear()
         original(message, *args, value=[number_of(each) for each in value], **kwargs)
 

@@ -117,6 +117,7 @@ def test_audio_is_decoded_by_the_module_of_the_tutorial(session):
 @pytest.mark.parametrize(("kind", "value", "wanted"), [
     ("Int64List", [True, np.bool_(False), 3], [1, 0, 3]), ("Int64List", np.array([True, False]), [1, 0]),
     ("Int64List", (np.array([label]) for label in (1, 2)), [1, 2]), ("FloatList", np.ones((2, 1)), [1.0, 1.0]),
+    ("Int64List", None, []), ("FloatList", None, []), ("Int64List", {True: "a"}.keys(), [1]),
     ("FloatList", [1.5, np.array([2.5])], [1.5, 2.5])])
 def test_lists_of_numbers_take_booleans_and_arrays_of_one(kind, value, wanted):
     """As with protobuf 3; each stands there once, although the first try fails midway."""
