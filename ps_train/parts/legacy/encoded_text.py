@@ -69,15 +69,22 @@ class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow wou
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return _piece(bytes(self)[place], self.encoding)
-        byte = bytes(self)[place]
-        return byte if _is_library(sys._getframe(1)) else _piece(bytes([byte]), self.encoding)  # noqa: SLF001 (see below)
+            return self._piece(bytes.__getitem__(self, place))
+        byte = bytes.__getitem__(self, place)
+        return byte if _is_library(sys._getframe(1)) else self._piece(bytes([byte]))  # noqa: SLF001 (see below)
 
     def __iter__(self) -> Iterator:
         values = bytes(self)
         if _is_library(sys._getframe(1)):  # noqa: SLF001 (no other way to know the caller)
             return iter(values)
-        return (_piece(bytes([byte]), self.encoding) for byte in values)
+        return (self._piece(bytes([byte])) for byte in values)
+
+    def _piece(self, value: bytes) -> bytes:
+        """Returns a part of encoded text as such, or as plain bytes if it has only a part of a letter."""
+        try:
+            return _encoded(value.decode(self.encoding), self.encoding, "strict")
+        except UnicodeDecodeError:
+            return value
 
     def __contains__(self, part: Any) -> bool:
         return part in self.text if isinstance(part, str) else bytes.__contains__(self, part)
@@ -102,14 +109,6 @@ class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow wou
 
 def _is_library(caller: types.FrameType) -> bool:
     return caller.f_code.co_filename.startswith(_LIBRARIES)
-
-
-def _piece(value: bytes, encoding: str) -> bytes:
-    """Returns a part of encoded text as such, or as plain bytes if it has only a part of a letter."""
-    try:
-        return _encoded(value.decode(encoding), encoding, "strict")
-    except UnicodeDecodeError:
-        return value
 
 
 def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Encoded, Any], Any]:

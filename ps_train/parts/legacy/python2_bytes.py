@@ -38,23 +38,33 @@ HIGHEST_PROTOCOL = 2  # of Python 2's pickle
 
 
 class Received(Encoded):
-    """Bytes that equal their text. With text, `+` makes such bytes of both."""
+    """Bytes that equal their text: that of UTF-8, or a character for each byte. `+` makes such bytes of text, too.
+
+    They are decoded when their text is asked for: much that arrives is added up first, and no text.
+    """
+
+    @functools.cached_property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the text: "utf-8" or "latin-1"."""
+        try:
+            self.decode("utf-8")
+        except UnicodeDecodeError:
+            return "latin-1"
+        return "utf-8"
+
+    @functools.cached_property
+    def text(self) -> str:  # type: ignore[override]
+        """What the bytes equal."""
+        return self.decode(self.encoding)
 
     def __add__(self, other: Any) -> Any:
-        return received(bytes(self) + taken(other))
+        return Received(bytes.__add__(self, taken(other)))
 
     def __radd__(self, other: Any) -> Any:
-        return received(taken(other) + bytes(self))
+        return Received(bytes.__add__(taken(other), self))
 
-
-def received(value: bytes) -> Received:
-    """Returns bytes that equal their text: that of UTF-8, or a character for each byte."""
-    made = Received(value)
-    try:
-        made.text, made.encoding = value.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError:
-        made.text, made.encoding = value.decode("latin-1"), "latin-1"
-    return made
+    def _piece(self, value: bytes) -> bytes:
+        return Received(value)
 
 
 def _as_bytes(value: Any) -> Any:
@@ -63,9 +73,9 @@ def _as_bytes(value: Any) -> Any:
 
 def given(value: Any) -> Any:
     """Returns what a function has given, with its bytes as `Received`."""
-    if type(value) is tuple:
+    if type(value) is tuple and bytes in {*map(type, value)}:  # most that is unpacked are numbers
         return tuple(map(given, value))
-    return received(value) if type(value) is bytes else value
+    return Received(value) if type(value) is bytes else value
 
 
 def taken(value: Any) -> Any:

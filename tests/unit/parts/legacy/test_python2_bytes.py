@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ps_train.parts.legacy import conversion
-from ps_train.parts.legacy.python2_bytes import given, method_of, received
+from ps_train.parts.legacy.python2_bytes import Received, given, method_of
 
 _EXCHANGE = """
 import cPickle as pickle
@@ -104,9 +104,25 @@ def test_text_is_sent_and_what_arrives_is_compared_with_text(script):
 
 def test_what_is_received_stays_bytes_beside_text():
     value = pickle.dumps({"a": 1}, 2)
-    assert bytes("" + received(value[:4]) + received(value[4:])) == value == bytes(received(value[:5]) + value[5:])
-    assert pickle.loads("" + received(value)) == {"a": 1}
-    assert received(b"") == "" and not received(b"")
+    assert bytes("" + Received(value[:4]) + Received(value[4:])) == value == bytes(Received(value[:5]) + value[5:])
+    assert pickle.loads("" + Received(value)) == {"a": 1}
+    assert Received(b"") == "" and not Received(b"")
+
+
+def test_what_is_added_up_is_not_decoded():
+    """Neither before nor by a slice of it: a message of some MB, in pieces, would be decoded for each of them."""
+    data = "" + Received(b"\xc3\xa9") + Received(b"ab")
+    rest = data[2:]
+    assert not vars(data) and not vars(rest) and type(rest) is Received
+    assert data == "\xe9ab" and rest + "\xff" == "ab\xff" and data[:1] == "\xc3" and data[3] == "b"
+    numbers = (1, 2.5)
+    assert given(numbers) is numbers and bytes(Received(b"a\0") + b"\0") == b"a\0\0"
+
+
+def test_what_is_received_is_not_added_to_other_values():
+    for add in (lambda: Received(b"a") + 1, lambda: None + Received(b"a")):
+        with pytest.raises(TypeError):
+            add()
 
 
 def test_what_a_command_prints_goes_with_text(script):
