@@ -3,6 +3,7 @@
     data = ""
     while len(data) < size:
         data += connection.recv(size - len(data))       bytes, which text before or behind them does not turn into text
+    "".join(chunks)                                     the same, of a list of such bytes
     pickle.loads(data)
     connection.sendall("done")                          the bytes of a text
     subprocess.check_output(["git", "log"]).split("\\n")
@@ -20,7 +21,7 @@ import functools
 import socket
 import struct
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ps_train.parts.legacy.encoded_text import Encoded
@@ -96,7 +97,7 @@ class _Changes(ast.NodeTransformer):
         self.generic_visit(node)
         name, owner = getattr(node.func, "attr", getattr(node.func, "id", "")), getattr(node.func, "value", None)
         is_of_bytes = isinstance(owner, ast.Name) and owner.id in _OF_BYTES
-        if owner is not None and (is_of_bytes or name in (*_RECEIVING, *_SENDING)):
+        if owner is not None and (is_of_bytes or name in (*_RECEIVING, *_SENDING, "join")):
             node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
         return call_node(_GIVEN, node, node) if name in _GIVING else node
 
@@ -113,8 +114,13 @@ def install_bytes() -> None:
 
 
 def method_of(owner: Any, name: str) -> Callable[..., Any]:
-    """Returns a method of an object: of a socket, it takes text, and gives `Received`; of a module, it takes text."""
+    """Returns a method of an object: of a socket, it takes text, and gives `Received`; of a module, it takes text.
+
+    The `join` of text takes bytes that equal their text.
+    """
     method = getattr(owner, name)
+    if isinstance(owner, str):
+        return functools.partial(_joined, owner, method) if name == "join" else method
     if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # or a variable of that name
         return functools.partial(_with_text, method)
     if not isinstance(owner, socket.socket):
@@ -122,6 +128,15 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
     if name in _SENDING:
         return lambda data, *args: method(_as_bytes(data), *args)
     return lambda *args: given(method(*args))
+
+
+def _joined(owner: str, join: Callable[..., Any], parts: Iterable[Any]) -> Any:
+    """Joins text and bytes as `+` does: with `Received` among them they are such bytes."""
+    parts = parts if isinstance(parts, (list, tuple, str)) else [*parts]  # which are read twice
+    kinds = {*map(type, parts)}
+    if Received in kinds:
+        return Received(taken(owner).join(map(taken, parts)))
+    return join([str(part) if isinstance(part, Encoded) else part for part in parts] if Encoded in kinds else parts)
 
 
 def _with_text(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

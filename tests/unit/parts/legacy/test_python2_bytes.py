@@ -37,7 +37,7 @@ def talk(here, there):
     line = there.recv(100)
     return line.split(), line == '', line.startswith('PUT'), '<%s>' % line.strip()
 
-import base64, struct, subprocess, zlib
+import base64, os, struct, subprocess, zlib
 
 def version():
     shown = subprocess.check_output(['echo', 'abc 1']).strip()
@@ -48,6 +48,13 @@ def packed():
     header = 'DATA' + struct.pack('<I', 255) + '\\xff'
     name, size = struct.unpack('<4sI', header[:8])
     return header, name == 'DATA', size, base64.b64decode(base64.b64encode('caf\\xe9')) , zlib.crc32('abc')
+
+def joined(there, words):
+    chunks, empty = [], ''
+    for _ in range(2):
+        chunks.append(there.recv(1))
+    return ''.join(chunks), ', '.join(['x'] + chunks), empty.join(chunk for chunk in chunks), ' '.join(
+        word.encode('utf-8') for word in words), ''.join('ab'), os.path.join('a', 'b'), b'-'.join([b'a', b'b'])
 
 def of_own_names(kind):
     struct = {'name': 7}
@@ -117,6 +124,18 @@ def test_what_is_added_up_is_not_decoded():
     assert data == "\xe9ab" and rest + "\xff" == "ab\xff" and data[:1] == "\xc3" and data[3] == "b"
     numbers = (1, 2.5)
     assert given(numbers) is numbers and bytes(Received(b"a\0") + b"\0") == b"a\0\0"
+
+
+def test_pieces_are_joined(script):
+    """With text they are bytes; what `encode` returned becomes text, as by `+`; other values are refused as ever."""
+    here, there = socket.socketpair()
+    with here, there:
+        here.sendall(b"\x80a")
+        whole, listed, by_name, words, *others = script["joined"](there, ["caf\xe9", "b"])
+    assert (bytes(whole), bytes(listed), bytes(by_name)) == (b"\x80a", b"x, \x80, a", b"\x80a")
+    assert words == "caf\xe9 b" and others == ["ab", "a/b", b"a-b"]
+    with pytest.raises(TypeError, match="expected str instance, int found"):
+        method_of("", "join")([1])
 
 
 def test_what_is_received_is_not_added_to_other_values():
