@@ -10,7 +10,8 @@
     header = "DATA" + struct.pack("<I", len(data))
 
 Parameter servers that such scripts have of their own exchange gradients so. A length that they send ahead as
-`pickle.dumps(length, pickle.HIGHEST_PROTOCOL)` has 8 bytes, as with Python 2's highest protocol.
+`pickle.dumps(length, pickle.HIGHEST_PROTOCOL)` has 8 bytes, as with Python 2's highest protocol. A file, which
+`pickle.dump` writes, has today's.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import pickle
 import socket
 import struct
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ps_train.parts.legacy import python2_library
 from ps_train.parts.legacy.encoded_text import Encoded
 from ps_train.parts.legacy.python2_calls import call_node, node_at
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
-_METHOD, _GIVEN = "__ps_train_bytes_method__", "__ps_train_given_bytes__"
+_METHOD, _GIVEN, _DUMPS = "__ps_train_bytes_method__", "__ps_train_given_bytes__", "__ps_train_dumps__"
 _RECEIVING, _SENDING = ("recv", "recvfrom"), ("send", "sendall", "sendto")
 # Functions and methods that give bytes, and modules whose functions take bytes. A file's `read` is not among them:
 # the words of a large one would each be such bytes, whose methods take their time.
 _GIVING = ("check_output", "communicate", "pack", "unpack", "b64encode", "b64decode", "hexlify", "unhexlify",
            "compress", "decompress", "digest", "urandom")
 _OF_BYTES = ("struct", "base64", "zlib", "binascii")
-HIGHEST_PROTOCOL = 2  # of Python 2's pickle
 
 
 class Received(Encoded):
@@ -88,7 +90,7 @@ def taken(value: Any) -> Any:
 
 
 def change_bytes(tree: ast.Module) -> ast.Module:
-    """Changes the calls of such functions, and the highest protocol of pickle."""
+    """Changes the calls of such functions."""
     return _Changes().visit(tree)
 
 
@@ -99,17 +101,14 @@ class _Changes(ast.NodeTransformer):
         is_of_bytes = isinstance(owner, ast.Name) and owner.id in _OF_BYTES
         if owner is not None and (is_of_bytes or name in (*_RECEIVING, *_SENDING, "join")):
             node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
+        if name == "dumps":
+            node.func = call_node(_DUMPS, node.func, node.func)
         return call_node(_GIVEN, node, node) if name in _GIVING else node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        self.generic_visit(node)
-        is_protocol = node.attr == "HIGHEST_PROTOCOL" and isinstance(node.ctx, ast.Load)
-        return node_at(ast.Constant(HIGHEST_PROTOCOL), node) if is_protocol else node
 
 
 def install_bytes() -> None:
     """Makes what the changed code uses available."""
-    for name, function in ((_METHOD, method_of), (_GIVEN, given)):
+    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of)):
         setattr(builtins, name, function)
 
 
@@ -128,6 +127,11 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
     if name in _SENDING:
         return lambda data, *args: method(_as_bytes(data), *args)
     return lambda *args: given(method(*args))
+
+
+def dumps_of(function: Any) -> Any:
+    """Returns what stands for a function `dumps`: for that of `pickle`, one with the protocols of Python 2."""
+    return python2_library.dumps if function is pickle.dumps else function
 
 
 def _joined(owner: str, join: Callable[..., Any], parts: Iterable[Any]) -> Any:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 PREFIX = "_python2_of_ps_train_"
+_HIGHEST_PROTOCOL = 2  # of Python 2's pickle
 
 # Modules of Python 2 -> those of Python 3 with the same names.
 MODULES = {
@@ -55,13 +56,19 @@ class LibraryFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def _module_of_today(name: str) -> types.ModuleType:
     today = importlib.import_module(MODULES[name])
     changed = {"cPickle": {"load": _of_bytes(pickle.load), "loads": _of_bytes(pickle.loads),
-                           "dump": _of_bytes(pickle.dump), "HIGHEST_PROTOCOL": 2},
+                           "dump": _of_bytes(pickle.dump), "dumps": dumps},
                "StringIO": {"StringIO": TextOrBytes}, "cStringIO": {"StringIO": TextOrBytes}}.get(name)
     if changed is None:
         return today
     module = types.ModuleType(name, today.__doc__)
     module.__dict__.update({key: value for key, value in vars(today).items() if not key.startswith("__")}, **changed)
     return module
+
+
+def dumps(obj: Any, protocol: int | None = None, **options: Any) -> bytes:
+    """`pickle.dumps`, whose highest protocol is that of Python 2: code may send a pickle whose length it knows."""
+    is_highest = protocol is not None and (protocol < 0 or protocol == pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(obj, _HIGHEST_PROTOCOL if is_highest else protocol, **options)
 
 
 class TextOrBytes:

@@ -49,6 +49,19 @@ def packed():
     name, size = struct.unpack('<4sI', header[:8])
     return header, name == 'DATA', size, base64.b64decode(base64.b64encode('caf\\xe9')) , zlib.crc32('abc')
 
+import io, json
+from cPickle import dumps
+from pickle import HIGHEST_PROTOCOL
+PROTOCOL = pickle.HIGHEST_PROTOCOL
+
+def pickled(own):
+    import pickle as today
+    messages = [today.dumps(5, -1), pickle.dumps(5, -1), dumps(5, HIGHEST_PROTOCOL), pickle.dumps(5, protocol=PROTOCOL),
+                today.dumps(5, PROTOCOL), today.dumps(5, 2)]
+    file = io.BytesIO()
+    pickle.dump(5, file, pickle.HIGHEST_PROTOCOL)
+    return messages, file.getvalue(), (lambda dumps: dumps(5, PROTOCOL))(own), json.dumps([5])
+
 def joined(there, words):
     chunks, empty = [], ''
     for _ in range(2):
@@ -99,6 +112,13 @@ def test_a_pickle_arrives_whole_with_its_length_ahead(script):
         array, step = script["exchange"](gradients, here, there)
     np.testing.assert_array_equal(array, gradients[0])
     assert step == {"step": 3}
+
+
+def test_only_a_message_has_the_highest_protocol_of_python_2(script):
+    """By its name or as a negative number, also of a variable; a file, such as a cache of a data set, has today's."""
+    messages, file, own, text = script["pickled"](lambda value, protocol: protocol)
+    assert {message[1] for message in messages} == {2}
+    assert file[1] == own == pickle.HIGHEST_PROTOCOL and text == "[5]"
 
 
 def test_text_is_sent_and_what_arrives_is_compared_with_text(script):

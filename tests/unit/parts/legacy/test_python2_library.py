@@ -59,7 +59,8 @@ def test_cpickle_reads_text_of_python_2_and_pickle_stays(imported):
     """As Latin-1, unless an encoding is given."""
     module = imported("cPickle")
     assert module.loads(OLD_PICKLE) == module.load(io.BytesIO(OLD_PICKLE)) == "\xff\0"
-    assert module.loads(OLD_PICKLE, encoding="bytes") == b"\xff\0" and module.HIGHEST_PROTOCOL
+    assert module.loads(OLD_PICKLE, encoding="bytes") == b"\xff\0"
+    assert module.HIGHEST_PROTOCOL == pickle.HIGHEST_PROTOCOL and module.dumps(70000, module.HIGHEST_PROTOCOL)[1] == 2
     with pytest.raises(UnicodeDecodeError):
         pickle.loads(OLD_PICKLE)
 
