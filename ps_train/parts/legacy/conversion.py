@@ -374,11 +374,14 @@ def _refactored(text: str, path: str) -> str | None:
     return None
 
 
+_NOT_USED = "fissix.fixes.fix_sorted"  # takes the axis of array.sort(0) for a function; leftovers.py sees the values
+
+
 @functools.cache
 def _tool(has_print_function: bool) -> Any:
     from fissix import refactor  # noqa: PLC0415 (an extra)
 
     logging.getLogger("fissix").setLevel(logging.ERROR)
     logging.getLogger("RefactoringTool").setLevel(logging.ERROR)
-    fixers = refactor.get_fixers_from_package("fissix.fixes")
+    fixers = [name for name in refactor.get_fixers_from_package("fissix.fixes") if name != _NOT_USED]
     return refactor.RefactoringTool(fixers, {"print_function": has_print_function})

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy import python2_calls
+from ps_train.parts.legacy import conversion, leftovers, python2_calls, python2_order
 from tests.unit.parts.legacy.test_leftovers import is_changed, value_of, values_of
 
 
@@ -211,3 +211,21 @@ def test_a_class_is_compared_in_all_ways_by_its_cmp():
 def test_each_name_is_among_those_of_the_scripts():
     """leftovers.py sets them in the modules that read them."""
     assert value_of("StandardError") is Exception and python2_calls.NAMES.keys() >= {"file", "execfile"}
+
+
+def test_only_lists_are_sorted_by_a_function(tmp_path):
+    """An array is sorted along an axis, and `list.sort` takes the list first."""
+    pytest.importorskip("fissix")
+    (tmp_path / "rows.py").write_text(
+        "import numpy as np\nprint 'sorting'\narray = np.array([[2, 1], [1, 2]])\narray.sort(0)\n"
+        "class Rows(list):\n    def sort(self, by): list.sort(self, key=lambda row: row[by])\n"
+        "rows = Rows([[1, 2], [2, 1]])\nrows.sort(1)\n"
+        "old = [1, 3, 2]\nold.sort(lambda x, y: cmp(y, x))\n"
+        "new = sorted(old, cmp=lambda x, y: cmp(y, x), reverse=True)\n")
+    changes = conversion.Conversion(is_python2=True, mapped=())
+    leftovers.install_changes()
+    python2_order.install_order()
+    names = {}
+    exec(changes.compile(str(tmp_path / "rows.py")), names)
+    assert (names["array"].tolist(), names["rows"]) == ([[1, 1], [2, 2]], [[2, 1], [1, 2]])
+    assert (names["old"], names["new"]) == ([3, 2, 1], [1, 2, 3])
