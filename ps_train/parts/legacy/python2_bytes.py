@@ -120,7 +120,7 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
     method = getattr(owner, name)
     if isinstance(owner, str):
         return functools.partial(_joined, owner, method) if name == "join" else method
-    if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # or a variable of that name
+    if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # no variable that is called so
         return functools.partial(_with_text, method)
     if not isinstance(owner, socket.socket):
         return method
