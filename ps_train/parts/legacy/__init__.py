@@ -7,7 +7,8 @@ Start with `run.py`.
 
     run         runs a script as one task, from the mode of TensorFlow to the exit code
     verb        the verbs; runs all tasks of a script, on this machine or on others
-    source      looks into a script before it runs; looped_flags finds flags that are defined in a loop
+    source      looks into a script before it runs; looped_flags finds flags that are defined in a loop,
+                old_checkpoints the files that only the Keras before 3 writes
     conversion  paths that are written into a script, and code of Python 2; leftovers of it are leftovers.py's, which
                 asks scopes.py where a name belongs, python2_library has the modules, python2_numbers `round` and
                 `hash`, keyword_names `async` and `await`, chained_pandas the columns that pandas 3 leaves as they are,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy import looped_flags
+from ps_train.parts.legacy import looped_flags, old_checkpoints
 from ps_train.parts.legacy.flags import Script
 
 CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: those of the launcher, for a `Server`
@@ -52,11 +52,11 @@ _OLD_CALLS = re.compile(
     r"\binit=['\"]|\bK\.(?!((set_)?(floatx|epsilon|image_data_format)|clear_session|backend)\b)\w+\(|"
     r"\b(SGD|RMSprop|Ada\w+|Nadam)\([^()]*\blr ?=|\w\[['\"](val_)?acc['\"]\]|\bmonitor ?= ?['\"]acc['\"]|"
     r"['\"{]val_acc\b|\bkeras\.preprocessing(\.|[ \t]+import[ \t]+)text\b")
-# Files of checkpoints that the ModelCheckpoint of Keras 3 refuses.
-_OLD_FILES = re.compile(r"\.hdf5['\"]|(?<!\.weights)\.h5['\"]")
-# Names of Keras 3, or of code that runs eagerly.
+# Names and files of Keras 3, or of code that runs eagerly. A string may also be the name of a module.
 _KERAS_TODAY = re.compile(
-    r"\bkeras\.(ops|random|saving|distribution)\b|KERAS_BACKEND|\bSKLearn\w+\b|run_eagerly|\.numpy\(\)")
+    r"\bkeras\.(ops|random|saving|distribution)\b|KERAS_BACKEND|\bSKLearn\w+\b|run_eagerly|\.numpy\(\)|\bPyDataset\b|"
+    r"\bfrom[ \t]+keras[ \t]+import[ \t][^\n]*\b(ops|random|saving|distribution)\b|"
+    r"['\"][^'\"\n]*[\w})](?<!\btf)(?<!\btensorflow)(?<!python)(?<!horovod)\.keras['\"]")
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]*))",
                      re.MULTILINE)
 _MOST_MODULES = 1000
@@ -140,7 +140,7 @@ def _is_of_today(text: str) -> bool:
 
 
 def _is_old_keras(text: str) -> bool:
-    is_old = _OLD_CALLS.search(text) or ("ModelCheckpoint(" in text and _OLD_FILES.search(text))
+    is_old = _OLD_CALLS.search(text) or old_checkpoints.has_some(text)
     return bool(_OLD_KERAS.search(text) or (_KERAS_PACKAGE.search(text) and is_old)) and not _is_of_today(text)
 
 

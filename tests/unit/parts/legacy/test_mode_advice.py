@@ -36,6 +36,7 @@ def _no_guess():
     lambda: exec("from keras.utils import no_such"),
     lambda: fail(ValueError("Argument(s) not recognized: {'lr': 0.1}")),
     lambda: fail(AttributeError("module 'keras.api.backend' has no attribute 'set_session'")),
+    lambda: fail(AttributeError("module 'tf_keras.api._v2.keras.backend' has no attribute 'set_session'")),
 ])
 def test_an_error_about_what_tensorflow_1_had_names_its_mode(function):
     """If it was guessed that the script is for TensorFlow 2, and only then."""
@@ -59,6 +60,28 @@ def test_an_error_about_what_runs_eagerly_names_the_mode_of_tensorflow_2(functio
     assert not mode_advice.mode_hint(error)
     mode_advice.set_guess(1)
     assert "--tf_mode=2 " in mode_advice.mode_hint(error)
+
+
+@pytest.mark.parametrize("layout", [".", "api"])
+@pytest.mark.parametrize("error", [
+    AttributeError("module 'tf_keras.api._v1.keras.utils' has no attribute 'PyDataset'"),
+    ImportError("cannot import name 'PyDataset' from 'tf_keras.api._v1.keras.utils' (/packages/utils/__init__.py)"),
+    ModuleNotFoundError("No module named 'tf_keras.api._v1.keras.utils.PyDataset'"),
+    AttributeError("module 'tf_keras' has no attribute 'ops'"),
+])
+def test_a_name_of_keras_3_alone_names_the_mode_of_tensorflow_2(tmp_path, monkeypatch, error, layout):
+    """Issue: a script of Keras 3 that was taken for an old one had no advice."""
+    package = tmp_path / "keras"
+    (package / layout / "utils").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / layout / "utils" / "__init__.py").write_text("from keras.src import PyDataset as PyDataset")
+    (package / layout / "__init__.py").write_text("from keras import ops")
+    monkeypatch.syspath_prepend(tmp_path)
+    mode_advice.set_guess(1)
+    assert "--tf_mode=2 " in mode_advice.mode_hint(error)
+    assert not mode_advice.mode_hint(type(error)(str(error).replace("PyDataset", "no_such").replace("ops", "no_such")))
+    mode_advice.set_guess(2)
+    assert "--tf_mode=2 " not in mode_advice.mode_hint(error)
 
 
 @pytest.mark.parametrize("function", [
