@@ -29,11 +29,23 @@ _GONE = re.compile(
     r"(reset|get)_default_graph|trainable_variables|gfile|py_func|GraphDef|variable_scope|AUTO_REUSE|get_collection|"
     r"add_to_collection|assign(_add|_sub)?|Print|div|read_file|decode_raw|parse_(single_)?example|python_io|"
     r"(FixedLen|VarLen)Feature|sparse_(to_dense|tensor_to_dense|placeholder)|summary\.(FileWriter|merge_all))\b")
+# Where TensorFlow 2 has them, if not by the same name in a module of it. Code that asks which one there is is for both.
+_RENAMED = {"py_func": r"(py|numpy)_function", "Print": "print", "div": r"(math\.)?divide",
+            "summary.FileWriter": r"summary\.create_file_writer"}
+_ASKS = re.compile(r"\bhasattr\(tf\b|AttributeError|\bexcept( Exception)?:|__version__|(?i:tf_?v?[12]\b)")
 # What code for TensorFlow 2 has of TensorFlow 1, too.
 _ALSO_IN_TF2 = re.compile(
     r"\b(tf|tensorflow)\.compat\.v1(\.|[ \t]+import[ \t]+)(logging|app|flags|gfile|random|set_random_seed|keras|"
     r"enable_\w+|executing_eagerly\w*)\b|\btensorflow\.python\b")
 _IN_MODULES_OF_TF2 = re.compile(r"\b(tf|tensorflow)\.(compat\.v1|python)\b")
+# In a module whose tf is that of TensorFlow 1 in TensorFlow 2, the names say nothing, but what cannot run eagerly does.
+_IS_COMPAT_V1 = re.compile(
+    r"^[ \t]*(import[ \t]+tensorflow\.compat\.v1[ \t]+as[ \t]+tf|"
+    r"from[ \t]+tensorflow\.compat[ \t]+import[ \t]+v1[ \t]+as[ \t]+tf|"
+    r"tf[ \t]*=[ \t]*(tf|tensorflow)\.compat\.v1)\b[ \t]*([#;,]|$)", re.MULTILINE)
+_TURNS_TF2_OFF = re.compile(r"\bdisable_(v2_behavior|eager_execution)\b")
+_BUILDS_A_GRAPH = re.compile(r"\btf\.(placeholder|train\.(Server|Supervisor|Monitored\w+|replica_device_setter))\(")
+_RUNS_EAGERLY = re.compile(r"\btf\.function\b|\bGradientTape\b|\btf\.random\.set_seed\b|\benable_v2_behavior\b")
 # Names that Keras 3 does not have, and tf.keras had in other places: of the package keras up to 2.3, and its calls.
 _OLD_KERAS = re.compile(
     r"\bkeras\.(engine|objectives|initializations|legacy|backend\.tensorflow_backend|wrappers\.scikit_learn|"
@@ -132,7 +144,40 @@ def _without_notes(text: str) -> str:
 def _has_names_of_1(text: str) -> bool:
     if re.search(_TF2, text):
         return bool(_TF1.search(_ALSO_IN_TF2.sub("", text)))
-    return bool(_TF1.search(text) or _GONE.search(text))
+    return bool(_TF1.search(text)) or _has_gone_names(text)
+
+
+def _has_gone_names(text: str) -> bool:
+    """Returns whether a text has names that TensorFlow 2 lacks, other than those that it uses if they are there."""
+    without_questions = re.sub(r"^[^\n]*\bhasattr\(tf\b[^\n]*", "", text, flags=re.MULTILINE)
+    is_for_both = _ASKS.search(text) is not None
+    return any(not (is_for_both and _has_other_place(name, text))
+               for name in {found[1] for found in _GONE.finditer(without_questions)})
+
+
+def _has_other_place(name: str, text: str) -> bool:
+    """Returns whether a text asks for a name of TensorFlow 1, or uses what replaces it in TensorFlow 2."""
+    first, escaped = name.split(".")[0], re.escape(name)
+    today = _RENAMED.get(name, name.replace("_", r"\.", 1) if "_" in name else rf"\w+\.{escaped}")
+    places = rf"\bhasattr\(tf, ?['\"]{first}['\"]|\btf\.(?!compat\b)(\w+\.{escaped}|{today})\b"
+    return re.search(places, text) is not None
+
+
+def _is_module_of_1(text: str, *, is_beside_tf2: bool) -> bool:
+    """Returns whether a module, which a script imports, only works with TensorFlow 1's names.
+
+    Args:
+      text: without comments.
+      is_beside_tf2: whether the script or one of its modules has names that only TensorFlow 2 code has.
+    """
+    if _TURNS_TF2_OFF.search(text):
+        return True
+    if _IS_COMPAT_V1.search(text):
+        return _BUILDS_A_GRAPH.search(text) is not None and "tf.Graph()" not in text
+    own = _IN_MODULES_OF_TF2.sub("", text)
+    if _RUNS_EAGERLY.search(text):
+        return "tf.enable_eager_execution(" in own
+    return bool(_TF1.search(own)) or (not is_beside_tf2 and _has_gone_names(own))
 
 
 def _is_of_today(text: str) -> bool:
@@ -147,7 +192,8 @@ def _is_old_keras(text: str) -> bool:
 def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
     """Returns the same for a file; the local modules that it imports count, where the sessions often are.
 
-    They do not count if the file itself has names of TensorFlow 2 or Keras 3.
+    They do not count if the file itself has names of TensorFlow 2 or Keras 3. Each of them counts by itself, and not if
+    it works with TensorFlow 2.
 
     Raises:
       ConfigError: the file cannot be read.
@@ -155,12 +201,15 @@ def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> 
     text = text_of(path)
     if tf_mode != "auto" or is_tensorflow_1(tf_mode, text):
         return is_tensorflow_1(tf_mode, text)
-    with_imports = _without_notes(text_with_imports(path, script))
+    texts = [_without_notes(module) for module in _texts_with_imports(path, script)]
+    with_imports = "\n".join(texts)
     if _HOROVOD.search(with_imports):
         return is_tensorflow_1(tf_mode, with_imports)
-    if _is_of_today(_without_notes(text)):
+    if _is_of_today(texts[0]):
         return False
-    return _has_names_of_1(_IN_MODULES_OF_TF2.sub("", with_imports)) or _is_old_keras(with_imports)
+    is_beside_tf2 = re.search(_TF2, with_imports) is not None
+    return (any(_is_module_of_1(module, is_beside_tf2=is_beside_tf2) for module in texts[1:])
+            or _is_old_keras(with_imports))
 
 
 def needs_one_keras(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
@@ -197,6 +246,11 @@ def text_with_imports(path: pathlib.Path, script: Script) -> str:
     Installed modules are left out: their flags are seldom those of a cluster. Nothing is imported: that may take long
     and need TensorFlow 1's names.
     """
+    return "\n".join(_texts_with_imports(path, script))
+
+
+def _texts_with_imports(path: pathlib.Path, script: Script) -> list[str]:
+    """Returns the texts of a script and of these modules, that of the script first."""
     places = [pathlib.Path.cwd() if script.is_module else path.resolve().parent]
     places += [pathlib.Path(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     texts: dict[pathlib.Path, str] = {}
@@ -206,7 +260,7 @@ def text_with_imports(path: pathlib.Path, script: Script) -> str:
         if module not in texts:
             texts[module] = text_of(module)
             pending += _imported_files(module, texts[module], places)
-    return "\n".join(texts.values())
+    return list(texts.values())
 
 
 def _imported_files(module: pathlib.Path, text: str, places: Sequence[pathlib.Path]) -> Iterator[pathlib.Path]:

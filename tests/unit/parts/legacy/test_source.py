@@ -163,6 +163,15 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("from keras.models import Model\nloss = -tf.reduce_mean(tf.log(p))", True),
     ("import keras\nx = tf.math.log(tf.random.truncated_normal([2])) + tf.random_normal_initializer()([2])", False),
     ("import keras\ntry:\n  tf.random.set_seed(1)\nexcept AttributeError:\n  tf.set_random_seed(1)", False),
+    ("import keras\ngfile = tf.io.gfile if hasattr(tf, 'io') else tf.gfile", False),
+    ("import keras\nif hasattr(tf, 'gfile'):\n  files = tf.gfile\nelse:\n  files = tf.io.gfile", False),
+    ("import keras\ntry:\n  log = tf.log\nexcept AttributeError:\n  log = tf.math.log", False),
+    ("import keras\nnormal = tf.random.normal if IS_TF2 else tf.random_normal", False),
+    ("import keras\nif tf.__version__ < '2':\n  tf.py_func(f)\nelse:\n  tf.numpy_function(f)", False),
+    ("import keras\nx = tf.to_float(x) if hasattr(tf, 'to_float') else tf.cast(x, tf.float32)", False),
+    ("import keras\nif hasattr(tf, 'to_float'):\n  x = tf.to_float(x)", False),
+    ("import keras\nprint(tf.__version__)\nx = tf.math.log(tf.to_float(y))", True),
+    ("import keras\nx = tf.math.log(y) + tf.log(z)", True),
     ("from keras.preprocessing.text import Tokenizer", True),
     ("from keras.preprocessing import text", True),
     ("from keras.preprocessing.sequence import pad_sequences", False),
@@ -216,6 +225,18 @@ def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
     ("import keras\nmodel.fit_generator(x)", "auto", True),
     ("from tensorflow.python.client import device_lib\ntf.compat.v1.Session()", "auto", False),
     ("@tf.function\ndef step(x): return tf.log(x)", "auto", False),
+    ("@tf.function\ndef step(): pass\nif hasattr(tf, 'ConfigProto'): tf.Session(tf.ConfigProto())", "auto", False),
+    ("tf.random.set_seed(1)\ndef input_fn(): return tf.estimator.inputs.numpy_input_fn", "auto", False),
+    ("tf.enable_eager_execution()\nwith tf.GradientTape() as tape: pass", "auto", True),
+    ("strategy = tf.distribute.MirroredStrategy()\ntf.estimator.RunConfig(train_distribute=strategy)", "auto", True),
+    ("import tensorflow.compat.v1 as tf\ntf.gfile.Open(path)", "auto", False),
+    ("from tensorflow.compat import v1 as tf\ntf.Session()", "auto", False),
+    ("import tensorflow as tf\ntf = tf.compat.v1\ntf.Session()", "auto", False),
+    ("import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\ntf.Session()", "auto", True),
+    ("import tensorflow.compat.v1 as tf\ntf.placeholder(tf.float32)\ntf.Session()", "auto", True),
+    ("import tensorflow.compat.v1 as tf, os\nserver = tf.train.Server(cluster)", "auto", True),
+    ("import tensorflow.compat.v1 as tf\nwith tf.Graph().as_default(): tf.placeholder(tf.float32)", "auto", False),
+    ("import tensorflow as tf\nimport tensorflow.compat.v1 as tf1\ntf.Session()", "auto", True),
     ("import horovod.keras as hvd", "2", False),
 ])
 def test_the_modules_beside_a_script_of_keras_count(tmp_path, trainer, mode, is_tf1):
@@ -224,6 +245,16 @@ def test_the_modules_beside_a_script_of_keras_count(tmp_path, trainer, mode, is_
     path = tmp_path / "main.py"
     path.write_text("from keras.datasets import mnist\nimport trainer\n")
     assert source.is_script_tensorflow_1(mode, path, Script(str(path), False, ())) is is_tf1
+
+
+@pytest.mark.parametrize(("name", "is_tf1"), [("tf.Session()", True), ("tf.log(x)", False)])
+def test_each_module_beside_a_script_is_judged_alone(tmp_path, name, is_tf1):
+    """Issue: a module with a name of TensorFlow 2 hid, or was hidden by, what another one has."""
+    (tmp_path / "trainer.py").write_text(name)
+    (tmp_path / "helper.py").write_text("@tf.function\ndef step(x): pass\nconfig = tf.ConfigProto()")
+    path = tmp_path / "main.py"
+    path.write_text("from keras.datasets import mnist\nimport helper, trainer\n")
+    assert source.is_script_tensorflow_1("auto", path, Script(str(path), False, ())) is is_tf1
 
 
 def test_the_modules_beside_a_script_of_tensorflow_2_do_not_count(tmp_path):
