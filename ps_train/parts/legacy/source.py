@@ -55,9 +55,15 @@ _OLD_KERAS = re.compile(
     r"\b(K|keras\.backend)\.(set_session|get_session|function|gradients|placeholder|learning_phase|"
     r"set_learning_phase)\(")
 _KERAS_PACKAGE = re.compile(r"^[ \t]*(from[ \t]+keras\b|import[ \t]([^\n#]*,[ \t]*)?keras\b)", re.MULTILINE)
-# The same, not of Keras's functions and data alone, which fit any model.
-_KERAS_CLASSES = re.compile(r"^[ \t]*(from[ \t]+keras\b(?!\.(datasets|utils|preprocessing)\b)|"
-                            r"import[ \t]([^\n#]*,[ \t]*)?keras\b(?!\.(datasets|utils|preprocessing)\b))", re.MULTILINE)
+# The same, not of Keras's functions and data alone, which fit any model; `import keras` shows it by what is used of it.
+_FITS_ANY_MODEL = r"(datasets|utils|preprocessing|__version__)\b"
+_KERAS_CLASSES = re.compile(
+    rf"^[ \t]*(from[ \t]+keras(\.(?!{_FITS_ANY_MODEL})|[ \t]+import\b(?!"
+    rf"[ \t]*\(?\s*({_FITS_ANY_MODEL}([ \t]+as[ \t]+\w+)?\s*,?\s*)+\)?[ \t]*(;|$)))|"
+    rf"import[ \t]([^\n#]*,[ \t]*)?keras\.(?!{_FITS_ANY_MODEL}))|\bPyDataset\b", re.MULTILINE)
+_WHOLE_KERAS = re.compile(
+    r"^[ \t]*import[ \t](?:[^\n#]*,[ \t]*)?keras(?:[ \t]+as[ \t]+(\w+))?[ \t]*(?:[,;]|$)", re.MULTILINE)
+_TF_KERAS = re.compile(r"\b(tf|tensorflow)\.keras\b|\bfrom[ \t]+tensorflow[ \t]+import[ \t][^\n]*\bkeras\b")
 _NEEDS_KERAS_2 = re.compile(r"MultiWorkerMirroredStrategy|ParameterServerStrategy|\boptimizers\.legacy\b")
 _OLD_CALLS = re.compile(
     r"\.(fit|evaluate|predict)_generator\(|\.predict_(classes|proba)\(|\bConvolution[123]D\(|\bModel\(input=|"
@@ -215,8 +221,8 @@ def is_script_tensorflow_1(tf_mode: str, path: pathlib.Path, script: Script) -> 
 def needs_one_keras(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
     """Returns whether a script of TensorFlow 2 has to have the Keras of the package `keras` as `tf.keras`, too.
 
-    It imports that package, whose models take no optimizers and layers of another Keras. Strategies of several
-    processes know Keras 2 only.
+    It imports more of that package than data and functions; its models take no optimizers and layers of another
+    Keras. Strategies of several processes know Keras 2 only.
 
     Raises:
       ConfigError: a file cannot be read.
@@ -224,8 +230,23 @@ def needs_one_keras(tf_mode: str, path: pathlib.Path, script: Script) -> bool:
     if is_tensorflow_1(tf_mode, text_of(path)):  # without a look at what it imports
         return False
     text = _without_notes(text_with_imports(path, script))
-    return bool(_KERAS_CLASSES.search(text)) and not (
+    return _has_keras_classes(text) and not (
         _NEEDS_KERAS_2.search(text) or _OLD_CALLS.search(text) or is_script_tensorflow_1(tf_mode, path, script))
+
+
+def _has_keras_classes(text: str) -> bool:
+    used = [set(re.findall(rf"(?<![\w.]){name or 'keras'}\.(\w+)", text)) for name in _WHOLE_KERAS.findall(text)]
+    return bool(_KERAS_CLASSES.search(text)) or any(
+        not names or any(not re.match(_FITS_ANY_MODEL, name) for name in names) for names in used)
+
+
+def uses_tf_keras(path: pathlib.Path, script: Script) -> bool:
+    """Returns whether a script, or a local module that it imports, uses `tf.keras`.
+
+    Raises:
+      ConfigError: a file cannot be read.
+    """
+    return _TF_KERAS.search(_without_notes(text_with_imports(path, script))) is not None
 
 
 def text_of(path: pathlib.Path) -> str:

@@ -36,12 +36,22 @@ _CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 def _run(argv: Sequence[str]) -> None:
     words, script = split_script(argv, "run", ScriptConfig)
     script_config = _config_of(words)
-    if source.needs_one_keras(script_config.tf_mode, source.find(script), script):
-        os.environ.setdefault(installed.KERAS_VARIABLE, "0")
+    _choose_keras(script_config, script)
     _import_tensorflow(script_config)
     from ps_train.parts.legacy import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     run.run_script(script_config, script)
+
+
+def _choose_keras(script_config: ScriptConfig, script: Script) -> None:
+    """Makes `tf.keras` the package `keras` if a script of TensorFlow 2 uses both, unless the user has chosen."""
+    path = source.find(script)
+    if installed.KERAS_VARIABLE in os.environ or not source.needs_one_keras(script_config.tf_mode, path, script):
+        return
+    os.environ[installed.KERAS_VARIABLE] = "0"
+    if source.uses_tf_keras(path, script):
+        print(f"ps_train run: {path} imports the package keras, which is tf.keras, too; for Keras 2 as tf.keras, set "
+              f"{installed.KERAS_VARIABLE}=1", file=sys.stderr)
 
 
 def prepare_spawned(flags: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import types
 
@@ -10,7 +11,7 @@ import pytest
 from ps_train import __main__ as command_line
 from ps_train.parts.legacy import verb
 from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, before_script, split_script
-from ps_train.runtime import logs
+from ps_train.runtime import installed, logs
 from tests.errors import raises
 
 _SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
@@ -73,3 +74,24 @@ def test_all_tasks_hash_text_alike(monkeypatch, given, expected):
                               by_tf_config=True, machines=hosts) for name in ("worker:0", "worker:1")]
     for command in commands:
         assert (command.command, command.environ["PYTHONHASHSEED"]) == (expected, expected)
+
+
+@pytest.mark.parametrize(("text", "given", "expected", "is_said"), [
+    ("import keras\ntf.keras.Sequential()", None, "0", True),
+    ("import keras\nfrom tensorflow import keras as old", None, "0", True),
+    ("import keras\nkeras.Sequential()", None, "0", False),
+    ("import keras\ntf.keras.Sequential()", "1", "1", False),
+    ("from keras import datasets\ntf.keras.Sequential()", None, None, False),
+])
+def test_a_line_says_that_tf_keras_is_another_one_than_by_default(
+    tmp_path, monkeypatch, capsys, text, given, expected, is_said
+):
+    """Issue: an import of Keras's data changed what `model.save` writes, and nothing said so."""
+    monkeypatch.setenv(installed.KERAS_VARIABLE, given or "")
+    if given is None:
+        monkeypatch.delenv(installed.KERAS_VARIABLE)
+    path = tmp_path / "main.py"
+    path.write_text(text)
+    verb._choose_keras(ScriptConfig(), Script(str(path), False, ()))
+    assert os.environ.get(installed.KERAS_VARIABLE) == expected
+    assert (f"set {installed.KERAS_VARIABLE}=1" in capsys.readouterr().err) is is_said
