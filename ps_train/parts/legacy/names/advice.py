@@ -58,7 +58,8 @@ ADVICE = {
     "tf.contrib.summary": "use tf.summary",
     "tf.contrib.tensor_forest": _TREES,
     "tf.contrib.tensorrt": "use tf.experimental.tensorrt",
-    "tf.contrib.timeseries": "use tf.nn.dynamic_rnn",
+    "tf.contrib.timeseries": "there are ARRegressor, SequentialTimeSeriesModel, readers and windows; for another model "
+                             "use one of these, or a state space model of TensorFlow Probability",
     "tf.contrib.tfprof": "use tf.profiler.profile",
     "tf.contrib.verbs": "use protocol='grpc'",
     "tf.contrib.gdr": "use protocol='grpc'",

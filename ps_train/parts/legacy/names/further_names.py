@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _OURS = "ps_train.parts.legacy.names."
 _FUNCTIONS = _OURS + "more_functions:"
+_SERIES = "tensorflow_estimator.python.estimator.canned.timeseries."
 
 
 def same(module: str, target: str, names: str) -> dict[str, str]:
@@ -112,6 +113,23 @@ FURTHER_NAMES = {
     "tf.contrib.rnn.best_effort_input_batch_size": "tensorflow.python.ops.rnn:_best_effort_input_batch_size",
     "tf.contrib.seq2seq._transpose_batch_time": "tensorflow.python.ops.rnn:_transpose_batch_time",
     "tf.contrib.seq2seq._zero_state_tensors": "tensorflow.python.ops.rnn_cell_impl:_zero_state_tensors",
+    # timeseries
+    **same("tf.contrib.timeseries", _OURS + "time_series:",
+           "ARModel ARRegressor FlatPredictionModel predict_continuation_input_fn"),
+    **same("tf.contrib.timeseries", _OURS + "time_series_readers:", "TimeSeriesReader NumpyReader CSVReader "
+           "TFExampleReader TimeSeriesInputFn WholeDatasetInputFn RandomWindowInputFn"),
+    "tf.contrib.timeseries.SequentialTimeSeriesModel": _OURS + "time_series_steps:SequentialTimeSeriesModel",
+    "tf.contrib.timeseries.ChainingStateManager": _OURS + "time_series_states:ChainingStateManager",
+    **same("tf.contrib.timeseries", _SERIES + "feature_keys:", "State Times Values TrainEvalFeatures "
+           "PredictionFeatures FilteringFeatures PredictionResults FilteringResults SavedModelLabels"),
+    **same("tf.contrib.timeseries", _SERIES + "model:", "TimeSeriesModel ModelOutputs"),
+    **same("tf.contrib.timeseries", _SERIES + "state_management:", "PassthroughStateManager FilteringOnlyStateManager"),
+    **same("tf.contrib.timeseries", _SERIES + "head:", "TimeSeriesRegressionHead OneShotPredictionHead"),
+    **same("tf.contrib.timeseries", _SERIES + "estimators:", "TimeSeriesRegressor LSTMAutoRegressor"),
+    "tf.contrib.timeseries.LSTMPredictionModel": _SERIES + "ar_model:LSTMPredictionModel",
+    **{name: target for module in ("", "python.timeseries.") for name, target in same(
+        f"tf.contrib.timeseries.{module}saved_model_utils", _OURS + "time_series:",
+        "predict_continuation filter_continuation cold_start_filter").items()},
     # sparsemax, tpu, training
     **same("tf.contrib.training", _OURS + "sampling:",
            "rejection_sample stratified_sample resample_at_rate weighted_resample"),

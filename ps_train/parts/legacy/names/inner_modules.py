@@ -64,6 +64,8 @@ _FOLDERS = (
      "beam_search_ops decoder decoder_fn helper loss sampler seq2seq"),
     ("sparsemax", "python.ops", "sparsemax sparsemax_loss"),
     ("summary", "", "summary summary_ops"),
+    ("timeseries", "python.timeseries", "ar_model estimators feature_keys head input_pipeline model "
+     "saved_model_utils state_management"),
     ("training", "python.training", "bucket_ops device_setter evaluation failure_tolerator feeder feeding_queue_runner "
      "hparam resample sampling_ops sequence_queueing_state_saver tensor_queue_dataset training tuner"),
 )

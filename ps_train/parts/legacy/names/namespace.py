@@ -191,7 +191,7 @@ _NEEDS = {
     "tensorflow_estimator": ("the Estimator", "estimator", (
         "tf.estimator", "tensorflow_estimator", "ps_train.parts.legacy.names.learn",
         "ps_train.parts.legacy.names.run_config", "ps_train.parts.legacy.names.estimators",
-        "ps_train.parts.legacy.names.heads")),
+        "ps_train.parts.legacy.names.heads", "ps_train.parts.legacy.names.time_series")),
     "tensorboard": ("TensorBoard", "tensorboard", ("tensorboard",)),
 }
 _PACKAGE = pathlib.Path(__file__).resolve().parents[3]
