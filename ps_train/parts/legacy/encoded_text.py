@@ -89,6 +89,11 @@ class Encoded(np.bytes_):  # of another class of bytes, numpy and TensorFlow wou
     def __contains__(self, part: Any) -> bool:
         return part in self.text if isinstance(part, str) else bytes.__contains__(self, part)
 
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """Returns the bytes: TensorFlow calls it for lists in which there is text, too."""
+        del encoding, errors
+        return bytes(self)
+
     def __mul__(self, times: Any) -> bytes:
         return bytes(self) * times  # numpy's would be a product
 

@@ -2,9 +2,10 @@
 
 It splits lines and compares them with its own strings.
 
-A string of TensorFlow is bytes in Python 3. For a converted script, one that holds nothing but text is a `Text`. What
-operations make for other programs, such as summaries and images, stays bytes, and so does what has other control
-characters than those of text.
+A string of TensorFlow is bytes in Python 3. For a converted script, one that holds nothing but text is a `Text`. One
+with the control characters that separate the fields of Hive's tables, or ASCII's fields, is an `Encoded`: it may be a
+message, and stays bytes, but is also that text. What operations make for other programs, such as summaries and images,
+stays bytes, and so does what has other control characters.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ import numpy as np
 from tensorflow.python.client.session import BaseSession  # the class of all sessions has no public name
 from tensorflow.python.ops import script_ops
 
+from ps_train.parts.legacy.encoded_text import encoder_of
+
 # In UTF-8; the control characters of text are tab, line feed, form feed and carriage return.
 _OTHER_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+_OTHERS_THAN_SEPARATORS = re.compile(r"[\x00\x04-\x08\x0b\x0e-\x1b\x7f-\x9f]")
 # An image or a protocol buffer may look like text by chance.
 _BINARY_OPERATIONS = re.compile("Summary|Encode(Png|Jpeg|Wav|Proto)|Serialize|Compress")
 
@@ -44,13 +48,15 @@ class Text(str):
 
 
 def text_of_bytes(value: Any) -> Any:
-    """Returns a `Text` for bytes that are text, also within an array; anything else as it is."""
+    """Returns a `Text` or an `Encoded` for bytes that are text, also within an array; anything else as it is."""
     if isinstance(value, bytes):
         try:
             text = value.decode()
         except UnicodeDecodeError:
             return value
-        return value if _OTHER_CONTROLS.search(text) else Text(text)
+        if not _OTHER_CONTROLS.search(text):
+            return Text(text)
+        return value if _OTHERS_THAN_SEPARATORS.search(text) else encoder_of(text)()
     if isinstance(value, np.ndarray) and value.dtype == object:
         found = np.empty(value.shape, object)
         found.flat[:] = [text_of_bytes(item) for item in value.flat]

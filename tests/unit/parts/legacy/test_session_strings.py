@@ -35,6 +35,16 @@ def test_anything_else_stays(value):
     assert text_of_bytes(value) is value
 
 
+@pytest.mark.parametrize("separator", ["\x01", "\x02", "\x03", "\x1c", "\x1d", "\x1e", "\x1f"])
+def test_fields_that_control_characters_separate_can_be_split(separator):
+    """As in tables of Hive. It may be a message that looks so by chance, so it stays bytes as well."""
+    found = text_of_bytes(f"grün{separator}1.5".encode())
+    assert isinstance(found, bytes) and found == f"grün{separator}1.5" and found == f"grün{separator}1.5".encode()
+    word, number = found.split(separator)
+    assert word == "grün" and float(number) == 1.5 and [*map(str, found.split(separator))] == ["grün", "1.5"]
+    assert found.decode("utf-8").split(separator)[0] == "grün"
+
+
 def test_arrays_of_strings_become_arrays_of_text():
     """Of any shape, with the elements that are no text as they were; other arrays stay."""
     found = text_of_bytes(np.array([[b"1:2", b"\xff"], [b"", b"x"]], object))
@@ -87,6 +97,8 @@ def test_functions_of_python_get_text_and_may_return_it(session):
                          [tf.string, tf.int64, tf.float32])
     text, size, total = session.run(results)
     assert (text, size, total) == ("ABé", 5, 2.0)
+    words = tf.py_func(lambda line: [line.split("\x1d") + [""]], [tf.constant("ab\x1dc")], tf.string)
+    assert session.run(tf.strings.join([words, "!"])).tolist() == ["ab!", "c!", "!"]
     hashed = tf.py_func(lambda name: hashlib.md5(name).hexdigest(), [tf.constant("ab")], tf.string)
     assert session.run(hashed) == hashlib.md5(b"ab").hexdigest()
     assert session.run(tf.py_func(functools.partial(lambda n, x: x * n, 2), [tf.constant("ab")], tf.string)) == "abab"
