@@ -136,6 +136,7 @@ class ServedGraph:
       path: of the checkpoint; None only checks the model.
       dense: the variables, without those of tables.
       tables: name -> table.
+      mutable: TensorFlow's tables to which a model adds entries, and which the checkpoint has.
     """
 
     def __init__(
@@ -165,6 +166,7 @@ class ServedGraph:
             contents.check_tables_fit(path, tables.specs)
             if self._own_saver is None:
                 checkpoints.check_fits(path, self.dense)
+        self.mutable = [] if path is None else checkpoints.saved_objects(path)[len(self.dense):]
         connection.connect_lookups()
         self.tables: dict[str, Any] = {store.spec.name: store for store in tables.all_stores()}
 
@@ -175,7 +177,7 @@ class ServedGraph:
     def _saver(self, session: tf.Session) -> tf.train.Saver:
         """Returns what saves the variables of a session, which have the values of the checkpoint."""
         del session  # the variables themselves are saved
-        return PiecewiseSaver(self.dense, self.tables, self.path)
+        return PiecewiseSaver(self.dense, self.tables, self.path, self.mutable)
 
     def _load_ops(self) -> list[tf.Operation]:
         """Returns the operations that run when the model is loaded, after the variables are restored."""
@@ -201,6 +203,8 @@ class ServedGraph:
         restoring = self.restoring
         with tf.Session(config=tf.ConfigProto(allow_soft_placement=True, device_count={"GPU": 0})) as session:
             restoring.restore(session, self.path)
+            if self.mutable:
+                tf.train.Saver(self.mutable).restore(session, self.path)
             saver = self._saver(session)
             builder = tf.saved_model.Builder(output_dir)
             builder.add_meta_graph_and_variables(

@@ -208,7 +208,7 @@ class LiveGraph(serving.ServedGraph):
                            tf.GraphKeys.MODEL_VARIABLES, tf.GraphKeys.MOVING_AVERAGE_VARIABLES):
             tf.get_default_graph().clear_collection(collection)
         self._state.variable.load(first, session)
-        saver = PiecewiseSaver([self._state.variable], self.tables, self.path)
+        saver = PiecewiseSaver([self._state.variable], self.tables, self.path, self.mutable)
         for variable in saver.variables:
             tf.add_to_collection(tf.GraphKeys.GLOBAL_VARIABLES, variable)
         return saver

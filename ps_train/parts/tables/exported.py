@@ -128,14 +128,17 @@ class PiecewiseSaver(tf.train.Saver):
     """Saves the dense variables of a session, and tables from the pieces of a checkpoint; neither is ever whole.
 
     Attributes:
-      variables: all that it saves.
+      variables: all that it saves, without mutable tables.
     """
 
-    def __init__(self, dense: list[tf.Variable], tables: Mapping[str, ExportedTable], path: str) -> None:
+    def __init__(
+        self, dense: list[tf.Variable], tables: Mapping[str, ExportedTable], path: str, mutable: Iterable[Any] = (),
+    ) -> None:
+        """Adds the operations that restore to the graph; `mutable` are TensorFlow's tables with saved entries."""
         self.variables = [*dense, *(variable for table in tables.values() for variable in (
             table.ids, table.numbers, table.values))]
-        super().__init__(self.variables)
-        self._dense_saver = tf.train.Saver(dense)
+        super().__init__([*self.variables, *mutable])
+        self._dense_saver = tf.train.Saver([*dense, *mutable])
         self._tables, self._path = tables, path
 
     def save(self, sess: tf.Session, save_path: str, *_: Any, **__: Any) -> str:

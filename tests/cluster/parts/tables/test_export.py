@@ -10,10 +10,12 @@ import pytest
 
 import ps_train
 from ps_train.parts.inference import serving
+from ps_train.parts.live.exporting import write_live
 from ps_train.parts.tables import connection, registry, store_ops
 from ps_train.parts.tables.rules import Adagrad, Frozen
 from ps_train.parts.tables.table_files import TableFiles
 from ps_train.plugins.contracts import Model
+from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import MergingSaver
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -136,6 +138,35 @@ def _two_tables(features, labels, mode, params):
     items = ps_train.embedding_table("items", 3, num_rows=50, initial_limit=0.5).lookup(features["items"])
     words = ps_train.embedding_table("words", 2, initial_limit=0.5).lookup(features["words"])
     return ps_train.ModelSpec(predictions={"items": items, "words": words})
+
+
+def _counting(features, labels, mode, params):
+    kinds = {"hash": lambda: tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1, name="seen"),
+             "dense": lambda: tf.lookup.experimental.DenseHashTable(tf.string, tf.int64, -1, "", "-", name="seen")}
+    seen = kinds[params["kind"]]()
+    bias = tf.get_variable("bias", [], tf.int64, initializer=tf.constant_initializer(7))
+    predictions = {"counts": bias + seen.lookup(features["words"])}
+    if mode == ps_train.PREDICT:
+        return ps_train.ModelSpec(predictions=predictions)
+    return seen.insert(tf.constant(["a", "b"]), tf.constant([3, 4], tf.int64))
+
+
+@pytest.mark.parametrize("export", [serving.export_model, write_live])
+@pytest.mark.parametrize("kind", ["hash", "dense"])
+def test_entries_of_a_mutable_table_are_exported(tmp_path, kind, export):
+    """Such as counts or a vocabulary that training has collected."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        insert = _counting({"words": tf.constant(["a"])}, None, ps_train.TRAIN, {"kind": kind})
+        session.run(tf.global_variables_initializer())
+        session.run(insert)
+        path = tf.train.Saver(checkpoints.saved_objects()).save(session, str(tmp_path / "model.ckpt"), 5)
+    export(path, str(tmp_path / "exported"), Model("counts", _counting, {}), {"kind": kind},
+           {"words": tf.TensorSpec([None], tf.string, name="words")})
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.load(session, ["serve"], str(tmp_path / "exported")).signature_def["serving_default"]
+        found = session.run(signature.outputs["counts"].name, {signature.inputs["words"].name: ["b", "c", "a"]})
+    assert found.tolist() == [11, 6, 10]
 
 
 @pytest.mark.parametrize("wrong", [-2**63, -2**63 + 1])
