@@ -64,7 +64,8 @@ def _is_in_keras_3(error: BaseException) -> bool:
 
 def _has_name(api: Any, error: BaseException) -> bool:
     """Returns whether the name that a module of TensorFlow lacks is in an API."""
-    found = _NO_ATTRIBUTE.search(str(error))
+    text = str(error).replace("'tensorboard.summary._tf.summary'", "'tensorflow.summary'")  # up to TensorFlow 2.15
+    found = _NO_ATTRIBUTE.search(text)
     if found is None or not isinstance(error, AttributeError):
         return False
     value = api

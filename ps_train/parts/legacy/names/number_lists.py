@@ -19,7 +19,9 @@ def repair_messages(wrap: Callable) -> None:
 
 def _fill(original: Callable, message: Any, *args: Any, number_of: Callable[[Any], Any],
           value: Iterable[Any] | None = None, **kwargs: Any) -> None:
-    if hasattr(value, "__next__"):
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()  # protobuf 4 takes no number of an array in which one does not fit, without an error
+    elif hasattr(value, "__next__") or isinstance(value, np.ndarray):
         value = [*value]  # type: ignore[misc]  # which may be read twice
     try:
         original(message, *args, value=value, **kwargs)

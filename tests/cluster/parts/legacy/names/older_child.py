@@ -123,8 +123,9 @@ def test_lists_of_numbers_take_booleans_and_arrays_of_one(kind, value, wanted):
     """As with protobuf 3; each stands there once, although the first try fails midway."""
     made = getattr(tf.train, kind)(value=value)
     assert list(made.value) == wanted and isinstance(made, getattr(tf.train, kind))
-    with pytest.raises(TypeError):
-        getattr(tf.train, kind)(value=["a"])
+    for wrong in (["a"], np.array(["a"]), np.ones([2, 2])):
+        with pytest.raises(TypeError):
+            getattr(tf.train, kind)(value=wrong)
     assert tf.Summary.Value(tag="loss", simple_value=np.array([0.5])).simple_value == 0.5
 
 
