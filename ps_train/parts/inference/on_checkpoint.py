@@ -18,6 +18,7 @@ from ps_train.parts.inference import examples, outputs, predictor, processes, re
 from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.inference.predictor import Predictor
 from ps_train.parts.sharding.position import reading_as_trained
+from ps_train.parts.tables import contents
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
 from ps_train.runtime import logs, threads
@@ -42,7 +43,7 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
       flag: that has it, for errors.
 
     Raises:
-      ConfigError: it does not exist; the error lists the existing ones.
+      ConfigError: it does not exist, or is a delta; the error lists the existing ones.
     """
     if checkpoint == checkpoints.BEST:
         train_dir, checkpoint = os.path.join(train_dir, checkpoints.BEST), ""
@@ -62,6 +63,9 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
         prefix = checkpoint.removesuffix(".index").removesuffix(".meta")
         candidates = [prefix, os.path.join(train_dir, prefix)]
     path = next((path for path in candidates if checkpoints.exists(path)), None)
+    if path and (base := contents.base_of(path)):
+        raise ConfigError("delta_for_checkpoint", f"{flag}: {path} has only the rows that changed since {base}; give "
+                          "that one, or let the training save at its end: it continues from both")
     if path is None:
         steps = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
         shown = ", ".join(steps[-_MAX_LISTED:]) or "no checkpoint"

@@ -64,6 +64,14 @@ class _Loaded:
         return self.session.run(outputs, {tensors[name]: value for name, value in inputs.items()})
 
 
+def _newest_export(folder: str) -> str:
+    """Returns this folder, or the one called by the highest number in it, that has a SavedModel; "" if none has."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
+    folders = (os.path.join(folder, name) for name in ("", *versions))
+    return next((found for found in folders if os.path.exists(os.path.join(found, "saved_model.pb"))), "")
+
+
 class LiveModel:
     """A live model, which threads may use at once. Close it.
 
@@ -77,7 +85,8 @@ class LiveModel:
         """Loads the model, and applies the pushes that are there.
 
         Args:
-          folder: what `ps_train export --live` has written, or the --publish_dir of `ps_train publish`.
+          folder: the --export_dir of `ps_train export --live`, of which it takes the newest version, a version in it,
+            or the --publish_dir of `ps_train publish`.
 
         Raises:
           ConfigError: the folder has no live model, or one that cannot be loaded.
@@ -89,8 +98,8 @@ class LiveModel:
         self._is_closing = threading.Event()
         self._thread: Any = None
         self._loaded: _Loaded | None = None
-        if os.path.exists(os.path.join(folder, "saved_model.pb")):
-            self._load(folder)
+        if exported := _newest_export(folder):
+            self._load(exported)
         else:
             self._first_update()
             if self._loaded is None:

@@ -312,6 +312,11 @@ def delta_path(path: str, step: int) -> str:
     return f"{path}{_DELTA}{step}"
 
 
+def base_of(path: str) -> str:
+    """Returns the path prefix of the checkpoint to which the delta with this one belongs; "" for that of no delta."""
+    return path.rpartition(_DELTA)[0] if _DELTA_INDEX.fullmatch(f"{path}.index") else ""
+
+
 def deltas_of(path: str) -> list[str]:
     """Returns the path prefixes of all deltas to a checkpoint, sound or not, in the order of their steps."""
     folder, basename = os.path.split(path)

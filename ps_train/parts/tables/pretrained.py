@@ -1,7 +1,7 @@
 """Rows with which the tables of a new training begin: those of another checkpoint, or of a variable in it.
 
     a table of the checkpoint      each id has its row
-    a variable [n, dim]            id i has row i                --> pieces of ids and values --> each ps takes its own
+    a variable [n, dim]            id i has row i, or `row_ids`  --> pieces of ids and values --> each ps takes its own
     a variable of DeepRec          NAME-keys, NAME-values, or those of NAME/part_0 and so on
 
 Slots are new. The number of ps may be another one than that of the checkpoint.
@@ -33,12 +33,14 @@ class Origin(NamedTuple):
       saved: the table there; None for a variable.
       shape: of the variable; [] for a table.
       parts: of a variable of DeepRec, the names of its tensors without "-keys"; () for others.
+      row_ids: the id int64 [n] of each row of a variable; None if they are 0 to n - 1.
     """
 
     name: str
     saved: SavedTable | None = None
     shape: Sequence[int] = ()
     parts: Sequence[str] = ()
+    row_ids: np.ndarray | None = None
 
     def problem(self, spec: TableSpec) -> str | None:
         """Returns why these rows do not fit a model's table, or None."""
@@ -82,7 +84,7 @@ class Origin(NamedTuple):
             yield np.asarray(reader.get_tensor(f"{part}-keys"), np.int64), reader.get_tensor(f"{part}-values")
         if not self.parts:
             values = np.asarray(reader.get_tensor(self.name), np.float32)
-            yield np.arange(len(values)), values
+            yield np.arange(len(values)) if self.row_ids is None else self.row_ids, values
 
 
 def _cut(ids: np.ndarray, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -28,6 +28,18 @@ def parse_init_map(flag: str, text: str) -> tuple[tuple[str, str], ...]:
     return tuple((source, target) for source, target in pairs)
 
 
+def parse_names(flag: str, text: str) -> tuple[str, ...]:
+    """Returns the names of a list such as "emb,words".
+
+    Raises:
+      ConfigError: a name is empty; the error names `flag`.
+    """
+    names = tuple(text.split(",")) if text else ()
+    if not all(names):
+        raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: names of variables, as in emb,words")
+    return names
+
+
 @dataclasses.dataclass(frozen=True)
 class WarmStartFlags:
     """The values with which a new training begins."""
@@ -38,10 +50,13 @@ class WarmStartFlags:
     init_map: str = fields.field(
         "", OPTIMIZER, "Names in that checkpoint and in the model; a scope ends in /.", unit="there:here,...",
         form=parse_init_map, unset="each variable that has the same name there")
+    init_by_modulo: str = fields.field(
+        "", OPTIMIZER, "Variables of that checkpoint in several parts, whose rows were looked up with "
+        "partition_strategy=\"mod\", the default of tf.nn.embedding_lookup.", unit="name,...", form=parse_names,
+        unset="none")
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each way in which the flags do not fit each other."""
-        if self.init_map and not self.init_checkpoint:
-            return [Problem("flag_without_effect", "--init_map: has an effect only with --init_checkpoint; add that "
-                            "flag, or leave this one out")]
-        return []
+        given = [name for name in ("init_map", "init_by_modulo") if getattr(self, name)]
+        return [Problem("flag_without_effect", f"--{name}: has an effect only with --init_checkpoint; add that flag, "
+                        "or leave this one out") for name in given if not self.init_checkpoint]

@@ -4,6 +4,8 @@
 
     tables of the model    --> table or variable in the checkpoint --> load, when the tables are empty
 
+    --init_by_modulo --> the order of the rows (partitions.py)
+
 Optimizer slots and the global step are taken only if --init_map names them; the slots of rows never are. A variable
 that is not taken, but begins as one that is, such as a moving average, begins with its new value.
 """
@@ -30,9 +32,10 @@ from ps_train.parts.tables import contents
 from ps_train.parts.tables.part import TableParameters
 from ps_train.parts.tables.pretrained import Origin, PretrainedRows, deeprec_variables
 from ps_train.parts.tables.rules import TableSpec
-from ps_train.parts.warm_start.flags import parse_init_map
+from ps_train.parts.warm_start import partitions
+from ps_train.parts.warm_start.flags import parse_init_map, parse_names
 from ps_train.runtime.tensorflow_errors import reason
-from ps_train.storage import checkpoints
+from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks.worker import PreparedWorker
 from ps_train.updates.update import Update
 
@@ -55,6 +58,7 @@ class WarmStartPart(Part):
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the flags; the variables are known once the model is built."""
         self._path, self._pairs = config.init_checkpoint, parse_init_map("--init_map", config.init_map)
+        self._by_modulo = parse_names("--init_by_modulo", config.init_by_modulo)
         self._local_device = f"{cluster.task.device}/cpu:0" if cluster else ""
         self._variables: list[tf.Variable] = []
         self._losses: list[tf.Tensor] = []
@@ -87,7 +91,8 @@ class WarmStartPart(Part):
             atexit.register(self._fetched.close)  # where no task runs, as in `ps_train plan`
             path = self._fetched.enter_context(_on_this_machine(self._path, self._stop))
             self._warm_start = WarmStart(
-                path, self._pairs, self._variables, self._rows.specs if self._rows else {}, losses=self._losses)
+                path, self._pairs, self._variables, self._rows.specs if self._rows else {}, losses=self._losses,
+                by_modulo=self._by_modulo)
 
     def before_server(self, task: PreparedWorker) -> None:
         """Logs that the flag has no effect if the training continues from a checkpoint."""
@@ -121,12 +126,27 @@ def _on_this_machine(path: str, stop: threading.Event | None) -> Iterator[str]:
         yield fetched if len(words) == 1 else os.path.join(fetched, name)
 
 
+def _open(path: str) -> tuple[str, Any]:
+    """Returns the path prefix of a checkpoint, of the newest one if this is a folder, and its reader."""
+    if os.path.isdir(path):
+        path = checkpoints.newest_sound(path) or path
+    if base := contents.base_of(path):
+        raise ConfigError("delta_for_checkpoint", f"--init_checkpoint: {path} has only the rows that changed since "
+                          f"{base}; give that one, or a later checkpoint")
+    try:
+        return path, tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, ValueError) as error:
+        raise ConfigError("checkpoint_unreadable", f"--init_checkpoint: cannot read {path}: {reason(error)}; give "
+                          "the path of a checkpoint, such as DIR/model.ckpt-1000, or its folder") from None
+
+
 class WarmStart:
     """The values that a new training begins with."""
 
     def __init__(
         self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable],
         tables: Mapping[str, TableSpec] | None = None, *, losses: Sequence[tf.Tensor] = (),
+        by_modulo: Sequence[str] = (),
     ) -> None:
         """Finds the variables in the checkpoint, and sets none yet.
 
@@ -137,23 +157,19 @@ class WarmStart:
           variables: those of the graph.
           tables: name -> table, those of the model.
           losses: depend on all variables that the model computes with.
+          by_modulo: names in the checkpoint of variables in parts, over which "mod" spread the rows.
 
         Raises:
           ConfigError: the checkpoint cannot be read or lacks a name, or a shape differs.
         """
-        if os.path.isdir(path):
-            path = checkpoints.newest_sound(path) or path
-        try:
-            self._reader = tf.train.load_checkpoint(path)
-        except (tf.errors.OpError, ValueError) as error:
-            raise ConfigError("checkpoint_unreadable", f"--init_checkpoint: cannot read {path}: {reason(error)}; give "
-                              "the path of a checkpoint, such as DIR/model.ckpt-1000, or its folder") from None
-        self._path = path
+        self._path, self._reader = _open(path)
         self._shapes = self._reader.get_variable_to_shape_map()
-        self._saved_tables = contents.read_tables(path)
+        self._saved_tables = contents.read_tables(self._path)
         self._deeprec = deeprec_variables(self._shapes)
         self._shapes.update({name: [sum(self._shapes[f"{part}-keys"][0] for part in parts),
                                     *self._shapes[f"{parts[0]}-values"][1:]] for name, parts in self._deeprec.items()})
+        self._rows_of_parts = partitions.rows_of_parts(self._reader)
+        self._row_ids = {name: self._ids_by_modulo(name) for name in by_modulo}
         self._variables: dict[str, list[tf.Variable]] = {}  # the parts of each, or the whole one
         for variable in variables:
             self._variables.setdefault(_name_of(variable), []).append(variable)
@@ -165,11 +181,23 @@ class WarmStart:
         self._derived = self._find_derived()
         self._check(has_map=bool(pairs))
 
+    def _ids_by_modulo(self, name: str) -> np.ndarray:
+        """Returns the id of each row of a variable."""
+        found = partitions.ids_by_modulo(self._rows_of_parts[name]) if name in self._rows_of_parts else None
+        if found is None:
+            raise ConfigError("variable_missing", f"--init_by_modulo: {name!r} is no variable of {self._path} in parts "
+                              f"of as many rows; such are: {_listed(sorted(self._rows_of_parts)) or 'none'}")
+        return found
+
     def _check(self, *, has_map: bool) -> None:
         """Raises ConfigError unless the values exist, fit, and can be read."""
         here = {name: _shape_of(self._variables[name][0]) for name in self._saved_names}
         wrong = [f"{name} {here[name]} here, {self._shapes[saved]} there"
                  for name, saved in self._saved_names.items() if here[name] != self._shapes[saved]]
+        taken = {*self._saved_names.values(), *(origin.name for origin in self._origins.values())}
+        if unused := [name for name in self._row_ids if name not in taken]:
+            raise ConfigError("variable_missing", f"--init_by_modulo: the model does not take {_listed(unused)} from "
+                              f"{self._path}; name it in --init_map, or leave it out")
         wrong += [problem for name, origin in self._origins.items()
                   if (problem := origin.problem(self._tables[name]))]
         if wrong:
@@ -192,11 +220,19 @@ class WarmStart:
         tables = f" and the rows of {_listed(list(self._origins))}" if self._origins else ""
         _log.info("%d variables%s begin with the values in %s%s", len(self._saved_names), tables, self._path,
                   f"; new: {_listed(missing)}" if missing else "")
+        taken = {*self._saved_names.values(), *(origin.name for origin in self._origins.values())}
+        unclear = sorted(taken & (self._rows_of_parts.keys() - self._row_ids.keys()))
+        if unclear and not folder_record.read_record(os.path.dirname(self._path)):  # ps_train saves rows by ids
+            _log.warning("in %s, %s is in parts: if its rows were looked up with partition_strategy=\"mod\", the "
+                         "default of tf.nn.embedding_lookup, give --init_by_modulo=%s, or ids have the rows of others",
+                         self._path, _listed(unclear), ",".join(unclear))
 
     def load(self, session: Any) -> None:
         """Sets the variables, which must have been initialised."""
         for name, saved in self._saved_names.items():
             value = self._reader.get_tensor(saved)
+            if saved in self._row_ids:
+                value = value[np.argsort(self._row_ids[saved])]
             for variable in self._variables[name]:
                 variable.load(_part_of(value, variable), session)
         for variable in self._derived:  # one after the other: one may derive from the one before
@@ -210,7 +246,8 @@ class WarmStart:
         """Returns where the rows of a table come from, by the name in the checkpoint."""
         if saved in self._saved_tables:
             return Origin(saved, self._saved_tables[saved])
-        return Origin(saved, shape=self._shapes[saved], parts=self._deeprec.get(saved, ()))
+        return Origin(saved, shape=self._shapes[saved], parts=self._deeprec.get(saved, ()),
+                      row_ids=self._row_ids.get(saved))
 
     def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""

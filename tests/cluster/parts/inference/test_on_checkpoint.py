@@ -201,6 +201,18 @@ def test_a_checkpoint_that_does_not_exist_or_fit_is_refused(flags, code, part):
     assert part in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["model.ckpt-3.delta-5", "train/model.ckpt-3.delta-5.index"])
+def test_a_delta_is_not_taken_for_a_checkpoint(folder, name):
+    """It has only the rows that changed since the checkpoint, which the error names."""
+    for file in (folder / "train").glob("model.ckpt-3.*"):
+        shutil.copy(file, str(file).replace("ckpt-3.", "ckpt-3.delta-5."))
+    with raises("delta_for_checkpoint") as caught:
+        on_checkpoint.find_checkpoint("train", name)
+    assert "train/model.ckpt-3;" in str(caught.value)
+    for file in (folder / "train").glob("*delta*"):
+        file.unlink()
+
+
 def test_a_saved_model_predicts_the_same_without_ps_train(folder, exported):
     """In a fresh process; TensorFlow's own tool shows the signature, and no operation has a device."""
     version = exported / "7"  # TensorFlow Serving's convention: a folder called by a number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -464,6 +465,16 @@ def test_a_variable_that_no_saver_restores_is_one_line():
         exporting.check_live(Model("own_saver", _with_own_saver, {}), {}, lambda: serving.input_of_specs(
             tf.TensorSpec([None], tf.float32)))
     assert "weights" in str(caught.value)
+
+
+def test_the_newest_version_of_an_export_is_loaded(states, tmp_path):
+    """`ps_train export` writes to DIR/STEP."""
+    (first, first_dir), _ = states
+    shutil.copytree(_export(first, first_dir), tmp_path / "10")
+    (tmp_path / "9").mkdir()
+    expected = first.plain(first_dir)
+    with LiveModel(str(tmp_path)) as model:
+        _assert_equal(model.predict(_FEATURES), expected)
 
 
 def test_a_plain_model_is_no_live_one(states, tmp_path):

@@ -270,7 +270,8 @@ def test_a_task_that_is_stopped_does_not_wait_for_a_store(monkeypatch):
 
     monkeypatch.setattr(ObjectStore, "names", fail)
     monkeypatch.setattr(reading, "_FETCH_SECS", 10.0)
-    part = WarmStartPart(types.SimpleNamespace(init_checkpoint="memory://first/train", init_map=""), None)
+    flags = types.SimpleNamespace(init_checkpoint="memory://first/train", init_map="", init_by_modulo="")
+    part = WarmStartPart(flags, None)
     with raises("stopped", kind=StoppedError), part.around_task(stop):
         part.check_origin(None)
 
@@ -323,6 +324,76 @@ def test_a_table_begins_with_the_rows_of_a_variable(tmp_path, is_dynamic):
     assert set(found) >= set(range(30))
     np.testing.assert_allclose([found[own] for own in range(30)], vectors, atol=1e-7)
     assert all(np.abs(row).max() < 0.011 for own, row in found.items() if own >= 30)
+
+
+_BY_ID = np.outer(np.arange(30), [1, 2, 3, 4])
+
+
+@pytest.fixture
+def by_modulo(tmp_path):
+    """A checkpoint of a variable in 4 parts, of which `embedding_lookup` finds i * [1, 2, 3, 4] for the id i."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        embedding = tf.get_variable("emb", [30, 4], partitioner=tf.fixed_size_partitioner(4))
+        tf.get_variable("columns", [30, 4], partitioner=lambda shape, dtype: [1, 2])
+        rows = tf.nn.embedding_lookup(embedding, tf.range(30, dtype=tf.int64), partition_strategy="mod")
+        wanted = tf.constant(_BY_ID, tf.float32)
+        train_op = tf.train.GradientDescentOptimizer(0.5).minimize(tf.reduce_sum(tf.square(rows - wanted)))
+        session.run(tf.global_variables_initializer())
+        session.run(train_op)
+        np.testing.assert_allclose(session.run(rows), session.run(wanted), atol=1e-5)
+        return tf.train.Saver().save(session, str(tmp_path / "first" / "model.ckpt"), 1)
+
+
+def _started(path, num_parts, by_modulo):
+    """Returns the rows of the ids 0 to 29 in a variable after a warm start."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = tf.get_variable("emb", [30, 4], partitioner=tf.fixed_size_partitioner(num_parts))
+        start = WarmStart(path, (), tf.global_variables(), by_modulo=by_modulo)
+        session.run(tf.global_variables_initializer())
+        start.log()
+        start.load(session)
+        return session.run(tf.nn.embedding_lookup(made, tf.range(30, dtype=tf.int64), partition_strategy="div"))
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_ids_keep_the_rows_that_modulo_found(by_modulo, caplog, num_parts):
+    """In a variable; without the flag the rows are of other ids, and a warning says what to give."""
+    np.testing.assert_allclose(_started(by_modulo, num_parts, ["emb"]), _BY_ID, atol=1e-5)
+    assert not caplog.records
+    assert (np.abs(_started(by_modulo, num_parts, []) - _BY_ID) > 0.5).any() and "--init_by_modulo=emb" in caplog.text
+
+
+def test_a_table_keeps_the_rows_that_modulo_found(by_modulo, tmp_path):
+    """And what is no such variable is refused."""
+    settings = {"init_checkpoint": by_modulo, "num_ps": 2, **_SLOW}
+    testing.run_in_threads(_CLICKS, _CLICKS, train_dir=tmp_path / "train", init_map="emb:deepfm",
+                           init_by_modulo="emb", **settings)
+    found = rows_in(tmp_path / "train")
+    np.testing.assert_allclose([found[own] for own in range(30)], _BY_ID, atol=1e-5)
+    for name, text in (("columns", "such are: emb"), ("none", "'none' is no variable"), ("emb", "does not take emb")):
+        with raises("variable_missing") as caught:
+            WarmStart(by_modulo, [("columns", "other")], [_variable("other", [30, 4])], by_modulo=[name])
+        assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["model.ckpt-1.delta-9", "first"])
+def test_a_delta_is_no_beginning(by_modulo, path):
+    """It has only the rows that changed; in a folder, the checkpoint is taken."""
+    folder = os.path.dirname(by_modulo)
+    for file in glob.glob(f"{by_modulo}.*"):
+        shutil.copy(file, file.replace("ckpt-1.", "ckpt-1.delta-9."))
+    variables = [_variable("emb", [30, 4])]
+    if path == "first":
+        assert WarmStart(folder, (), variables)
+        return
+    with raises("delta_for_checkpoint") as caught:
+        WarmStart(os.path.join(folder, path), (), variables)
+    assert by_modulo in str(caught.value)
+
+
+def _variable(name, shape):
+    with tf.Graph().as_default():
+        return tf.get_variable(name, shape)
 
 
 @pytest.mark.parametrize("num_parts", [0, 2])
