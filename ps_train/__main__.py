@@ -92,7 +92,8 @@ def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainErr
     else:
         lines = [*trace, *failure.lines()]
         reports.send(failure, lines)
-    logs.complain("".join(f"{line}\n" for line in lines))
+    if lines:  # a launch may have shown all
+        logs.complain("".join(f"{line}\n" for line in lines))
 
 
 def _open_closed_streams() -> None:
