@@ -54,7 +54,7 @@ def prepare(
     if code and not failure.message:
         raise LaunchError("preparation_failed", "the preparation, which loads the model and the data, failed with exit "
                           f"code {code}{_signal_words(code)}; look at the lines above it, and whether its machine has "
-                          "enough memory", code, cause)
+                          "enough memory", code, cause=cause)
     if code:
         message = "" if logs.is_json() else "\n".join(failure.message)  # as JSON it is shown already
         raise LaunchError("", message, code, cause)
