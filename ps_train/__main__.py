@@ -22,7 +22,9 @@ from ps_train.runtime import installed, logs, open_files, reports, tracebacks
 from ps_train.verbs import table
 from ps_train.verbs.verb import Verb
 
-_CLEAN_UP_SECS = 1.0
+_CLEAN_UP_SECS = 8.0  # less than what a launch gives a ps after the last worker
+_STOPPED_CLEAN_UP_SECS = 2.0
+_WRITE_SECS = 2.0
 _HELP = {"help", "h", "help_all", "helpfull", "helpshort"}
 
 
@@ -90,7 +92,8 @@ def _print_failure(trace: list[str], failure: reports.Failure, error: PsTrainErr
     else:
         lines = [*trace, *failure.lines()]
         reports.send(failure, lines)
-    logs.complain("".join(f"{line}\n" for line in lines))
+    if lines:  # a launch may have shown all
+        logs.complain("".join(f"{line}\n" for line in lines))
 
 
 def _open_closed_streams() -> None:
@@ -103,12 +106,20 @@ def _open_closed_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
-def _clean_up() -> None:
-    """Does what the interpreter does at its end; what users' code has left in open files is written."""
-    try:
-        atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name); TensorFlow removes temporary files there
-    finally:
-        open_files.write_all()
+def _clean_up(code: int) -> None:
+    """Does what the interpreter does at its end, in bounded time: exit functions, then what is left in open files."""
+    is_stopped = code in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    for work, what, bound_secs in (
+        # TensorFlow removes temporary files there; there is no public name.
+        (atexit._run_exitfuncs, "functions of `atexit`, or child processes",  # noqa: SLF001
+         _STOPPED_CLEAN_UP_SECS if is_stopped else _CLEAN_UP_SECS),
+        (open_files.write_all, "last writes to open files", _WRITE_SECS),
+    ):
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(bound_secs)
+        if thread.is_alive():
+            logs.complain(f"ps_train: the {what} did not end within {bound_secs:g} s, and are cut off\n")
 
 
 def console() -> None:
@@ -120,9 +131,7 @@ def console() -> None:
     reports.connect()
     _open_closed_streams()
     code = main(sys.argv[1:])
-    clean_up = threading.Thread(target=_clean_up, daemon=True)
-    clean_up.start()
-    clean_up.join(_CLEAN_UP_SECS)
+    _clean_up(code)
     if "multiprocessing.process" in sys.modules:  # the user's: they would keep this task's port
         for child in sys.modules["multiprocessing.process"].active_children():
             child.kill()

@@ -2,7 +2,7 @@
 #
 #   use_python EXTRA MODULE...   sets $PYTHON to a Python that has ps_train's requirements and the modules:
 #                                the active one, else that of the folder $PS_TRAIN_VENV (default .venv), which is
-#                                made where it is missing or half made. EXTRA is what pip installs, "" or "[test]".
+#                                made where it is missing, empty or half made. EXTRA is what pip installs, "" or "[test]".
 #   make_venv EXTRA              makes or completes the folder, whatever is active.
 
 VENV="${PS_TRAIN_VENV:-.venv}"
@@ -31,6 +31,20 @@ find_python() {
   return 1
 }
 
+# Marks the folder as half made. Only the mark of a folder in which nothing was has a text: another is never removed.
+begin_venv() {
+  local mark=$1
+  if [[ -z "$(ls -A "$VENV" 2>/dev/null)" ]]; then
+    mkdir -p "$VENV"
+    echo "$VENV was new" >"$mark"
+  elif [[ -e "$VENV/pyvenv.cfg" ]]; then
+    touch "$mark"
+  else
+    tell "$VENV has files and is no environment of Python; let PS_TRAIN_VENV name a new or empty folder"
+    return 1
+  fi
+}
+
 make_venv() {
   local extra=$1 extras=$1 python
   local done_mark="$VENV/ps_train$extra.installed" making_mark="$VENV/ps_train.being_made"
@@ -38,15 +52,14 @@ make_venv() {
   if [[ "$done_mark" -nt setup.py && -x "$PYTHON" ]]; then
     return
   fi
-  if [[ -e "$making_mark" ]]; then
+  if [[ -s "$making_mark" ]]; then
     tell "$VENV is half made: making it again"
     rm -rf "$VENV"
   fi
-  if [[ ! -x "$PYTHON" ]]; then
+  if [[ ! -x "$PYTHON" || -e "$making_mark" ]]; then
     python=$(find_python)
+    begin_venv "$making_mark"
     tell "making the environment $VENV with $("$python" --version)"
-    mkdir -p "$VENV"
-    touch "$making_mark"
     "$python" -m venv "$VENV"
   fi
   # The package itself requires no TensorFlow, since one of another name may be there: of those in setup.py.

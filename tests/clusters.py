@@ -186,7 +186,8 @@ class Worker(threading.Thread):
             identity=defaults.identity._replace(shared_flags=shared_flags or {}))
         self.stop = stop or threading.Event()
         self.graph = build_graph(cluster, index, **graph_options)
-        task = PreparedWorker(own, view, None, self.graph, Journal(""), self.stop)
+        plugins = setup.LoadedPlugins(None, {}, graph_options.get("dataset") or array_dataset(*linear_data()), {})
+        task = PreparedWorker(own, view, plugins, self.graph, Journal(""), self.stop)
         self._connected = ConnectedWorker(task, cluster.target("worker", index))
         self.board, self.heartbeat = self._connected.board, self._connected.heartbeat
         self.progress, self.supervised = self._connected.progress, self._connected.supervised

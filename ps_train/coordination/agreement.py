@@ -106,10 +106,12 @@ def _is_needed(cluster: Cluster, ps_description: str) -> bool:
 
 def _record_mismatch(cluster: Cluster, mismatch: str) -> None:
     """Records the mismatch at every ps that is up."""
+    with tf.Graph().as_default() as graph:
+        write_op = variables.write("mismatch", mismatch)
     for ps in cluster.ps:
         try:
             if reachability.accepts(ps.address):
-                run_on_ps(ps, *_writing_mismatch(mismatch))
+                run_on_ps(ps, graph, write_op)
         except BlackboardError as error:
             _log.debug("%s", error)
 
@@ -124,11 +126,6 @@ def _read_description(ps: Task) -> tuple[str, str]:
 def _reading(*names: str) -> tuple[tf.Graph, list[tf.Tensor]]:
     with tf.Graph().as_default() as graph:
         return graph, [variables.read(name) for name in names]
-
-
-def _writing_mismatch(mismatch: str) -> tuple[tf.Graph, tf.Operation]:
-    with tf.Graph().as_default() as graph:
-        return graph, variables.write("mismatch", mismatch)
 
 
 def describe_cluster(cluster: Cluster) -> str:
@@ -189,6 +186,7 @@ def _words(job: str, indexes: Sequence[int]) -> str:
 def fingerprint_of(
     cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
     packed: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None, train_dir: str = "",
+    *, takes_share: bool = False,
 ) -> str:
     """Returns the fingerprint of a worker.
 
@@ -198,14 +196,14 @@ def fingerprint_of(
       packed: name of a packed variable -> name of the variable that contains it (parts/packing/).
       others: name -> further values that must be the same for all workers.
       train_dir: the chief's; the other workers do not know it.
+      takes_share: whether the input is this worker's share of the data, by the number of workers that this task knows.
     """
-    places = packed or {}
     return json.dumps({
         **{f"--{name}": value for name, value in options.items()},
         "number of ps": len(cluster.ps),
-        "number of workers": _UNKNOWN if "worker" in cluster.partial else cluster.num_workers,
+        "number of workers": cluster.shard[1] if takes_share or "worker" not in cluster.partial else _UNKNOWN,
         "--train_dir": os.path.realpath(train_dir) if train_dir else _UNKNOWN,
-        **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
+        **{f"variable {variable.op.name}": _variable(variable, (packed or {}).get(variable.op.name))
            for variable in variables},
         **(others or {}),
     }, sort_keys=True)

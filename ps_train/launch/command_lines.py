@@ -14,6 +14,7 @@ from typing import Any
 from ps_train.config import fields
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
+from ps_train.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +127,15 @@ def flag_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return ",".join(f"{name}={flag_text(item)}" for name, item in value.items())
+        return ",".join(f"{name}={_item_text(name, item)}" for name, item in value.items() if item is not None)
     if isinstance(value, (list, tuple)):
         return ",".join(map(flag_text, value))
     return str(value)
+
+
+def _item_text(name: str, item: Any) -> str:
+    text = flag_text(item)
+    if "," in text:
+        raise ConfigError("flag_malformed", f"{name}: got {item!r}; allowed: a value without a comma, which separates "
+                          "the items of a flag")
+    return text

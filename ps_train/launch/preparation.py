@@ -6,6 +6,7 @@ not by every task.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -50,10 +51,21 @@ def prepare(
         code, failure, cause = _run(config, tasks, display, signals, command)
     if signals:
         raise stopped(signals[0])
+    if code and not failure.message:
+        raise LaunchError("preparation_failed", "the preparation, which loads the model and the data, failed with exit "
+                          f"code {code}{_signal_words(code)}; look at the lines above it, and whether its machine has "
+                          "enough memory", code, cause=cause)
     if code:
         message = "" if logs.is_json() else "\n".join(failure.message)  # as JSON it is shown already
         raise LaunchError("", message, code, cause)
     return config
+
+
+def _signal_words(code: int) -> str:
+    """Returns the signal in brackets that an exit code stands for, or ""."""
+    with contextlib.suppress(ValueError):
+        return f" ({signal.Signals(code - 128).name})"
+    return ""
 
 
 def fallback_dataset(config: Config) -> str | None:

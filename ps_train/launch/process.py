@@ -243,6 +243,9 @@ class Process:
             self._reader.seek(0)
         while chunk := self._reader.read(_READ_BYTES):
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
+            # Of a line that is redrawn, such as a progress bar, only the last state: it may not end for hours.
+            drawn = self._unfinished_line.rstrip(b"\r")
+            self._unfinished_line = self._unfinished_line[drawn.rfind(b"\r") + 1:]
             yield from map(self._note, lines)
             if not has_ended:  # it may write faster than this reads
                 break

@@ -31,7 +31,7 @@ from ps_train.config.folders import check_data_dir, local_folder
 from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError, TrainingEndedError
-from ps_train.launch import command_lines, in_threads, launcher, preparation, supervision
+from ps_train.launch import command_lines, in_threads, launcher, launching, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, StatusLine
 from ps_train.launch.machines import ThisMachine, machines_of
@@ -318,13 +318,18 @@ class Training:
             if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
                 check_data_dir(config, self._folder)
             launcher.refuse_folder_in_use(config, signals, self._folder)
-            if self._code:
-                config = self._write_code()
-            config = self._prepare(config, machines)
-            if config.download_only:
-                return
-            self._config, self._log_dir = launcher.make_folders(config, self._launch_config, self._folder)
-            self._run_tasks(machines, grace_secs)
+            folder = os.path.join(self._folder, local_folder(self.train_dir)) if self.train_dir else ""
+            with launching.marked("" if config.download_only else folder):
+                self._prepare_and_run(config, machines, grace_secs)
+
+    def _prepare_and_run(self, config: Config, machines: ThisMachine, grace_secs: float) -> None:
+        if self._code:
+            config = self._write_code()
+        config = self._prepare(config, machines)
+        if config.download_only:
+            return
+        self._config, self._log_dir = launcher.make_folders(config, self._launch_config, self._folder)
+        self._run_tasks(machines, grace_secs)
 
     def _prepare(self, config: Config, machines: ThisMachine) -> Config:
         return preparation.prepare(config, self._tasks, self._display, self._signals,

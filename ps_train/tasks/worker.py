@@ -23,7 +23,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, CheckpointError, ClusterLostError, ConfigError, StoppedError
-from ps_train.graph import extensions, placement
+from ps_train.graph import batches, extensions, placement
 from ps_train.part import Parts
 from ps_train.runtime import logs, reports, waits
 from ps_train.runtime.reports import Evaluation, Stage, evaluation_fields
@@ -90,9 +90,11 @@ class ConnectedWorker:
         logs.find_step_with(lambda: self.progress.step)
         self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
                                    has_bound=not settings.has_server)
+        with graph.graph.as_default():
+            takes_share = task.plugins.dataset.is_sharded and batches.source_of_graph() is None
         self._fingerprint = agreement.fingerprint_of(
             cluster, settings.identity.shared_flags, graph.savers.variables, graph.update.dense.packed.places(),
-            graph.rows.fingerprint(), settings.train_dir if cluster.is_chief else "")
+            graph.rows.fingerprint(), settings.train_dir if cluster.is_chief else "", takes_share=takes_share)
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, settings.sessions, stop=stop, lock=lock,
             journal=task.journal, own_fingerprint=self._fingerprint)

@@ -147,7 +147,7 @@ class Admission:
         # A worker that is alive and not admitted may wait, as this one does, for the same new training.
         if self._others_in(view):
             refuse([Problem("worker_does_not_fit", f"{self._cluster.task} does not fit the training on "
-                            f"{self._cluster.ps[0]}: {line}; start it with the same flags and code")
+                            f"{self._cluster.ps[0]}: {line}; start it with the same flags, TF_CONFIG and code")
                     for line in differing])
         return False
 

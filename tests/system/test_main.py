@@ -349,6 +349,24 @@ def test_closed_output_does_not_change_the_exit_code():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_an_exit_function_that_hangs_takes_no_written_line_with_it(tmp_path):
+    """It is cut off with a line; what the user has left in open files is written after all."""
+    program = (
+        "import atexit, sys, threading\n"
+        "from ps_train import __main__ as command_line\n"
+        "command_line._CLEAN_UP_SECS = 0.1\n"
+        "log = open('metrics.csv', 'w')\n"
+        "log.write('1,2\\n')\n"
+        "atexit.register(threading.Event().wait)\n"
+        "sys.argv = ['ps_train', '--version']\n"
+        "command_line.console()\n")
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)},
+                           text=True, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, f"{ps_train.__version__}\n")
+    assert ended.stderr.startswith("ps_train: the functions of `atexit`") and ended.stderr.count("\n") == 1
+    assert (tmp_path / "metrics.csv").read_text() == "1,2\n"
+
+
 def test_a_full_disk_does_not_change_the_exit_code():
     """No traceback because the last line could not be written."""
     with open("/dev/full", "wb") as full:

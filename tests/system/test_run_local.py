@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 REPO = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_SECS = 90
 
@@ -46,3 +48,58 @@ def test_it_passes_on_flags_and_the_exit_code(tmp_path):
     code, output = run_local(tmp_path, "--num_workers=0")
     assert code == 2, output
     assert output.startswith("ps_train: --num_workers: got 0;") and output.endswith("[flag_out_of_range]\n"), output
+
+
+@pytest.fixture
+def make_venv(tmp_path):
+    """Returns a function that makes the environment `envs` with a Python whose pip fails; returns (exit code, output).
+
+    Its `-m venv` makes the folder, as Python's does.
+    """
+    python = tmp_path / "path/python3"
+    python.parent.mkdir()
+    python.write_text('''#!/bin/bash
+case "$*" in
+  *"-m pip"*|*installed*) exit 1 ;;
+  *"-m venv"*) mkdir -p "$3/bin"; touch "$3/pyvenv.cfg"; cp "$0" "$3/bin/python" ;;
+esac
+''')
+    python.chmod(0o755)
+
+    def make():
+        environ = {**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}", "PS_TRAIN_VENV": f"{tmp_path}/envs"}
+        ended = subprocess.run(["bash", "-ec", 'source scripts/setup_env.sh; make_venv ""'], cwd=REPO, env=environ,
+                               text=True, timeout=DEADLINE_SECS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               check=False)
+        return ended.returncode, ended.stdout
+
+    return make
+
+
+def test_an_environment_is_made_in_no_folder_that_has_files_of_the_user(tmp_path, make_venv):
+    """One line refuses it, again and again, and the files stay."""
+    work = tmp_path / "envs/other-project/thesis.txt"
+    work.parent.mkdir(parents=True)
+    work.write_text("precious")
+    for _ in range(2):
+        code, output = make_venv()
+        assert code == 1 and output.startswith("setup: ") and "new or empty folder" in output, output
+        assert output.count("\n") == 1 and [path.name for path in (tmp_path / "envs").iterdir()] == ["other-project"]
+    assert work.read_text() == "precious"
+
+
+def test_only_an_environment_that_began_in_an_empty_folder_is_removed_where_it_is_half_made(tmp_path, make_venv):
+    """One of the user whose Python is gone is completed in place."""
+    for is_new in (True, False):
+        folder = tmp_path / "envs"
+        if not is_new:
+            folder.mkdir()
+            (folder / "pyvenv.cfg").touch()
+        assert make_venv()[0] == 1
+        (folder / "bin/left").touch()
+        code, output = make_venv()
+        assert code == 1 and ("half made" in output) is is_new, output
+        assert (folder / "bin/left").exists() is not is_new
+        (folder / "bin/left").unlink(missing_ok=True)
+        if is_new:
+            folder.rename(tmp_path / "earlier")

@@ -10,6 +10,7 @@ from ps_train.config import fields
 from ps_train.config.groups import SAVING
 from ps_train.errors import ConfigError, Problem
 
+NO_CALLBACKS = "none"
 _PLACE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
 
@@ -19,7 +20,7 @@ def parse_callbacks(flag: str, text: str) -> list[tuple[str, str]]:
     Raises:
       ConfigError: the text has another form; the error names `flag`.
     """
-    entries = [entry.strip() for entry in text.split(",")] if text else []
+    entries = [entry.strip() for entry in text.split(",")] if text not in ("", NO_CALLBACKS) else []
     matches = [_PLACE.fullmatch(entry) for entry in entries]
     for entry, match in zip(entries, matches):
         if match is None:
@@ -33,8 +34,9 @@ class CallbackFlags:
     """Which functions make the callbacks of a training."""
 
     callbacks: str = fields.field(
-        "", SAVING, "Functions that each make a callback, which the chief calls with what happens in the training.",
-        unit="module:function,...", form=parse_callbacks, unset="those of the model")
+        "", SAVING, "Functions that each make a callback, which the chief calls with what happens in the training; "
+        f"{NO_CALLBACKS} leaves those of the model out, too.", unit="module:function,...", form=parse_callbacks,
+        unset="those of the model")
 
     def part_problems(self, config: Any) -> list[Problem]:
         """Returns no problem: the flag fits all others."""

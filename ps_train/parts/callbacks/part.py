@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 from ps_train.errors import BlackboardError, ConfigError, StoppedError
 from ps_train.part import Part
-from ps_train.parts.callbacks.flags import parse_callbacks
+from ps_train.parts.callbacks.flags import NO_CALLBACKS, parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
 from ps_train.plugins.loader import checked_function
 from ps_train.runtime import clock, threads
@@ -185,6 +185,8 @@ def event_of(name: str, values: Mapping[str, Any]) -> CallbackEvent | None:
 
 def _makers_of(text: str, model: str) -> list[MakeCallbacks]:
     """Returns the functions that make callbacks: that of the model's module, if it has one, and those of the flag."""
+    if text == NO_CALLBACKS:
+        return []
     module = sys.modules.get(model)  # None if a program made the Model itself
     makers = []
     if module is not None and callable(getattr(module, "callbacks", None)):

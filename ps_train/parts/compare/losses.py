@@ -12,7 +12,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-import statistics
 from collections.abc import Iterable, Iterator
 
 from ps_train.errors import DataError
@@ -48,7 +47,8 @@ def read_losses(place: str, config: CompareConfig) -> dict[int, float]:
     if not by_step:
         raise DataError("no_losses", f"{place}: no line has a step and a loss; give --pattern, such as "
                         r"--pattern='After (?P<step>\d+) steps, cost (?P<loss>\S+)'")
-    return {step: statistics.fmean(losses) for step, losses in sorted(by_step.items())}
+    # Not `fmean`, which refuses infinity beside minus infinity.
+    return {step: sum(losses) / len(losses) for step, losses in sorted(by_step.items())}
 
 
 def _of_event_files(folder: str, tag: str) -> Iterator[tuple[int, float]]:
@@ -93,7 +93,7 @@ def _of_log(path: str, pattern: str) -> Iterator[tuple[int, float]]:
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             step, loss = (search.search(line) for search in searches)
-            if step and loss and (pattern or _EVALUATION not in line):
+            if step and loss and step["step"] and loss["loss"] and (pattern or _EVALUATION not in line):
                 try:
                     yield _whole(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))
                 except ValueError:

@@ -19,6 +19,7 @@ from ps_train.cluster.spec import Task
 from ps_train.config.folders import local_folder
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
+from ps_train.launch import launching
 from ps_train.parts.control import history
 from ps_train.parts.control.looking import (
     Look,
@@ -71,7 +72,11 @@ def _has_ended(place: TrainingPlace) -> bool:
 
     Raises:
       PsTrainError: it has not ended as it should; with the exit code of its end.
+      ClusterLostError: a launch begins another one there.
     """
+    if launching.is_launching(place.train_dir):
+        raise ClusterLostError("training_starting", f"--train_dir={place.train_dir}: {launching.REASON}, and its chief "
+                               "has not started; ask again when it has, or end the launcher by a signal")
     ending = history.read_ending(place.train_dir)
     if ending is None or (reachability.accepts(place.ps[0].address) and not _serves_another(place, ending)):
         return False

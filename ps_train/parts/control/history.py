@@ -37,7 +37,9 @@ from ps_train.storage.journal import Journal
 
 FINISHED, STOPPED_EARLY, STOPPED, FAILED, LOST = "finished", "stopped early", "stopped", "failed", "lost"
 RUNNING, ENDED, UNKNOWN = "running", "ended", "unknown"  # of a training without a blackboard
-_EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138, RUNNING: 0, ENDED: 0, UNKNOWN: 0}
+STARTING = "starting"
+_EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138, RUNNING: 0, ENDED: 0, UNKNOWN: 0,
+               STARTING: 0}
 _LOST_ERRORS = ("ClusterLostError", "BlackboardError", "FolderLostError")
 _STOP_ERRORS = ("StoppedError", "StopRequestedError")
 _NO_END = "its journal has no end: its chief was killed, or it cannot be reached from here"
@@ -140,7 +142,8 @@ class Ending(NamedTuple):
     """How a training has ended that does not answer any longer, or what its folder says if it never answers.
 
     Attributes:
-      state: FINISHED, STOPPED_EARLY, STOPPED, FAILED or LOST; without a blackboard RUNNING, ENDED, UNKNOWN or LOST.
+      state: FINISHED, STOPPED_EARLY, STOPPED, FAILED or LOST; without a blackboard RUNNING, ENDED, UNKNOWN or LOST;
+        STARTING if a launch begins another training in the folder.
       why: the reason, in a line.
       step: the last global step in the journal, or None.
       metrics: name -> value in the evaluation of the last checkpoint; {} without an evaluation.

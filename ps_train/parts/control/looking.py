@@ -25,7 +25,17 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.sessions import run_on_ps
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import ClusterLostError, ConfigError, Problem
-from ps_train.parts.control.history import ENDED, LOST, RUNNING, UNKNOWN, Ending, read_ending, read_published
+from ps_train.launch import launching
+from ps_train.parts.control.history import (
+    ENDED,
+    LOST,
+    RUNNING,
+    STARTING,
+    UNKNOWN,
+    Ending,
+    read_ending,
+    read_published,
+)
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import clock, waits
 from ps_train.storage import folder_lock, folder_record, run_record
@@ -215,6 +225,9 @@ def look(place: TrainingPlace) -> Look:
         has_noted_end = ending is not None and ending.state != LOST
         if has_noted_end or not reachability.accepts(place.ps[0].address):
             state["ending"] = ending
+    if state["snapshot"] is None and launching.is_launching(place.train_dir):
+        place, problems = dataclasses.replace(place, ps=[], run={}), {}  # those are of the run before
+        state |= {"about": {}, "ending": Ending(STARTING, f"{launching.REASON}; its chief has not started", None, {})}
     return Look(place=place, problems=problems, checkpoint=path or "",
                 published=read_published(place.train_dir) if place.train_dir else {}, **state)
 

@@ -55,9 +55,10 @@ def _jobs(tasks: Mapping[str, int], num_tasks: int) -> list[str]:
     remaining = num_tasks - len(jobs)
     is_complete = remaining == 0 and bool({"worker", "chief"} & tasks.keys())
     if not is_complete and (remaining < 1 or "worker" in tasks):
+        number = f"{len(jobs)}" if "worker" in tasks else f"{len(jobs)} or more"
         raise ConfigError("task_not_in_cluster", f"--cluster_tasks: got {len(jobs)} tasks, and the step has "
-                          f"{num_tasks}, one of which must be a worker; give sbatch --ntasks={len(jobs)} or more, and "
-                          "count no workers here to make all other tasks workers")
+                          f"{num_tasks}, one of which must be a worker; give sbatch --ntasks={number}, or count no "
+                          "workers here to make all other tasks workers")
     return jobs + ["worker"] * remaining
 
 

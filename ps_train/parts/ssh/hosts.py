@@ -249,7 +249,9 @@ def make_remote_shell(flags: Any, working_dir: str = "") -> RemoteShell:
 def _quoted(path: str) -> str:
     """Quotes a path for a shell, but not a leading `~`, which the shell replaces by the home folder."""
     home, slash, below = path.partition("/")
-    return f"{home}{slash}{shlex.quote(below)}" if slash and _HOME.fullmatch(home) else shlex.quote(path)
+    if not _HOME.fullmatch(home):
+        return shlex.quote(path)
+    return f"{home}{slash}{shlex.quote(below) if below else ''}"
 
 
 def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ _UNBOUNDED_STEPS = 10**12
 # which a server may take models, is touched.
 LEFT_OUT = ("train_dir", "train_steps", "save_model_secs", "save_model_steps", "save_summaries_steps", "log_steps",
             "log_dir", "max_restarts", "seed", "export_dir", "exporters", "eval_steps", "eval_secs", "keep_best",
-            "early_stopping", "profile_steps")
+            "early_stopping", "profile_steps", "save_delta_secs", "num_epochs", "callbacks")
 
 
 class _Sample(NamedTuple):
@@ -123,8 +123,10 @@ class Runner:
     @contextlib.contextmanager
     def _training(self, choice: Choice, **others: int) -> Iterator[ParsedTraining]:
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            # Those of the model would run in each trial, too; a copy without that part has no such flag.
+            no_callbacks = {"callbacks": "none"} if "callbacks" in fields.rules(Config) else {}
             flags = {"train_dir": os.path.join(folder, "train"), "save_model_secs": 0, "save_summaries_steps": 0,
-                     **others}
+                     **no_callbacks, **others}
             words = self.words(choice, flags, without=LEFT_OUT)
             with _Trial(words, self) as training:
                 yield training

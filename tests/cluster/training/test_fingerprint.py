@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
-from ps_train.graph import transfer
+from ps_train.graph import batches, transfer
 from ps_train.training.opening import Admission, Parameters
 from tests import clusters
 from tests.children import wait_until
@@ -20,13 +21,14 @@ from tests.tensorflow_mode import tf
 CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}})
 
 
-def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixed", folder=""):
+def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixed", folder="",
+             takes_share=False):
     """Returns the fingerprint of a worker with one variable and one embedding table."""
     others = {"table items": f"of {dim}", "rows of tables on the ps": dealt}
     with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
         return agreement.fingerprint_of(
             cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], others=others,
-            train_dir=folder)
+            train_dir=folder, takes_share=takes_share)
 
 
 def test_equal_workers_do_not_differ():
@@ -39,6 +41,48 @@ def test_what_one_of_them_cannot_know_is_not_compared():
     """In TF_CONFIG's sparse form a worker may know itself only, and so not how many workers there are."""
     sparse = Cluster("worker", 3, {"ps": CLUSTER.addresses["ps"], "worker": {3: "f:1"}}, partial=frozenset({"worker"}))
     assert agreement.fingerprint_differences(describe(), describe(cluster=sparse), their_name="the chief") == []
+
+
+def _partial(index, **options):
+    """Returns the cluster of a worker that was told of itself only, beside a chief and all ps."""
+    addresses = {"ps": CLUSTER.addresses["ps"], "chief": {0: "c:1"}, "worker": {index: f"w:{index}"}}
+    return Cluster("worker", index, addresses, partial=frozenset({"worker"}), **options)
+
+
+def test_shares_of_the_data_that_overlap_are_a_difference():
+    """A worker that knows too few workers takes too large a share; the last one knows how many there are."""
+    whole = dataclasses.replace(_partial(0), job="chief", addresses={
+        **_partial(0).addresses, "worker": {0: "w:0", 1: "w:1"}})
+    chief, first, last = (describe(cluster=cluster, takes_share=True)
+                          for cluster in (whole, _partial(0), _partial(1)))
+    assert agreement.fingerprint_differences(chief, first, their_name="the chief") == [
+        "number of workers: here 2, at the chief 3"]
+    assert agreement.fingerprint_differences(chief, last, their_name="the chief") == []
+
+
+def test_workers_that_read_all_of_the_data_may_know_only_themselves():
+    """So do those of elastic clusters."""
+    elastic = [describe(cluster=_partial(index, is_elastic=True), takes_share=True) for index in (0, 1)]
+    for texts in (elastic, [describe(cluster=_partial(index)) for index in (0, 1)]):
+        assert agreement.fingerprint_differences(*texts, their_name="the chief") == []
+
+
+@pytest.mark.parametrize("is_dealt", [False, True])
+def test_a_worker_compares_its_share_unless_ranges_are_dealt(start_servers, tmp_path, monkeypatch, is_dealt):
+    """With --dynamic_sharding, ps 0 deals the ranges, whatever a worker knows of the others."""
+    cluster, found, build = start_servers(1, 1), [], clusters.build_graph
+
+    def build_with_source(*args, **options):
+        graph = build(*args, **options)
+        if is_dealt:
+            with graph.graph.as_default():
+                batches.set_source(object())
+        return graph
+
+    monkeypatch.setattr(clusters, "build_graph", build_with_source)
+    monkeypatch.setattr(agreement, "fingerprint_of", lambda *_, takes_share: found.append(takes_share) or "")
+    clusters.Worker(cluster, 0, tmp_path, 1)
+    assert found == [not is_dealt]
 
 
 @pytest.mark.parametrize(("own", "expected"), [

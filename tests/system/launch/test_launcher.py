@@ -19,10 +19,12 @@ import uuid
 import numpy as np
 import pytest
 
+from ps_train import __main__ as command_line
 from ps_train.config import groups
 from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import command_lines, display, launcher, preparation
+from ps_train.runtime import logs
 from ps_train.runtime.reports import Failure
 from tests import fork_server
 from tests.children import is_free
@@ -415,7 +417,6 @@ def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeyp
     (["--data_dir=/typo"], NO_MNIST),  # so are the digits that are there
     (["--download_only"], NO_MNIST),  # nothing would be downloaded
     ([], (1, Failure(["toy.model_fn failed: correct line 3 of toy.py, or use --dataset=data.digits"]))),
-    ([], (1, Failure([]))),
     ([], (2, Failure(["--params: wrong"]))),
 ])
 def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv, result):
@@ -424,6 +425,24 @@ def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv,
         prepared(monkeypatch, argv, result)
     assert caught.value.exit_code == result[0]
     assert caught.value.lines() == result[1].message
+
+
+@pytest.mark.parametrize(("code", "words"), [(137, "exit code 137 (SIGKILL)"), (139, "(SIGSEGV)"), (3, "exit code 3;")])
+def test_a_preparation_that_ends_without_a_word_is_named(monkeypatch, code, words):
+    """As the kernel ends one that needs too much memory."""
+    with raises("preparation_failed", kind=LaunchError) as caught:
+        prepared(monkeypatch, [], (code, Failure([])))
+    assert words in str(caught.value) and caught.value.exit_code == code
+
+
+def test_a_failure_that_is_shown_already_leaves_no_empty_line_of_json(capsys):
+    """`_print_failure` prints what is left to say: nothing."""
+    logs.setup_json()
+    try:
+        command_line._print_failure([], Failure([]), LaunchError("", "", 2))
+    finally:
+        logs.setup()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])

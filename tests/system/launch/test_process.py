@@ -32,6 +32,20 @@ def test_output_goes_raw_to_the_log_and_comes_back_as_lines(tmp_path):
     assert (tmp_path / "worker-1.log").read_bytes() == b"one\r\n10%\r20%\n\xff end"
 
 
+def test_of_a_line_that_is_redrawn_for_hours_one_state_is_kept(tmp_path):
+    """Each look would copy all of it, and there are 20 in a second."""
+    child = python(tmp_path, "worker:1", "import signal; signal.pause()")
+    try:
+        with open(tmp_path / "worker-1.log", "ab", buffering=0) as log:
+            for written, lines, kept in ((b"one\n10%\r20%\r", ["one"], b"20%\r"), (b"\r30", [], b"30"),
+                                         (b"%\r", [], b"30%\r"), (b"\ntwo\n", ["30%", "two"], b"")):
+                log.write(written)
+                assert list(child.new_lines()) == lines and child._unfinished_line == kept
+    finally:
+        child.kill()
+        child.close()
+
+
 def test_a_log_of_an_earlier_run_is_kept_and_not_read_again(tmp_path):
     """A second run in the same folder appends."""
     (tmp_path / "ps-0.log").write_text("earlier\n")

@@ -38,6 +38,20 @@ def test_its_command_is_that_of_the_same_flags():
         "--learning_rate=0.001", "--params=name=$x,depth=2,has_bias=false"])
 
 
+def test_none_in_a_dict_is_the_default_too():
+    """It was the text "None"."""
+    training = Training("mymodel", "mydata", params={"vocab": None, "depth": 2})
+    assert "--params=depth=2" in shlex.split(training.command())
+
+
+@pytest.mark.parametrize("value", ["a,b=2", [64, 32]])
+def test_an_item_with_a_comma_is_refused(value):
+    """The flag would be that of other items."""
+    with raises("flag_malformed") as caught:
+        Training("mymodel", "mydata", params={"layers": value})
+    assert f"layers: got {value!r}; allowed: a value without a comma" in str(caught.value)
+
+
 @pytest.mark.parametrize(("flags", "argv", "code"), [
     ({"batch_size": 0}, ["--batch_size=0"], "flag_out_of_range"),
     ({"batch_size": "many"}, ["--batch_size=many"], "flag_out_of_range"),

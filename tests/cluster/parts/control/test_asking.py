@@ -17,7 +17,8 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.config.folders import local_folder
 from ps_train.coordination import blackboard
-from ps_train.errors import ConfigError, TrainingEndedError
+from ps_train.errors import ClusterLostError, ConfigError, TrainingEndedError
+from ps_train.launch import launching
 from ps_train.parts.control import asking, looking
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.control.requests import ClientService, ControlBoard
@@ -48,6 +49,51 @@ def test_another_training_at_the_same_addresses_is_not_asked(tmp_path, start_ser
             ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
         assert f"{ps.address} now serves the one in /other" in str(caught.value)
         assert not board.is_stop_requested() and board.read().num_saves == 0
+
+
+def _ended_run(folder):
+    """Leaves what a training leaves that has finished at step 9."""
+    (folder / "cluster.json").write_text(json.dumps({
+        "ps": {"0": f"localhost:{processes.free_ports(1)[0]}"}, "is_elastic": False, "train_dir": str(folder),
+        "is_launched": True, "folder": str(folder), "command": [], "train_steps": 9, "model": "softmax"}))
+    (folder / "journal.jsonl").write_text("".join(json.dumps({"time": 1.0, **event}) + "\n" for event in (
+        {"event": "start", "run": {"train_steps": 9}}, {"event": "end", "why": "x", "step": 9})))
+
+
+@pytest.mark.parametrize("verb", _ASK)
+def test_a_launch_whose_chief_has_not_started_is_not_the_run_before(tmp_path, capsys, verb):
+    """It prepares: `status` says so, and `save` and `stop` reach nobody. With the chief's start, the mark says no more.
+
+    Nor does one that a killed launch has left.
+    """
+    _ended_run(tmp_path)
+    form, ask = _ASK[verb]
+    config = control_flags.parse_control(
+        [f"--train_dir={tmp_path}", *(["--json"] if verb == "status" else [])], verb, form)
+    with launching.marked(str(tmp_path)):
+        if verb == "status":
+            ask(config, threading.Event())
+            status = json.loads(capsys.readouterr().out)
+            assert (status["state"], status["step"], status["ps"], status["model"]) == ("starting", None, [], None)
+        else:
+            with raises("training_starting", kind=ClusterLostError):
+                ask(config, threading.Event())
+        with open(tmp_path / "journal.jsonl", "a", encoding="utf-8") as journal:
+            journal.write(json.dumps({"time": 2.0, "event": "start", "run": {"train_steps": 99}}) + "\n")
+        assert not launching.is_launching(str(tmp_path))
+    _ended_run(tmp_path)
+    assert not (tmp_path / launching.MARK_NAME).exists()
+    dead = json.dumps({**json.loads(folder_lock.lock_text("", "launch", 0)), "start": "0"})
+    (tmp_path / launching.MARK_NAME).write_text(json.dumps({"holder": dead, "num_starts": 1}))
+    ask(config, threading.Event())
+    assert "finished" in capsys.readouterr().out
+
+
+def test_a_new_folder_gets_no_mark(tmp_path):
+    """No run before is in it, and the launch may yet be refused."""
+    for folder in ("", str(tmp_path), str(tmp_path / "new")):
+        with launching.marked(folder):
+            assert not [*tmp_path.iterdir()] and not launching.is_launching(folder)
 
 
 @pytest.mark.parametrize("about", [{"train_dir": "/other", "heartbeat_secs": 5.0}, {}, None],

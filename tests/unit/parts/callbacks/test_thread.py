@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import types
 
 import pytest
 
-from ps_train.parts.callbacks import thread
+from ps_train.parts.callbacks import part, thread
 from ps_train.parts.callbacks.flags import parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, RunningTraining
 from tests.errors import raises
@@ -112,8 +114,16 @@ def test_the_first_reason_to_stop_counts():
 
 def test_the_flag_names_modules_and_functions():
     """Several are separated by commas."""
-    assert parse_callbacks("--callbacks", "") == []
+    assert parse_callbacks("--callbacks", "") == parse_callbacks("--callbacks", "none") == []
     assert parse_callbacks("--callbacks", "a:b, c.d:e") == [("a", "b"), ("c.d", "e")]
+
+
+def test_none_leaves_out_those_of_the_model(monkeypatch):
+    """A trial of `ps_train tune` calls nothing of the user's that only looks on."""
+    model = types.ModuleType("a_model")
+    model.callbacks = lambda training: []
+    monkeypatch.setitem(sys.modules, "a_model", model)
+    assert len(part._makers_of("", "a_model")) == 1 and part._makers_of("none", "a_model") == []
 
 
 @pytest.mark.parametrize("text", ["a", "a:", ":b", "a:b:c", "a/b.py:c", "a:b,", "a:b.c"])

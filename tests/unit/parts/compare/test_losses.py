@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ps_train.parts.compare.flags import CompareConfig
@@ -39,6 +41,15 @@ def test_a_pattern_reads_any_other_line(tmp_path):
     with raises("bad_line") as caught:
         read_losses(str(path), config)
     assert "line 1: got '20' and '2.0;'" in str(caught.value)
+
+
+def test_workers_that_diverge_in_both_directions_have_no_mean(tmp_path):
+    """Nor does a line count in which the pattern finds only one of the two."""
+    path = tmp_path / "log"
+    path.write_text("warm up loss 3\nstep 1 loss inf\nstep 1 loss -inf\nstep 2 loss 1\n")
+    for pattern in ("", r"(step (?P<step>\d+) )?loss (?P<loss>\S+)"):
+        losses = read_losses(str(path), CompareConfig(pattern=pattern))
+        assert [*losses] == [1, 2] and math.isnan(losses[1]) and losses[2] == 1
 
 
 @pytest.mark.parametrize(("text", "tag", "losses"), [

@@ -131,8 +131,8 @@ def without(environ, name):
     ({**VARIABLES, "PS_TRAIN_TASK_INDEX": "2"}, "env", "", "scheduler_variable_malformed", ["'2'", "0 to 1"]),
     ({**VARIABLES, "PS_TRAIN_PS_HOSTS": "a"}, "env", "", "address_malformed", ["PS_TRAIN_PS_HOSTS entry 0", "'a'"]),
     ({**SLURM, "SLURMD_NODENAME": "n2"}, "slurm", "ps:1", "task_misplaced", ["n2", "n1", "--distribution=block"]),
-    (SLURM, "slurm", "ps:3", "task_not_in_cluster", ["3 tasks", "--ntasks"]),
-    (SLURM, "slurm", "ps:1,worker:1", "task_not_in_cluster", ["2 tasks", "--ntasks"]),
+    (SLURM, "slurm", "ps:3", "task_not_in_cluster", ["3 tasks", "--ntasks=3 or more, or"]),
+    (SLURM, "slurm", "ps:1,worker:1", "task_not_in_cluster", ["2 tasks", "--ntasks=2, or"]),
     ({**SLURM, "SLURM_STEP_NODELIST": "n[1"}, "slurm", "ps:1", "scheduler_variable_malformed", ["0 nodes"]),
     ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2"}, "slurm", "ps:1", "scheduler_variable_malformed", ["2 tasks"]),
 ])

@@ -116,6 +116,15 @@ def test_a_path_may_begin_in_the_home_folder(tmp_path, environ):
     assert ended.stdout.splitlines() == ["~/a b", str(tmp_path / "my dir")], ended.stderr
 
 
+@pytest.mark.parametrize("folder", ["~", "~/"])
+def test_the_home_folder_itself_may_be_the_folder(tmp_path, folder):
+    """It is no folder of the name `~`."""
+    remote = hosts.RemoteShell(["ssh"], folder, "echo", {})
+    ended = subprocess.run(["sh", "-c", f"{remote.typed([])} && pwd"], capture_output=True, text=True,
+                           env={**os.environ, "HOME": str(tmp_path)})
+    assert ended.stdout.splitlines() == ["", str(tmp_path)], ended.stderr
+
+
 def test_a_home_folder_of_the_hosts_stays_theirs():
     """Other paths are those of this machine."""
     task, launch = parse_launch(["--hosts=h.txt", "--remote_dir=~/x", "--remote_python=~/p", "--log_dir=~/l"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import signal
@@ -54,6 +55,25 @@ def test_a_trial_neither_evaluates_meanwhile_nor_exports():
     assert task.eval_timeout_secs == 70
     kept, _ = parse_launch(runner.words(choice, {}))
     assert (kept.export_dir, kept.early_stopping, kept.eval_steps) == ("/served", "loss:3", 100)
+
+
+def test_a_trial_has_no_delta_no_end_and_no_callback_of_the_user(monkeypatch):
+    """Deltas need saves, which a trial has not; epochs and callbacks would end it, and a callback may report to others.
+
+    The command that is recommended keeps them.
+    """
+    given = ["--save_delta_secs=30", "--save_model_secs=600", "--callbacks=watch:make", "--num_epochs=2",
+             "--dynamic_sharding"]
+    config = parse_tune([*FLAGS, *given])
+    choice, _ = ladders_of(config, num_cores=2)
+    runner, made = Runner(config.task, config.launch, [], ""), []
+    monkeypatch.setattr(trial, "_Trial", lambda words, _: made.append(words) or contextlib.nullcontext())
+    with runner._training(choice, train_steps=5):
+        pass
+    task, _ = parse_launch(made[0])
+    assert (task.save_delta_secs, task.num_epochs, task.callbacks) == (0, None, "none")
+    kept, _ = parse_launch(runner.words(choice, {}))
+    assert (kept.save_delta_secs, kept.num_epochs, kept.callbacks) == (30, 2, "watch:make")
 
 
 def test_a_trial_replaces_what_only_costs_time():
