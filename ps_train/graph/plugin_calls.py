@@ -73,7 +73,7 @@ def call_model_fn(
     Raises:
       UserCodeError: model_fn returned no ModelSpec or EstimatorSpec with a scalar loss, or tf_keras is missing.
     """
-    arguments = {"features": features, "labels": labels, "mode": mode, "params": params}
+    arguments = {"features": features, "labels": labels, "mode": mode, "params": dict(params)}
     if model.takes_config:
         arguments["config"] = config or RunConfig(task_type="evaluator", is_chief=False)
     extensions.begin_build(features, labels)
@@ -123,10 +123,7 @@ def call_for_training(
     train_ops = extensions.train_ops()
     with train_ops.recording() as captured:
         spec = call_model_fn(model, features, labels, TRAIN, params, config)
-    if spec.train_op is None:
-        return TrainModel(spec, captured, None, "")
-    created = set(graph.get_operations()[num_earlier_ops:])
-    update = train_ops.separate(spec.train_op, spec.loss, captured, created)
+    update = train_ops.separate(spec, captured, created=set(graph.get_operations()[num_earlier_ops:]))
     return TrainModel(spec, captured, *((None, update) if isinstance(update, str) else (update, "")))
 
 
