@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import numpy as np
 import pytest
 
 import ps_train
+from ps_train.graph import optimizers
 from ps_train.graph import plugin_calls as hooks
 from ps_train.plugins import contracts
-from ps_train.training import evaluation
+from ps_train.training import evaluation, replica_graph
 from ps_train.training.reporting import End
+from ps_train.updates import update
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
 from tests.errors import raises
@@ -126,6 +129,38 @@ def test_a_placeholder_that_a_synchronous_update_needs_is_refused():
     with raises("feed_not_used"):
         clusters.build_graph(clusters.GraphCluster(1, 1), 0, gradients=1,
                              model=rated(lambda: tf.placeholder(tf.float32, [])))
+
+
+@pytest.mark.parametrize("options", [{}, {"period": Period(3)}])
+def test_each_call_of_a_plugin_has_its_own_params(options):
+    """As under Estimator. Issue: with local steps model_fn was called again, and divided its learning rate again."""
+    seen, params = [], {"rate": 1.0, "units": 4, "batch_size": 8, "seed": 7}
+
+    def change(params):
+        params["rate"] *= 0.1
+        params.pop("units")
+        seen.append(params["rate"])
+        return params["rate"]
+
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        change(params)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels)))
+
+    def input_fn(mode, params, shard):
+        change(params)
+        return ps_train.from_arrays(clusters.linear_data(), params["batch_size"], seed=7, repeat=True)
+
+    model = contracts.Model("changing", model_fn, {})
+    clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=model, params=params,
+                         dataset=contracts.Dataset("changing", input_fn, lambda params: None, {}),
+                         **options)
+    settings = replica_graph._with_make_optimizer(
+        update.UpdateSettings(optimizers.OptimizerPlan("sgd", 0.1)),
+        dataclasses.replace(model, make_optimizer=lambda params, global_step: change(params)), params)
+    settings.plan.make_model_optimizer(None)
+    assert seen == [0.1] * (4 if options else 3)
+    assert params == {"rate": 1.0, "units": 4, "batch_size": 8, "seed": 7}
 
 
 def test_the_chiefs_hooks_run_on_the_chief_alone(start_servers):
