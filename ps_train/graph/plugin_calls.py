@@ -167,7 +167,10 @@ class Hooks:
     def end(self, session: tf.Session) -> None:
         """Calls `end` of the hooks, after training or evaluation without an error."""
         for hook in self._hooks:
-            hook.end(session)
+            try:
+                hook.end(session)
+            except tf.errors.OutOfRangeError:
+                _log.warning("the data has ended, and %s needs a mini-batch at the end: left out", type(hook).__name__)
 
     def around(self, session: tf.Session) -> Any:
         """Returns an object with the session's `run`, around which the hooks run."""

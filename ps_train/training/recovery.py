@@ -162,10 +162,14 @@ class SupervisedTraining:
             outcome = self._with_reason(body(session, self._summaries.write if self._cluster.is_chief else None))
             if outcome.end is End.DATA:
                 self._graph.input.queues.check()
-            self._graph.hooks.end(session)
-            if not self._heartbeat.is_replaced:
-                return self._end(session, outcome)
-            return outcome
+            try:
+                self._graph.hooks.end(session)
+            except Exception as error:  # what was trained counts, as in TensorFlow 1, whose saver is the first hook
+                is_lost = isinstance(error, tf.errors.OpError) and sessions.is_lost(error)
+                if self._cluster.is_chief and not self._heartbeat.is_replaced and not is_lost:
+                    self._saving.save_last(session)
+                raise
+            return outcome if self._heartbeat.is_replaced else self._end(session, outcome)
 
     def _with_reason(self, outcome: Outcome) -> Outcome:
         """Returns the outcome with the reason for which training was announced to end."""

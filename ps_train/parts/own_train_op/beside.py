@@ -1,6 +1,6 @@
 """The updates that a model makes beside its train_op: those that its hooks run, or UPDATE_OPS.
 
-    recorded call --> needed by the train_op     update.py applies it; a hook that runs it makes a whole update: warned of
+    recorded call --> needed by the train_op     update.py applies it; a warning names a hook that may run it again
                   --> run by a hook, UPDATE_OPS  applied where the model made it
                   --> neither                    not applied, so that it makes no slots
 

@@ -131,6 +131,30 @@ def test_a_placeholder_that_a_synchronous_update_needs_is_refused():
                              model=rated(lambda: tf.placeholder(tf.float32, [])))
 
 
+def test_a_hook_that_needs_a_batch_at_the_end_of_the_data_costs_no_step(tmp_path, start_servers, caplog):
+    """As LoggingTensorHook(at_end=True). Issue: training ended with OutOfRangeError, and without a checkpoint."""
+    def spec(loss, rate, weights):
+        return {"training_hooks": [tf.train.LoggingTensorHook({"loss": loss}, every_n_iter=5, at_end=True)]}
+
+    dataset = clusters.array_dataset(*clusters.linear_data(), repeat=False)
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 100, 1, model=model_with(spec), dataset=dataset)
+    assert (outcome.end, outcome.global_step) == (End.DATA, 8)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 8
+    assert "LoggingTensorHook needs a mini-batch at the end" in caplog.text
+
+
+def test_what_was_trained_is_saved_though_a_hook_fails_at_the_end(tmp_path, start_servers):
+    """As in TensorFlow 1, where the hook that saves comes before the others."""
+    class Failing(tf.train.SessionRunHook):
+        def end(self, session):
+            raise ValueError("of the hook")
+
+    model = model_with(lambda loss, rate, weights: {"training_hooks": [Failing()]})
+    with pytest.raises(ValueError, match="of the hook"):
+        clusters.train_together(start_servers(1, 1), tmp_path, 6, 1, model=model)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 6
+
+
 @pytest.mark.parametrize("options", [{}, {"period": Period(3)}])
 def test_each_call_of_a_plugin_has_its_own_params(options):
     """As under Estimator. Issue: with local steps model_fn was called again, and divided its learning rate again."""
