@@ -287,8 +287,8 @@ class SupervisedTraining:
             self._run(session, self._graph.update.release_op)
         elif self._cluster.is_chief:
             self._wait_for_others(session)
-            if outcome.end is End.DATA:
-                self._close_to_others(session)
+            if outcome.end in (End.DATA, End.HOOK):
+                self._close_to_others(session, outcome)
 
     def _announce(self, session: tf.Session, outcome: Outcome) -> None:
         """Announces the end of training if this worker took the last step, and releases the workers that wait."""
@@ -305,9 +305,9 @@ class SupervisedTraining:
     def _release(self, session: tf.Session) -> None:
         sessions.run_bounded(session, self._graph.update.release_op, options=_CALL)
 
-    def _close_to_others(self, session: tf.Session) -> None:
+    def _close_to_others(self, session: tf.Session, outcome: Outcome) -> None:
         """Lets no worker join any more, and releases those that joined since the others ended: no update follows."""
-        self._board.announce_stopping("the training data has ended")
+        self._board.announce_stopping("the training data has ended" if outcome.end is End.DATA else outcome.why)
         self._wait_for_others(session, is_alive_only=True)
 
     def _wait_for_others(self, session: tf.Session, *, is_alive_only: bool = False) -> None:

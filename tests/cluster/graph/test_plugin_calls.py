@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.coordination.state import State
 from ps_train.graph import optimizers
 from ps_train.graph import plugin_calls as hooks
 from ps_train.plugins import contracts
@@ -66,7 +67,12 @@ def test_a_hook_sees_each_step_and_can_end_training(tmp_path, start_servers):
         made.append(Recording(loss, {rate: 1.0}, num_steps=5))
         return {"training_hooks": [made[0]], "training_chief_hooks": [Recording()]}
 
-    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 100, 1, model=model_with(spec))
+    chief = clusters.Worker(start_servers(1, 1), 0, tmp_path, 100, model=model_with(spec))
+    chief.start()
+    chief.join(60)
+    # Issue: a worker that came then found "running", and took steps that no checkpoint has.
+    assert (chief.board.state(), chief.board.end_reason()) == (State.STOPPING, "a hook of the model asked for it")
+    outcome = chief.result()
     assert (outcome.end, outcome.global_step) == (End.HOOK, 5)
     assert made[0].calls == ["begin", "session", "end"]
     assert len(made[0].fetched) == 5 and all(np.isfinite(made[0].fetched))

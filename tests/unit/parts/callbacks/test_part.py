@@ -47,7 +47,7 @@ def test_while_no_step_is_taken_the_end_is_announced():
 
 
 def test_the_speed_is_that_of_the_steps_of_this_session(monkeypatch):
-    """Issue: the first progress of a training that went on at step 2000 counted all steps, in the time since the start."""
+    """Issue: the first progress of a training that went on at step 2000 counted all 2000 steps, too."""
     part, now_secs = part_of(log_steps=5), 50.0
     monkeypatch.setattr(clock, "now", lambda: now_secs)
     for begin, num_steps in ((2000, 5), (1000, 10)):  # in the second session from an earlier checkpoint
