@@ -73,10 +73,11 @@ def call_model_fn(
     Raises:
       UserCodeError: model_fn returned no ModelSpec or EstimatorSpec with a scalar loss, or tf_keras is missing.
     """
+    extensions.begin_build(features, labels)
+    features, labels = tf.nest.map_structure(lambda part: part, (features, labels))  # models pop features from the dict
     arguments = {"features": features, "labels": labels, "mode": mode, "params": dict(params)}
     if model.takes_config:
         arguments["config"] = config or RunConfig(task_type="evaluator", is_chief=False)
-    extensions.begin_build(features, labels)
     # Otherwise a second call in the graph would prefix the names of operations with "_1/".
     with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:
