@@ -17,6 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import gradients_util
+from tensorflow.python.ops.variables import PartitionedVariable
 
 from ps_train.graph import transfer
 
@@ -122,6 +123,8 @@ class _Recorder:
             optimizer.__dict__.pop("compute_gradients", None)
 
     def _compute(self, optimizer: tf.train.Optimizer, loss: Any, *args: Any, **options: Any) -> Any:
+        if options.get("var_list") is not None:
+            options["var_list"] = _whole_or_parts(options["var_list"])
         compute = functools.partial(type(optimizer).compute_gradients, optimizer, loss, *args, **options)
         return self.differentiate(loss, options.get("grad_loss"), compute)
 
@@ -151,6 +154,12 @@ class _Recorder:
             differentiated=_differentiated_for(pairs, self._differentiated))
         self.captured.append(captured)
         return captured.after
+
+
+def _whole_or_parts(variables: Any) -> list[Any]:
+    """Returns variables, the parts of each that --partition_bytes has cut, which TensorFlow's optimizers need."""
+    return [part for one in tf.nest.flatten(variables)
+            for part in (one if isinstance(one, PartitionedVariable) else [one])]
 
 
 def _capture(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.graph import placement
 from ps_train.plugins import contracts
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
@@ -316,6 +317,21 @@ def test_a_train_op_that_runs_as_it_is_ends(tmp_path, start_servers, train_op, c
     expected = plain(model)
     assert expected["global_step"] == counts * STEPS
     assert_same(train(start_servers, tmp_path, model), {**expected, "global_step": STEPS})
+
+
+def test_a_variable_in_parts_may_be_named_for_minimize(start_servers, tmp_path):
+    """As without --partition_bytes. Issue: AttributeError of TensorFlow, which takes only its parts."""
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(tf.linalg.matvec(features, tf.convert_to_tensor(weights)) - labels))
+        return ps_train.ModelSpec(loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(
+            loss, tf.train.get_global_step(), var_list=[weights]))
+
+    cut, whole = (bare_training.checkpoint_of(
+        start_servers(2, 1), tmp_path / str(size), 5, model=contracts.Model("cut", model_fn, {}),
+        plan=placement.PlacementPlan(partition_bytes=size)) for size in (8, 0))
+    assert whole["weights"].any()
+    assert_same(cut, whole)
 
 
 class RunsAside(tf.train.SessionRunHook):
