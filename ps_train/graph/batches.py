@@ -55,7 +55,7 @@ class Batches:
         self._name, self._needs_labels = dataset.name, needs_labels
         self.device = device
         with tf.device(device), tf.name_scope(INPUT_SCOPE):
-            self._input = dataset.input_fn(mode=mode, params=params, shard=shard)
+            self._input = dataset.input_fn(mode=mode, params=dict(params), shard=shard)
             self.has_one_batch_per_run = _is_pair_of_tensors(self._input)
             self._source = source_of_graph()
             if self._source is not None:

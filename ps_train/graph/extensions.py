@@ -206,17 +206,15 @@ class TrainOps:
         """Returns a context around a call of model_fn; it yields a list of the calls of the model's optimizers."""
         return contextlib.nullcontext(())
 
-    def separate(
-        self, train_op: tf.Operation | tf.Tensor, loss: tf.Tensor, captured: Sequence[Any],
-        created: Collection[tf.Operation],
-    ) -> ModelUpdate | str:
-        """Returns the update of a train_op, or why it cannot be separated, such as "applies gradients in a loop".
+    def separate(self, spec: Any, captured: Sequence[Any], created: Collection[tf.Operation]) -> ModelUpdate | str:
+        """Returns the update of the train_op, or why it cannot be separated, such as "applies gradients in a loop".
 
         Args:
+          spec: what model_fn returned; "" is the answer if it has no train_op.
           captured: the list of `recording`.
           created: the operations that model_fn has created.
         """
-        return "applies its update by itself"
+        return "" if spec.train_op is None else "applies its update by itself"
 
     def restore(self, train_op: tf.Operation | tf.Tensor, captured: Sequence[Any]) -> tf.Operation | tf.Tensor:
         """Applies the captured gradients where the model did; returns the train_op, which counts its steps."""

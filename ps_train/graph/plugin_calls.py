@@ -73,10 +73,11 @@ def call_model_fn(
     Raises:
       UserCodeError: model_fn returned no ModelSpec or EstimatorSpec with a scalar loss, or tf_keras is missing.
     """
-    arguments = {"features": features, "labels": labels, "mode": mode, "params": params}
+    extensions.begin_build(features, labels)
+    features, labels = tf.nest.map_structure(lambda part: part, (features, labels))  # models pop features from the dict
+    arguments = {"features": features, "labels": labels, "mode": mode, "params": dict(params)}
     if model.takes_config:
         arguments["config"] = config or RunConfig(task_type="evaluator", is_chief=False)
-    extensions.begin_build(features, labels)
     # Otherwise a second call in the graph would prefix the names of operations with "_1/".
     with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:
@@ -123,10 +124,7 @@ def call_for_training(
     train_ops = extensions.train_ops()
     with train_ops.recording() as captured:
         spec = call_model_fn(model, features, labels, TRAIN, params, config)
-    if spec.train_op is None:
-        return TrainModel(spec, captured, None, "")
-    created = set(graph.get_operations()[num_earlier_ops:])
-    update = train_ops.separate(spec.train_op, spec.loss, captured, created)
+    update = train_ops.separate(spec, captured, created=set(graph.get_operations()[num_earlier_ops:]))
     return TrainModel(spec, captured, *((None, update) if isinstance(update, str) else (update, "")))
 
 
@@ -170,7 +168,10 @@ class Hooks:
     def end(self, session: tf.Session) -> None:
         """Calls `end` of the hooks, after training or evaluation without an error."""
         for hook in self._hooks:
-            hook.end(session)
+            try:
+                hook.end(session)
+            except tf.errors.OutOfRangeError:
+                _log.warning("the data has ended, and %s needs a mini-batch at the end: left out", type(hook).__name__)
 
     def around(self, session: tf.Session) -> Any:
         """Returns an object with the session's `run`, around which the hooks run."""

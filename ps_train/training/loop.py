@@ -99,7 +99,7 @@ class Loop:
         status = self._status()
         first_step = status.step
         start_secs = clock.now()
-        self._reports.start(first_step)
+        self._reports.start(first_step, self._local_steps)
         try:
             while (end := self._end(status)) is None:
                 bound = self._graph.steps.bound
@@ -283,9 +283,9 @@ class StepReports:
         self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last = (0.0, 0, 0)
 
-    def start(self, step: int) -> None:
-        """Counts the time from now, and the steps from this global step."""
-        self._last = (clock.now(), step, 0)
+    def start(self, step: int, local_steps: int) -> None:
+        """Counts the time from now, and the steps from this global step and so many of this worker."""
+        self._last = (clock.now(), step, local_steps)
 
     def due(self, local_steps: int, last_taken: int) -> Due:
         """Returns what is due, after so many steps of this worker, of which the last session run took `last_taken`."""
@@ -293,11 +293,11 @@ class StepReports:
 
     def count_staleness(self, staleness: int) -> None:
         """Counts an update."""
+        self._stalenesses.add(staleness)
         self._new_stalenesses.add(staleness)
 
     def staleness_line(self) -> str:
-        """Returns the staleness of all updates, or "" without updates; call it once, at the end."""
-        self._stalenesses.update(self._new_stalenesses)
+        """Returns the staleness of all updates, or "" without updates."""
         return self._stalenesses.line()
 
     def report(self, due: Due, *, step: int, local_steps: int, total_steps: int, loss: float,
@@ -330,5 +330,4 @@ class StepReports:
             *(tf.Summary.Value(tag=tag, simple_value=value) for tag, value in rates.items()),
             *self._new_stalenesses.summary().value])
         self._write_summary(summary_of_rates, step)
-        self._stalenesses.update(self._new_stalenesses)
         self._new_stalenesses = Histogram()

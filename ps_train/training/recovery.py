@@ -162,10 +162,14 @@ class SupervisedTraining:
             outcome = self._with_reason(body(session, self._summaries.write if self._cluster.is_chief else None))
             if outcome.end is End.DATA:
                 self._graph.input.queues.check()
-            self._graph.hooks.end(session)
-            if not self._heartbeat.is_replaced:
-                return self._end(session, outcome)
-            return outcome
+            try:
+                self._graph.hooks.end(session)
+            except Exception as error:  # what was trained counts, as in TensorFlow 1, whose saver is the first hook
+                is_lost = isinstance(error, tf.errors.OpError) and sessions.is_lost(error)
+                if self._cluster.is_chief and not self._heartbeat.is_replaced and not is_lost:
+                    self._saving.save_last(session)
+                raise
+            return outcome if self._heartbeat.is_replaced else self._end(session, outcome)
 
     def _with_reason(self, outcome: Outcome) -> Outcome:
         """Returns the outcome with the reason for which training was announced to end."""
@@ -283,8 +287,8 @@ class SupervisedTraining:
             self._run(session, self._graph.update.release_op)
         elif self._cluster.is_chief:
             self._wait_for_others(session)
-            if outcome.end is End.DATA:
-                self._close_to_others(session)
+            if outcome.end in (End.DATA, End.HOOK):
+                self._close_to_others(session, outcome)
 
     def _announce(self, session: tf.Session, outcome: Outcome) -> None:
         """Announces the end of training if this worker took the last step, and releases the workers that wait."""
@@ -301,9 +305,9 @@ class SupervisedTraining:
     def _release(self, session: tf.Session) -> None:
         sessions.run_bounded(session, self._graph.update.release_op, options=_CALL)
 
-    def _close_to_others(self, session: tf.Session) -> None:
+    def _close_to_others(self, session: tf.Session, outcome: Outcome) -> None:
         """Lets no worker join any more, and releases those that joined since the others ended: no update follows."""
-        self._board.announce_stopping("the training data has ended")
+        self._board.announce_stopping("the training data has ended" if outcome.end is End.DATA else outcome.why)
         self._wait_for_others(session, is_alive_only=True)
 
     def _wait_for_others(self, session: tf.Session, *, is_alive_only: bool = False) -> None:

@@ -215,7 +215,7 @@ def _with_make_optimizer(settings: UpdateSettings, model: Model, params: Mapping
     if not make:
         return settings
     return settings._replace(plan=settings.plan._replace(
-        make_model_optimizer=lambda step: make(params=params, global_step=step)))
+        make_model_optimizer=lambda step: make(params=dict(params), global_step=step)))
 
 
 def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:

@@ -248,7 +248,7 @@ class _RoundBuilder:
             optimizer = plan.wrap(optimizer, self.step_copy, is_clipped=True)
             factor = plan.factor(self.step_copy)
         with variable_copies.on_this_worker():
-            applied = [optimizer.apply_gradients(pairs)] if pairs else []
+            applied = [optimizer.apply_gradients(pairs)] if any(pair[0] is not None for pair in pairs) else []
         if rows:
             number = tf.cast(self._begun_step, tf.int64) + self.num_taken.read_value() + 1
             applied += rows.update(of_rows, number, factor)

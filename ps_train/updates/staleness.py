@@ -123,10 +123,6 @@ class Histogram:
         """Counts one update."""
         self._counts[staleness] += 1
 
-    def update(self, other: Histogram) -> None:
-        """Adds the counts of another histogram."""
-        self._counts.update(other._counts)
-
     @property
     def mean(self) -> float:
         """The mean staleness, 0 if there were no updates."""

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import variable_scope
 
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices, optimizers, transfer
@@ -118,9 +119,11 @@ class VariableCopy(NamedTuple):
 def logical_variables(variables: Sequence[tf.Variable]) -> list[LogicalVariable]:
     """Returns the variables as the model knows them, with the parts of each one together."""
     by_name: dict[str, LogicalVariable] = {}
+    # An operation whose name was taken already, if only in another case, has another name than its variable was got by.
+    got_by = {one.op.name: name for name, one in variable_scope._get_default_variable_store()._vars.items()}  # noqa: SLF001
     for variable in variables:
         part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
-        name = part.full_name if part else variable.op.name
+        name = part.full_name if part else got_by.get(variable.op.name, variable.op.name)
         by_name.setdefault(name, LogicalVariable(name, [])).parts.append(variable)
     return list(by_name.values())
 
@@ -175,15 +178,14 @@ def reading_copies(
     created: set[str] = set()
 
     def get(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
-        if name not in by_name:
+        if (copy := by_name.get(name)) is None:
             return getter(name, *args, **kwargs)
-        copy = by_name[name]
         value = values[name] if copy.original.parts[0].trainable else copy.current
         if name not in created:
             created.add(name)
             tf.add_to_collections([each for each in kwargs.get("collections") or () if _is_own(each)], value)
-            if kwargs.get("regularizer") is not None:
-                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, kwargs["regularizer"](value))
+            if kwargs.get("regularizer") and (penalty := kwargs["regularizer"](value)) is not None:
+                tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, penalty)
         return value
 
     with (

@@ -89,7 +89,7 @@ PLANTED = [
             TWO_PS, ("replace", "retrain", "kill"),
             why_not="a heartbeat claims again within a second, sooner than a chief of another training looks"),
     Planted("a chief whose data has ended lets others join while it saves", recovery.SupervisedTraining,
-            "_end_with_others", "self._close_to_others(session)", "pass", DATA_OF_CHIEF, ("kill", "move"),
+            "_end_with_others", "self._close_to_others(session, outcome)", "pass", DATA_OF_CHIEF, ("kill", "move"),
             why_not="a worker whose step waits for an update then learns of the end by its heartbeat"),
     Planted("the end of training is written, not raised", blackboard.Blackboard, "announce_stopping",
             "self._raise_states", "self._write_states"),

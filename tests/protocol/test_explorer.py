@@ -149,7 +149,8 @@ def test_a_chief_whose_server_is_busy_when_its_data_ends_waits_for_the_others():
 @pytest.mark.parametrize(("undone", "schedule"), [
     pytest.param(_ENDS_ALONE, _BUSY_CHIEF, id="the chief ends alone"),
     pytest.param(Planted("others may join", recovery.SupervisedTraining, "_close_to_others",
-                         'self._board.announce_stopping("the training data has ended")', "pass"),
+                         'self._board.announce_stopping("the training data has ended" if outcome.end is End.DATA else '
+                         "outcome.why)", "pass"),
                  Schedule(planted.DATA_OF_CHIEF, faults=(Fault(524, "move", 2, 3),)), id="it comes late"),
 ])
 def test_a_worker_whose_step_waits_when_training_ends_learns_of_it(undone, schedule):

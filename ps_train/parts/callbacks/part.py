@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
+from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError, StoppedError
 from ps_train.part import Part
 from ps_train.parts.callbacks.flags import NO_CALLBACKS, parse_callbacks
@@ -27,7 +28,8 @@ from ps_train.runtime import clock, threads
 from ps_train.training.loop import Periodic
 from ps_train.training.replica_graph import StepStatus
 
-_WAIT_PERIOD_SECS = 0.5
+_LOOK_PERIOD_SECS = 0.5
+_QUIET_SECS = 0.5  # without a step: then the thread announces the end, which otherwise comes with the next step
 _log = logging.getLogger(__name__)
 
 
@@ -45,10 +47,12 @@ class CallbacksPart(Part):
         self._thread: CallbackThread | None = None
         self._training: RunningTraining | None = None
         self._announce: Callable[[str], None] = lambda reason: None
-        self._has_announced = self._has_ended_loop = False
+        self._is_running: Callable[[], bool] = lambda: False
+        self._has_announced = False
         self._logs = Periodic(config.log_steps)
         self._local_steps, self._num_updates, self._sum_staleness = 0, 0, 0
-        self._last = (clock.now(), 0)
+        self._last: tuple[float, int] | None = None  # time and global step of the last progress in this session
+        self._step_secs = clock.now()  # when the last step began or ended
 
     @contextlib.contextmanager
     def around_task(self, stop: threading.Event) -> Iterator[None]:
@@ -103,11 +107,12 @@ class CallbacksPart(Part):
         Raises:
           Exception: of a callback.
         """
-        self._announce = connected.board.announce_stopping
+        board = connected.board
+        self._announce, self._is_running = board.announce_stopping, lambda: board.state() == State.RUNNING
         if self._thread is None:
             yield
             return
-        with threads.repeating(self._follow_in_wait, period_secs=_WAIT_PERIOD_SECS, name="stop by callbacks"):
+        with threads.repeating(self._announce_in_quiet, period_secs=_LOOK_PERIOD_SECS, name="stop by callbacks"):
             yield
         self._thread.check()
 
@@ -117,31 +122,36 @@ class CallbacksPart(Part):
             return run_step
         thread, training = self._thread, self._training
         assert training is not None
-        self._has_ended_loop = False  # of a session that was lost in the wait for others
+        # After a loss the chief may have restored all, and the state is "running" again, from an earlier global step.
+        self._has_announced, self._last = False, None
 
         def run(step: int, held_secs: float, fetches: Any, options: Any) -> Any:
+            self._step_secs = clock.now()
+            self._last = self._last or (self._step_secs, step)
             thread.check()
             self._announce_end(training.stop_reason)
             values = run_step(step, held_secs, fetches, options)
+            self._step_secs = clock.now()
             self._count([StepStatus(*map(int, row)) for row in values[0]], float(values[1]))
             return values
 
         return run
 
-    def ended_loop(self) -> None:
-        """Lets the thread look: the chief's data may have ended long before that of the others."""
-        self._has_ended_loop = True
+    def _announce_in_quiet(self) -> None:
+        """Ends the training for a callback while the chief takes no step: it waits for other workers, or for new data.
 
-    def _follow_in_wait(self) -> None:
-        """Ends the training of the others if a callback has failed or asks for the end; `training` raises the error."""
-        if not self._has_ended_loop:
-            return
+        If the callback has failed, `training` then raises its error.
+        """
         assert self._thread is not None and self._training is not None
         error = self._thread.error
-        self._announce_end(f"a callback failed: {type(error).__name__}" if error else self._training.stop_reason)
+        reason = f"a callback failed: {type(error).__name__}" if error else self._training.stop_reason
+        if reason and clock.now() - self._step_secs >= _QUIET_SECS:
+            with contextlib.suppress(BlackboardError):  # if ps 0 is lost, the step or the wait notices
+                if self._is_running():
+                    self._announce(reason)
 
     def _announce_end(self, reason: str) -> None:
-        """Announces the end of the training, once; an empty reason announces nothing."""
+        """Announces the end of the training, once in a session; an empty reason announces nothing."""
         if not reason or self._has_announced:
             return
         try:
@@ -158,9 +168,9 @@ class CallbacksPart(Part):
                 self._sum_staleness += status.staleness
         if not self._logs.is_due(self._local_steps):
             return
+        assert self._thread is not None and self._last is not None
         (last_secs, last_step), now_secs, step = self._last, clock.now(), statuses[-1].step
         self._last = (now_secs, step)
-        assert self._thread is not None
         self._thread.put(CallbackEvent("progress", step, {
             "loss": loss, "local_steps": self._local_steps, "train_steps": self._config.train_steps,
             "steps_per_sec": (step - last_step) / max(now_secs - last_secs, 1e-9),

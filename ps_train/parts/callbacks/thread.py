@@ -54,12 +54,15 @@ class RunningTraining:
         self.params, self.flags = params, flags
         self.stop_reason = ""
 
-    def stop(self, reason: str = "a callback stopped it") -> None:
+    def stop(self, reason: Any = "") -> None:
         """Ends the training as early stopping does; any thread may call it.
 
-        It ends after the next step of the chief, or at once if the chief only waits for the other workers.
+        It ends after the next step of the chief, or at once if the chief only waits, for other workers or new data.
+
+        Args:
+          reason: the text for messages; an empty one says that a callback stopped it.
         """
-        self.stop_reason = self.stop_reason or reason
+        self.stop_reason = self.stop_reason or str("" if reason is None else reason) or "a callback stopped it"
 
 
 Callback = Callable[[CallbackEvent], Any]

@@ -56,7 +56,7 @@ def serving_input_maker(
     for plugin, params in ((model, model_params), (dataset, dataset_params)):
         if plugin.serving_input_fn is not None:
             return lambda plugin=plugin, params=params: _as_serving_input(
-                plugin.serving_input_fn(params=params), f"{plugin.name}.serving_input_fn")
+                plugin.serving_input_fn(params=dict(params)), f"{plugin.name}.serving_input_fn")
     specs = feature_specs(dataset, dataset_params)
     refuse_ragged(dataset, specs)
     return lambda: input_of_specs(specs)

@@ -35,12 +35,16 @@ class OptimizerRulePart(Part):
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the rule."""
         self._rule = rule_of(config)
+        self._decays_to_the_end = config.decay_steps is None and self._rule.schedule.kind in ("cosine", "polynomial")
 
     def adjust(self, settings: Any) -> Any:
         """Returns the settings with the rule."""
-        updates = settings.graph.updates
+        updates, identity = settings.graph.updates, settings.identity
         updates = updates._replace(plan=updates.plan._replace(rule=self._rule))
-        return settings._replace(graph=settings.graph._replace(updates=updates))
+        if self._decays_to_the_end:  # so workers with another --train_steps would train at other rates
+            decay_steps = f"{self._rule.schedule.decay_steps} (--train_steps)"
+            identity = identity._replace(shared_flags={**identity.shared_flags, "decay_steps": decay_steps})
+        return settings._replace(graph=settings.graph._replace(updates=updates), identity=identity)
 
 
 def rule_of(config: Any) -> ChosenRule:

@@ -17,6 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import gradients_util
+from tensorflow.python.ops.variables import PartitionedVariable
 
 from ps_train.graph import transfer
 
@@ -81,6 +82,12 @@ class Captured(NamedTuple):
         ):
             yield
 
+    def apply(self) -> None:
+        """Applies the gradients where the model did: what runs `after` updates the variables."""
+        with self.scopes(), tf.control_dependencies(None), tf.control_dependencies([self.before]):
+            applied = self.optimizer.apply_gradients(self.pairs, self.counter, **self.options)
+        transfer.add_control_input(self.after, applied.op if tf.is_tensor(applied) else applied)
+
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Captured]]:
@@ -103,7 +110,7 @@ class _Recorder:
         self._shadowed: list[tf.train.Optimizer] = []
         self._differentiated: list[Differentiated] = []
         self._is_differentiating = False
-        self._context = _control_flow_context()
+        self._place = _place()
 
     def shadow(self, optimizer: tf.train.Optimizer) -> None:
         self._shadowed.append(optimizer)
@@ -116,12 +123,14 @@ class _Recorder:
             optimizer.__dict__.pop("compute_gradients", None)
 
     def _compute(self, optimizer: tf.train.Optimizer, loss: Any, *args: Any, **options: Any) -> Any:
+        if options.get("var_list") is not None:
+            options["var_list"] = _whole_or_parts(options["var_list"])
         compute = functools.partial(type(optimizer).compute_gradients, optimizer, loss, *args, **options)
         return self.differentiate(loss, options.get("grad_loss"), compute)
 
     def differentiate(self, losses: Any, grad_losses: Any, compute: Callable[[], Any]) -> Any:
         """Returns `compute()`, and notes it unless it is within another: a wrapper may scale the loss, and undo it."""
-        if self._is_differentiating or _control_flow_context() is not self._context:
+        if self._is_differentiating or _place() != self._place:
             return compute()
         self._is_differentiating = True
         try:
@@ -137,14 +146,20 @@ class _Recorder:
         self, optimizer: tf.train.Optimizer, grads_and_vars: Sequence[tuple], global_step: Any = None,
         name: str | None = None, **options: Any,
     ) -> Any:
-        # A call in a branch or a loop need not happen in each step.
-        if _control_flow_context() is not self._context:
+        # A call in a branch, a loop or a function need not happen in each step.
+        if _place() != self._place:
             return type(optimizer).apply_gradients(optimizer, grads_and_vars, global_step, name, **options)
         pairs = list(grads_and_vars)
         captured = _capture(optimizer, pairs, global_step, name, options)._replace(
             differentiated=_differentiated_for(pairs, self._differentiated))
         self.captured.append(captured)
         return captured.after
+
+
+def _whole_or_parts(variables: Any) -> list[Any]:
+    """Returns variables, the parts of each that --partition_bytes has cut, which TensorFlow's optimizers need."""
+    return [part for one in tf.nest.flatten(variables)
+            for part in (one if isinstance(one, PartitionedVariable) else [one])]
 
 
 def _capture(
@@ -174,8 +189,12 @@ def _differentiated_for(pairs: list[tuple], noted: Sequence[Differentiated]) -> 
     return [one for one in used if not within.intersection(part.op for part in one.gradients)]
 
 
+def _place() -> tuple[tf.Graph, Any]:
+    """Returns the graph, which may be of a function, and the branch or the loop that is being built, or None."""
+    return tf.get_default_graph(), _control_flow_context()
+
+
 def _control_flow_context() -> Any:
-    """Returns the branch or the loop that is being built, or None."""
     return tf.get_default_graph()._get_control_flow_context()  # noqa: SLF001 (no public name)
 
 

@@ -235,9 +235,7 @@ def restore(
       the train_op; if nothing in it raises the global step, an operation that does so after it.
     """
     for one in captured:
-        with one.scopes(), tf.control_dependencies(None), tf.control_dependencies([one.before]):
-            applied = one.optimizer.apply_gradients(one.pairs, one.counter, **one.options)
-        transfer.add_control_input(one.after, applied.op if tf.is_tensor(applied) else applied)
+        one.apply()
     if effects.may_write(train_op, global_step):
         return train_op
     with tf.device(global_step.device), tf.control_dependencies([train_op]):

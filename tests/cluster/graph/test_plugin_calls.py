@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 
 import numpy as np
 import pytest
 
 import ps_train
+from ps_train.coordination.state import State
+from ps_train.graph import optimizers
 from ps_train.graph import plugin_calls as hooks
 from ps_train.plugins import contracts
-from ps_train.training import evaluation
+from ps_train.training import evaluation, replica_graph
 from ps_train.training.reporting import End
+from ps_train.updates import update
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
 from tests.errors import raises
@@ -63,7 +67,12 @@ def test_a_hook_sees_each_step_and_can_end_training(tmp_path, start_servers):
         made.append(Recording(loss, {rate: 1.0}, num_steps=5))
         return {"training_hooks": [made[0]], "training_chief_hooks": [Recording()]}
 
-    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 100, 1, model=model_with(spec))
+    chief = clusters.Worker(start_servers(1, 1), 0, tmp_path, 100, model=model_with(spec))
+    chief.start()
+    chief.join(60)
+    # Issue: a worker that came then found "running", and took steps that no checkpoint has.
+    assert (chief.board.state(), chief.board.end_reason()) == (State.STOPPING, "a hook of the model asked for it")
+    outcome = chief.result()
     assert (outcome.end, outcome.global_step) == (End.HOOK, 5)
     assert made[0].calls == ["begin", "session", "end"]
     assert len(made[0].fetched) == 5 and all(np.isfinite(made[0].fetched))
@@ -126,6 +135,62 @@ def test_a_placeholder_that_a_synchronous_update_needs_is_refused():
     with raises("feed_not_used"):
         clusters.build_graph(clusters.GraphCluster(1, 1), 0, gradients=1,
                              model=rated(lambda: tf.placeholder(tf.float32, [])))
+
+
+def test_a_hook_that_needs_a_batch_at_the_end_of_the_data_costs_no_step(tmp_path, start_servers, caplog):
+    """As LoggingTensorHook(at_end=True). Issue: training ended with OutOfRangeError, and without a checkpoint."""
+    def spec(loss, rate, weights):
+        return {"training_hooks": [tf.train.LoggingTensorHook({"loss": loss}, every_n_iter=5, at_end=True)]}
+
+    dataset = clusters.array_dataset(*clusters.linear_data(), repeat=False)
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 100, 1, model=model_with(spec), dataset=dataset)
+    assert (outcome.end, outcome.global_step) == (End.DATA, 8)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 8
+    assert "LoggingTensorHook needs a mini-batch at the end" in caplog.text
+
+
+def test_what_was_trained_is_saved_though_a_hook_fails_at_the_end(tmp_path, start_servers):
+    """As in TensorFlow 1, where the hook that saves comes before the others."""
+    class Failing(tf.train.SessionRunHook):
+        def end(self, session):
+            raise ValueError("of the hook")
+
+    model = model_with(lambda loss, rate, weights: {"training_hooks": [Failing()]})
+    with pytest.raises(ValueError, match="of the hook"):
+        clusters.train_together(start_servers(1, 1), tmp_path, 6, 1, model=model)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 6
+
+
+@pytest.mark.parametrize("options", [{}, {"period": Period(3)}])
+def test_each_call_of_a_plugin_has_its_own_params(options):
+    """As under Estimator. Issue: with local steps model_fn was called again, and divided its learning rate again."""
+    seen, params = [], {"rate": 1.0, "units": 4, "batch_size": 8, "seed": 7}
+
+    def change(params):
+        params["rate"] *= 0.1
+        params.pop("units")
+        seen.append(params["rate"])
+        return params["rate"]
+
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        change(params)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels)))
+
+    def input_fn(mode, params, shard):
+        change(params)
+        return ps_train.from_arrays(clusters.linear_data(), params["batch_size"], seed=7, repeat=True)
+
+    model = contracts.Model("changing", model_fn, {})
+    clusters.build_graph(clusters.GraphCluster(1, 1), 0, model=model, params=params,
+                         dataset=contracts.Dataset("changing", input_fn, lambda params: None, {}),
+                         **options)
+    settings = replica_graph._with_make_optimizer(
+        update.UpdateSettings(optimizers.OptimizerPlan("sgd", 0.1)),
+        dataclasses.replace(model, make_optimizer=lambda params, global_step: change(params)), params)
+    settings.plan.make_model_optimizer(None)
+    assert seen == [0.1] * (4 if options else 3)
+    assert params == {"rate": 1.0, "units": 4, "batch_size": 8, "seed": 7}
 
 
 def test_the_chiefs_hooks_run_on_the_chief_alone(start_servers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.graph import transfer
 from ps_train.graph.plugin_calls import Hooks
 from ps_train.plugins import contracts
-from ps_train.training.loop import Loop, LoopSettings, plain_step
+from ps_train.runtime import clock
+from ps_train.training.loop import Due, Loop, LoopSettings, StepReports, plain_step
 from ps_train.training.replica_graph import Steps, StepStatus
 from ps_train.training.reporting import End
 from tests import clusters
@@ -87,6 +89,24 @@ def test_progress_lines_come_every_log_steps_with_the_loss_of_their_step(tmp_pat
     assert (first, second) == (5, 10)
     assert one[0] > other[0] > 0
     assert all(examples > steps > 0 for _, steps, examples in (one, other))
+
+
+def test_a_loop_that_runs_again_counts_what_is_new(monkeypatch):
+    """As after a wait for ranges. Issue: the staleness so far counted again, and all steps so far made the speed."""
+    now_secs, report, writes = 5.0, mock.Mock(), []
+    monkeypatch.setattr(clock, "now", lambda: now_secs)
+    settings = LoopSettings("worker:1", 10**6, 8, 10, 10, 60.0)
+    reports = StepReports(settings, report, lambda summary, step: writes.append(summary))
+    for local_steps, value in ((1000, 9), (1010, 0)):
+        reports.start(local_steps - 10, local_steps - 10)
+        for _ in range(10):
+            reports.count_staleness(value)
+        now_secs += 1.0
+        reports.report(Due(True, False), step=local_steps, local_steps=local_steps, total_steps=local_steps, loss=0.5,
+                       summary=b"" if value else None)
+        assert reports.staleness_line().startswith(f"staleness {'9.00' if value else '4.50'} ")
+    assert [call.args[0].examples_per_sec for call in report.step.mock_calls] == [80.0, 80.0]
+    assert [one.histo.num for one in writes[1].value if one.tag == "staleness"] == [10.0]
 
 
 def test_a_set_stop_event_ends_the_loop_before_the_next_step(tmp_path, start_servers):

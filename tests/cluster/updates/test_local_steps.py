@@ -384,9 +384,17 @@ def _choosing(features, labels):
         [tf.nn.l2_loss(value) for value in chosen])
 
 
+def _naming_twice(features, labels):
+    features = tf.identity(features, name="weights")  # so the operations of the variables are weights_1 and Weights_2
+    values = [tf.get_variable(name, [4], initializer=tf.zeros_initializer(), regularizer=lambda value: None)
+              for name in ("weights", "Weights")]
+    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, values[0] + 2 * values[1]) - labels))
+
+
 @pytest.mark.parametrize(
-    "make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting, _choosing],
-    ids=["regularised, losses collected", "layers", "moving average", "table", "own collections", "values by name"])
+    "make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting, _choosing, _naming_twice],
+    ids=["regularised, losses collected", "layers", "moving average", "table", "own collections", "values by name",
+         "names that are taken"])
 def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, make_loss):
     """Regularizers, collected losses, default names, update ops, metrics, lookups: as without local steps."""
     ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(make_loss), period=Period(steps))[1]

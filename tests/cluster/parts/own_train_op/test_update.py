@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.graph import placement
 from ps_train.plugins import contracts
 from ps_train.updates.update import Period
 from tests import bare_training, clusters
@@ -248,6 +249,20 @@ def in_a_branch(loss):
         return tf.assign_add(step, 1)
 
 
+def in_a_function(loss):
+    """Gradients that are applied in a function of TensorFlow 2."""
+    optimizer = tf.train.GradientDescentOptimizer(0.05)
+    pairs = optimizer.compute_gradients(loss)
+
+    @tf.compat.v2.function
+    def apply(*gradients):
+        optimizer.apply_gradients(zip(gradients, [variable for _, variable in pairs]))
+        return tf.constant(0)
+
+    with tf.control_dependencies([apply(*(gradient for gradient, _ in pairs))]):
+        return tf.assign_add(tf.train.get_global_step(), 1)
+
+
 def one_after_the_other(loss):
     """The second optimizer's gradients need the first one's update."""
     variables = tf.trainable_variables()
@@ -261,6 +276,7 @@ def one_after_the_other(loss):
 @pytest.mark.optimised
 @pytest.mark.parametrize("train_op, reason", [
     (in_a_branch, "updates variables by other means"),
+    (in_a_function, "updates variables by other means"),
     (one_after_the_other, "applies gradients that it computes after another")])
 def test_a_train_op_that_cannot_be_separated_runs_as_it_is(tmp_path, start_servers, train_op, reason):
     """Asynchronously; every other mode says why not."""
@@ -301,6 +317,83 @@ def test_a_train_op_that_runs_as_it_is_ends(tmp_path, start_servers, train_op, c
     expected = plain(model)
     assert expected["global_step"] == counts * STEPS
     assert_same(train(start_servers, tmp_path, model), {**expected, "global_step": STEPS})
+
+
+def test_a_variable_in_parts_may_be_named_for_minimize(start_servers, tmp_path):
+    """As without --partition_bytes. Issue: AttributeError of TensorFlow, which takes only its parts."""
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(tf.linalg.matvec(features, tf.convert_to_tensor(weights)) - labels))
+        return ps_train.ModelSpec(loss=loss, train_op=tf.train.GradientDescentOptimizer(0.1).minimize(
+            loss, tf.train.get_global_step(), var_list=[weights]))
+
+    cut, whole = (bare_training.checkpoint_of(
+        start_servers(2, 1), tmp_path / str(size), 5, model=contracts.Model("cut", model_fn, {}),
+        plan=placement.PlacementPlan(partition_bytes=size)) for size in (8, 0))
+    assert whole["weights"].any()
+    assert_same(cut, whole)
+
+
+class RunsAside(tf.train.SessionRunHook):
+    """Runs an operation after each step, as hooks for critics do."""
+
+    def __init__(self, op):
+        self._op = op
+
+    def after_run(self, run_context, run_values):
+        run_context.session.run(self._op)
+
+
+def model_with_two(place, has_train_op=True):
+    """Returns a model with a second optimizer, which a hook or UPDATE_OPS run, or also its train_op."""
+    def model_fn(features, labels, mode, params):
+        loss = linear_loss(features, labels)
+        aside = tf.get_variable("aside", [], initializer=tf.zeros_initializer())
+        second = tf.train.MomentumOptimizer(0.1, 0.9).minimize(tf.square(aside - 1.0), var_list=[aside])
+        if place == "update ops":
+            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, second)
+        train_op = None
+        if has_train_op:
+            train_op = tf.train.GradientDescentOptimizer(0.05).minimize(
+                loss, tf.train.get_global_step(), var_list=tf.trainable_variables()[:2])
+        hooks = {"hook": [RunsAside(second)], "both": [RunsAside(second)]}.get(place, [])
+        return ps_train.ModelSpec(loss=loss, train_op=tf.group(train_op, second) if place == "both" else train_op,
+                                  training_hooks=hooks)
+
+    return contracts.Model("two", model_fn, {})
+
+
+@pytest.mark.parametrize("place, has_train_op, mode", [
+    ("hook", True, "async"), ("hook", False, "sync"), ("update ops", False, "async")])
+def test_an_optimizer_beside_the_train_op_updates(tmp_path, start_servers, place, has_train_op, mode):
+    """Where a hook, or UPDATE_OPS, run it. Issue: it was recorded, and never applied."""
+    saved = train(start_servers, tmp_path, model_with_two(place, has_train_op), **MODES[mode])
+    aside = moment = 0.0
+    for _ in range(STEPS):
+        moment = 0.9 * moment + 2 * (aside - 1.0)
+        aside -= 0.1 * moment
+    assert saved["global_step"] == STEPS
+    np.testing.assert_allclose(saved["aside"], aside, rtol=1e-5)
+
+
+def test_an_optimizer_that_nothing_runs_makes_no_slots(start_servers):
+    """A model may make a train_op that it does not return; a checkpoint has nothing of that."""
+    graph = clusters.build_graph(start_servers(1, 1), 0, model=model_with_two("nowhere"), dataset=own_dataset())
+    assert "aside/Momentum" not in {one.op.name for one in graph.savers.variables}
+
+
+def test_update_ops_with_an_optimizer_are_refused_in_rounds(start_servers):
+    """They would update the parameters themselves, in a loop on a copy."""
+    with raises("train_op_unsupported") as caught:
+        clusters.build_graph(start_servers(1, 1), 0, model=model_with_two("update ops", False), dataset=own_dataset(),
+                             **MODES["rounds"])
+    assert "UPDATE_OPS have an update of the model's MomentumOptimizer" in str(caught.value)
+
+
+def test_a_hook_that_may_repeat_the_train_ops_update_is_named(start_servers, caplog):
+    """It would make a whole update, so a line says so."""
+    clusters.build_graph(start_servers(1, 1), 0, model=model_with_two("both"), dataset=own_dataset())
+    assert "the model's hook RunsAside has an operation that needs the update of the train_op" in caplog.text
 
 
 def after_the_batch(loss):

@@ -218,3 +218,26 @@ def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_se
     clusters.build_graph(cluster, 0, model=model_of(drawn["negatives"]), dataset=dataset())
     dropping = model_of(tf.identity, keep=lambda rows: tf.nn.dropout(rows, rate=0.5))
     clusters.build_graph(cluster, 0, model=dropping, dataset=dataset(), period=Period(5))
+
+
+@pytest.mark.parametrize("period", [Period(1), Period(4)], ids=["single steps", "rounds"])
+def test_a_model_may_pop_features_and_have_variables_that_the_loss_does_not_need(start_servers, tmp_path, period):
+    """Issue: in rounds, both ended with a traceback of TensorFlow."""
+    ids, labels = data()
+
+    def input_fn(mode, params, shard):
+        features = {"ids": ids, "weight": np.full(len(ids), 0.5, np.float32)}
+        return ps_train.from_arrays((features, labels), params["batch_size"], repeat=True)
+
+    def model_fn(features, labels, mode, params):
+        tf.get_variable("nowhere", [3], initializer=tf.ones_initializer())
+        rows = ps_train.embedding_table("items", 2).lookup(features.pop("ids"))
+        loss = tf.reduce_mean(features.pop("weight") * tf.square(tf.reduce_sum(rows, [1, 2]) - labels))
+        assert not features
+        return ps_train.ModelSpec(loss=loss)
+
+    saved = bare_training.checkpoint_of(
+        start_servers(1, 1), tmp_path, 8, model=clusters.contracts.Model("popping", model_fn, {}), period=period,
+        dataset=clusters.contracts.Dataset("popped", input_fn, lambda params: None, {}))
+    assert saved["global_step"] == 8
+    np.testing.assert_array_equal(saved["nowhere"], [1, 1, 1])

@@ -7,6 +7,58 @@ from unittest import mock
 from ps_train.config.task import Config
 from ps_train.errors import BlackboardError
 from ps_train.parts.callbacks.part import CallbacksPart
+from ps_train.runtime import clock
+
+
+def part_of(log_steps=0, stop_reason="", error=None):
+    """Returns a part with callbacks that have asked for the end, or failed; what it announces is in `_announce`."""
+    part = CallbacksPart(Config(log_steps=log_steps), None)
+    part._announce, part._is_running = mock.Mock(), lambda: True
+    part._thread, part._training = mock.Mock(error=error), mock.Mock(stop_reason=stop_reason)
+    return part
+
+
+def one_step(step, *others):
+    """Takes a step."""
+    return [[step + 1, 1, 1, 0, 0, 0]], 0.5
+
+
+def test_the_end_is_announced_again_in_a_new_session():
+    """If the chief has restored all, it is forgotten. Issue: training went on to --train_steps."""
+    part = part_of(stop_reason="enough")
+    for _ in range(2):
+        step = part.around_step(None, None, one_step)
+        step(0, 0.0, None, None), step(1, 0.0, None, None)
+    assert part._announce.mock_calls == [mock.call("enough")] * 2
+
+
+def test_while_no_step_is_taken_the_end_is_announced():
+    """The chief may wait for new data. Issue: it was announced only when the chief's loop had ended."""
+    for part, expected in ((part_of(stop_reason="enough"), "enough"),
+                           (part_of(error=ValueError("wrong")), "a callback failed: ValueError")):
+        part._step_secs = clock.now() + 1000  # a step is being taken: the next one will announce it
+        part._announce_in_quiet()
+        part._step_secs, part._is_running = clock.now() - 1000, lambda: False  # the parameters are being prepared
+        part._announce_in_quiet()
+        assert not part._announce.called
+        part._is_running = lambda: True
+        part._announce_in_quiet()
+        part._announce.assert_called_once_with(expected)
+
+
+def test_the_speed_is_that_of_the_steps_of_this_session(monkeypatch):
+    """Issue: the first progress of a training that went on at step 2000 counted all 2000 steps, too."""
+    part, now_secs = part_of(log_steps=5), 50.0
+    monkeypatch.setattr(clock, "now", lambda: now_secs)
+    for begin, num_steps in ((2000, 5), (1000, 10)):  # in the second session from an earlier checkpoint
+        step = part.around_step(None, None, one_step)
+        for number in range(begin, begin + num_steps):
+            values = step(number, 0.0, None, None)
+            assert values[1] == 0.5
+            now_secs += 0.5
+    events = [call.args[0] for call in part._thread.put.mock_calls]
+    assert [event.step for event in events] == [2005, 1005, 1010]
+    assert [event.values["steps_per_sec"] for event in events] == [2.5, 2.5, 2.0]
 
 
 def test_an_end_that_ps_0_did_not_hear_of_is_announced_again():

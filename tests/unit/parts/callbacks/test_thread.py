@@ -39,6 +39,17 @@ def test_all_callbacks_get_all_events_in_their_order():
     assert len(threads) == 1 and threading.current_thread() not in threads
 
 
+@pytest.mark.parametrize("reason", ["", None, 0.25, "enough"])
+def test_every_call_of_stop_ends_the_training(reason):
+    """Issue: an empty reason did nothing."""
+    training = RunningTraining("run", "model", "dataset", {}, {})
+    training.stop(*([] if reason is None else [reason]))
+    assert training.stop_reason == {"enough": "enough", 0.25: "0.25"}.get(reason, "a callback stopped it")
+    other = RunningTraining("run", "model", "dataset", {}, {})
+    other.stop(reason), other.stop("later")
+    assert other.stop_reason == training.stop_reason
+
+
 def test_after_an_error_no_callback_is_called():
     """And the error is there to be raised, at every check."""
     calls = []

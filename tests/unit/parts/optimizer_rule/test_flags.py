@@ -56,6 +56,16 @@ def test_the_flags_become_the_rule_of_the_settings(flags, rule):
     assert settings.graph.updates.plan.rule == rule == rule_of(parsed)
 
 
+@pytest.mark.parametrize(("kind", "flags", "expected"), [
+    ("cosine", [], "70 (--train_steps)"), ("polynomial", [], "70 (--train_steps)"),
+    ("cosine", ["--decay_steps=50"], 50), ("constant", ["--warmup_steps=3"], None)])
+def test_workers_share_the_end_of_the_schedule(kind, flags, expected):
+    """Issue: a worker with another --train_steps was admitted, and trained at other rates."""
+    parsed = config.parse_task([f"--learning_rate_schedule={kind}", "--train_steps=70", "--num_gpus=0", *flags], {})
+    settings = table.make_parts(parsed, CLUSTER).adjust(setup.worker_settings(parsed, CLUSTER))
+    assert settings.identity.shared_flags["decay_steps"] == expected
+
+
 def test_without_its_flags_the_part_is_off():
     """Then the rule is that of the spine."""
     assert not OptimizerRulePart.is_on(config.parse_task([], {}), CLUSTER)
