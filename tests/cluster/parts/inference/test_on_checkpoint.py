@@ -23,7 +23,7 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError, DataError, UserCodeError
-from ps_train.parts.inference import examples, on_checkpoint, outputs, serving
+from ps_train.parts.inference import examples, on_checkpoint, outputs, predictor, serving
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
@@ -599,6 +599,45 @@ def test_a_batch_without_examples_and_bfloat16_are_written(tmp_path, name):
     else:
         [record] = tf.python_io.tf_record_iterator(path)
         assert tf.train.Example.FromString(record).features.feature["p"].float_list.value[:] == [1.5, -2.0]
+
+
+@pytest.mark.parametrize(("good", "bad"), [
+    (np.uint64([0, 2**63 - 1]), np.uint64([1, 2**63 + 7])),
+    (np.array([[1 / 3, -3e38], [np.inf, np.nan]]), np.array([[1.0, 2.0], [-1e300, 3.0]])),
+])
+def test_a_number_that_an_example_cannot_have_is_refused(tmp_path, good, bad):
+    """Issue: uint64 from 2^63 on became negative, and float64 infinite. CSV and npz have them."""
+    def write_file(name, values):
+        with outputs.writing(str(tmp_path / name)) as write:
+            write({"p": values})
+
+    write_file("good.tfrecord", good)
+    rows = [tf.train.Example.FromString(record).features.feature["p"] for record in tf.python_io.tf_record_iterator(
+        str(tmp_path / "good.tfrecord"))]
+    values = [[*row.int64_list.value, *row.float_list.value] for row in rows]
+    np.testing.assert_array_equal(np.reshape(values, good.shape), good if good.ndim == 1 else good.astype(np.float32))
+    with raises("prediction_too_large") as caught:
+        write_file("bad.tfrecord", bad)
+    assert str(bad.dtype) in str(caught.value) and not (tmp_path / "bad.tfrecord").exists()
+    for name in ("bad.csv", "bad.npz"):
+        write_file(name, bad)
+    np.testing.assert_array_equal(np.load(tmp_path / "bad.npz")["p"], bad)
+
+
+@pytest.mark.parametrize("make", [
+    tf.sparse.from_dense, tf.RaggedTensor.from_tensor, lambda x: {"x": x}, lambda x: [x, x]],
+    ids=["sparse", "ragged", "dict", "list"])
+def test_a_prediction_that_is_no_dense_tensor_is_refused(make):
+    """Unless --outputs leaves it out."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.int64, [None, 2], "x")
+        model = predictor.Predictor(session, {"x": x}, {"s": make(x), "x": x}, "model")
+        batch = {"x": np.array([[1, 0], [2, 3]])}
+        with raises("prediction_not_dense") as caught:
+            model.predict(batch)
+        assert "'s'" in str(caught.value)
+        model.select(["x"])
+        assert model.predict(batch)["x"].tolist() == [[1, 0], [2, 3]]
 
 
 _RECEIVER = types.SimpleNamespace
