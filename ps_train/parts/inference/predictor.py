@@ -156,7 +156,7 @@ def newest_version(folder: str) -> str:
     Raises:
       ConfigError: the folder has no SavedModel.
     """
-    versions = sorted((name for name in _names(folder) if name.isdigit()), key=int)
+    versions = sorted((name for name in _names(folder) if name.isdecimal()), key=int)
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")) and versions:
         folder = os.path.join(folder, versions[-1])
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):

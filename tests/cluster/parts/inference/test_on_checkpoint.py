@@ -187,6 +187,7 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
 
 @pytest.mark.parametrize("flags, code, part", [
     (["--train_dir=train", "--checkpoint=5"], "no_checkpoint", "3, 7"),
+    (["--train_dir=train", "--checkpoint=\N{SUPERSCRIPT TWO}"], "no_checkpoint", "3, 7"),
     (["--train_dir=train", "--checkpoint=best"], "train_dir_missing", "'train/best'"),
     (["--train_dir=nothing"], "train_dir_missing", "'nothing'"),
     (["--train_dir=."], "no_checkpoint", "'.'"),
@@ -355,6 +356,27 @@ def test_no_example_of_a_csv_is_lost_or_added(tmp_path, caplog, inputs, text, ex
     assert {name: values.tolist() for name, values in batch.items()} == expected
     assert ("taken as a header" in caplog.text) == bool(logged)
     assert logged in caplog.text
+
+
+@pytest.mark.parametrize("sizes, shape", [
+    ([None], [2, 6]), ([None, 3], [2, 2, 3]), ([2, None], [2, 2, 3]), ([1, None, 6], [2, 1, 1, 6]), (None, [2, 6]),
+    ([None, None], "csv_shape_open"), ([None, 3, None], "csv_shape_open"),
+    ([None, 4], "csv_column_count"), ([0, None], "csv_column_count"),
+])
+@pytest.mark.parametrize("num_inputs", [1, 2])
+def test_open_sizes_are_those_of_the_columns(tmp_path, sizes, shape, num_inputs):
+    """Issue: of several, or where the columns do not fill the others, it was numpy's error."""
+    inputs = {"x": InputColumn(tf.float32, sizes), "id": InputColumn(tf.int64, [])}
+    (tmp_path / "f.csv").write_text("x_0,x_1,x_2,x_3,x_4,x_5,id\n1,2,3,4,5,6,7\n1,2,3,4,5,6,8\n" if num_inputs == 2 else
+                                    "1,2,3,4,5,6\n1,2,3,4,5,6\n")
+    batches = examples.file_batches(str(tmp_path / "f.csv"), dict([*inputs.items()][:num_inputs]), 2, (0, 1))
+    if isinstance(shape, str):
+        with raises(shape) as caught:
+            next(batches)
+        assert "x float32 [n, " in str(caught.value)
+    else:
+        [batch] = batches
+        np.testing.assert_array_equal(batch["x"], np.reshape([[1, 2, 3, 4, 5, 6]] * 2, shape))
 
 
 def test_text_of_another_encoding_is_read_as_the_bytes_that_training_read(tmp_path):
