@@ -140,8 +140,7 @@ class WarmStart:
           losses: depend on all variables that the model computes with.
 
         Raises:
-          ConfigError: the checkpoint cannot be read or lacks a name, or a shape or the kind of a type differs,
-            or a value is too large for the type here.
+          ConfigError: the checkpoint cannot be read or lacks a name, or a shape, type or value does not fit.
         """
         if os.path.isdir(path):
             path = checkpoints.newest_sound(path) or path
