@@ -112,6 +112,11 @@ def file_batches(
         raise DataError("sparse_input", f"--input: the model takes sparse {', '.join(sparse)}, which no file has; "
                         "predict from the dataset")
     if path.endswith(".csv"):
+        several = [name for name, column in inputs.items() if column.shape and list(column.shape).count(None) > 1]
+        if several:
+            raise DataError("csv_shape_open", f"--input: the model takes {describe_inputs(inputs)}, and a line of a "
+                            f"CSV does not say how long each of several open sides of {several[0]} is; predict from "
+                            "the dataset or a FILE.npz")
         yield from csv_batches(path, inputs, batch_size, share)
         return
     arrays = read_arrays(path, inputs, is_first=share[0] == 0)
@@ -211,6 +216,7 @@ def csv_batches(
         if first is None:
             raise DataError("input_file_empty", f"--input: {path} is empty")
         columns, has_header = _find_columns(path, first[1], inputs)
+        _check_counts(path, columns, inputs)
         rows = rows if has_header else itertools.chain([first], rows)
         for number in itertools.count():
             chunk = list(itertools.islice(rows, batch_size))
@@ -261,6 +267,15 @@ def _find_columns(
                         f"{_listed(wanted)}")
     raise DataError("csv_column_missing", f"--input: {path} has no column {missing[0]!r}; it has {_listed(by_name)}, "
                     f"and the model takes {_listed(wanted)}")
+
+
+def _check_counts(path: str, columns: Mapping[str, Sequence[int]], inputs: Mapping[str, InputColumn]) -> None:
+    """Raises DataError if the columns of an input with one open size do not fill its other ones."""
+    for name, column in inputs.items():
+        size = math.prod(size for size in column.shape or () if size is not None)
+        if column.shape and None in column.shape and (size == 0 or len(columns[name]) % size):
+            raise DataError("csv_column_count", f"--input: {path} has {len(columns[name])} columns for {name}; the "
+                            f"model takes {name} {column}, so a multiple of {size}")
 
 
 def _is_header(path: str, cells: Sequence[str], column: InputColumn, names: Sequence[str]) -> bool:

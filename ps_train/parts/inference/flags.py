@@ -12,6 +12,7 @@ from ps_train.config import fields, flag_help
 from ps_train.config.groups import ModelFlags
 from ps_train.config.task import Config
 from ps_train.errors import Problem, refuse
+from ps_train.runtime import tensorflow_errors
 
 SPLITS = ("test", "train", "validation")
 OUTPUT_FORMATS = (".csv", ".npz", ".tfrecord")
@@ -42,9 +43,12 @@ class CheckpointFlags(ModelFlags):
     def _common_problems(self, verb: str, *required: str) -> list[Problem]:
         return [*fields.problems(vars(self), type(self)), *flag_help.foreign(self.given, verb, type(self)),
                 *(Problem("flag_missing", f"--{name}: not given; it is {_REQUIRED[name]}")
-                  for name in required if not getattr(self, name))]
+                  for name in required if not getattr(self, name)),
+                *(Problem("path_is_pattern", f"--{name}: got {getattr(self, name)!r}; {problem}")
+                  for name in _OF_MODELS if (problem := tensorflow_errors.problem_of_path(getattr(self, name, ""))))]
 
 
+_OF_MODELS = ("export_dir", "publish_dir", "saved_model")  # a SavedModel has its variables in a checkpoint
 _REQUIRED = {
     "train_dir": "the folder of the checkpoints",
     "export_dir": "the folder for the SavedModel, as DIR/STEP",

@@ -57,7 +57,7 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
         if path is None:
             raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {train_dir!r}")
         return path
-    if checkpoint.isdigit():
+    if checkpoint.isdecimal():
         candidates = [checkpoints.path_of(train_dir, int(checkpoint))]
     else:
         prefix = checkpoint.removesuffix(".index").removesuffix(".meta")

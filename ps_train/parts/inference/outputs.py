@@ -33,8 +33,8 @@ def writing(path: str) -> Iterator[WriteBatch]:
 
     Raises:
       ConfigError: the file cannot be written.
-      UserCodeError: a prediction cannot be in a file of that format: its shape differs between batches, or a text ends
-        with a byte that numpy leaves out.
+      UserCodeError: a prediction cannot be in a file of that format: its shape differs between batches, a text ends
+        with a byte that numpy leaves out, or a number is too large for a tf.train.Example.
     """
     form = {".csv": _writing_csv, ".npz": _writing_npz, ".tfrecord": _writing_records}[os.path.splitext(path)[1]]
     if os.path.isdir(path):
@@ -142,11 +142,27 @@ def _writing_npz(path: str) -> Iterator[WriteBatch]:
 def _writing_records(path: str) -> Iterator[WriteBatch]:
     with tf.io.TFRecordWriter(path) as writer:
         def write(batch: Predictions) -> None:
+            for name, values in batch.items():
+                _refuse_too_large(name, values)
             for rows in zip(*map(_flat, batch.values())):
                 features = {name: _feature(row) for name, row in zip(batch, rows)}
                 writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
         yield write
+
+
+def _refuse_too_large(name: str, values: np.ndarray) -> None:
+    """Refuses numbers that an Example would change: it has int64 and float32."""
+    kind = {"uint64": np.int64, "float64": np.float32}.get(values.dtype.name)
+    if kind is None:
+        return
+    with np.errstate(over="ignore"):
+        is_lost = values > np.iinfo(kind).max if kind is np.int64 else (
+            np.isfinite(values) & np.isinf(values.astype(kind)))
+    if is_lost.any():
+        raise UserCodeError("prediction_too_large", f"--output: prediction {name!r} has the {values.dtype} "
+                            f"{values[is_lost][0]}, and a tf.train.Example has {np.dtype(kind)}; write FILE.csv or "
+                            "FILE.npz, cast it in model_fn, or leave it out with --outputs")
 
 
 def _feature(row: np.ndarray) -> tf.train.Feature:

@@ -79,7 +79,7 @@ class Predictor:
         """Returns name -> array [n, ...] of each prediction.
 
         Raises:
-          UserCodeError: a prediction lacks a row for each example, or a table cannot have an id.
+          UserCodeError: a prediction is no dense tensor or lacks a row for each example, or a table cannot have an id.
         """
         feed = {tensor: batch[name] for name, tensor in self._tensors.items() if name in batch}
         try:
@@ -88,6 +88,10 @@ class Predictor:
             connection.raise_if_bad_id(error, "prediction")
             raise
         for name, values in predictions.items():
+            if not isinstance(values, (np.ndarray, np.generic, bytes)):  # a SparseTensor, a RaggedTensor, a dict, ...
+                raise UserCodeError("prediction_not_dense", f"{self._name}: prediction {name!r} gives a "
+                                    f"{type(values).__name__}; it must be one dense tensor: make it one in model_fn, "
+                                    "as by tf.sparse.to_dense, or leave it out with --outputs")
             if np.ndim(values) == 0 or len(values) != count_examples(batch):
                 raise UserCodeError("prediction_shape",
                                     f"{self._name}: prediction {name!r} has the shape {list(np.shape(values))} for "
@@ -152,7 +156,7 @@ def newest_version(folder: str) -> str:
     Raises:
       ConfigError: the folder has no SavedModel.
     """
-    versions = sorted((name for name in _names(folder) if name.isdigit()), key=int)
+    versions = sorted((name for name in _names(folder) if name.isdecimal()), key=int)
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")) and versions:
         folder = os.path.join(folder, versions[-1])
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):

@@ -133,6 +133,7 @@ class Following:
 
     def _publish_new(self) -> bool:
         """Publishes the newest state, if it is new; returns whether that did not fail."""
+        before = self._publisher.published
         for _ in range(_TRIES):
             if not self._has_taken_version(self._publisher.take_version):
                 return False
@@ -159,7 +160,9 @@ class Following:
         self._state = state
         begin = self._publisher.published.begin
         self._freshness.served(begin)
-        _log.info("published step %d as push %d", begin.step, begin.number)
+        is_served = before is not None and before.begin == begin
+        _log.info("step %d was published before, as push %d" if is_served else "published step %d as push %d",
+                  begin.step, begin.number)
         for sender in self._senders:
             sender.wake()
         return True

@@ -88,7 +88,7 @@ class Publisher:
         self.published = published_in(publish_dir)
 
     def publish(self, state: Source) -> None:
-        """Publishes a state of the training.
+        """Publishes a state of the training; nothing, if it is the one that an earlier publisher published last.
 
         Raises:
           CheckpointError: a file of it cannot be read.
@@ -97,6 +97,9 @@ class Publisher:
         """
         self.take_version()
         training = trained.training_id(self._train_dir)
+        if not self._compared and self._is_published(state, training):
+            self._compared = os.path.basename(state.path)
+            return
         with self._states.holding(state) as held:
             if self.published is None or self.published.current.training != training:
                 self._publish_model(held, training)
@@ -107,6 +110,12 @@ class Publisher:
                     _log.info("%s; a new version of the model follows", error)
                     self._publish_model(held, training)
         self._compared = os.path.basename(state.path)
+
+    def _is_published(self, state: Source, training: str) -> bool:
+        published = self.published
+        return published is not None and (
+            published.current.training, published.begin.step, published.begin.cut_secs) == (
+                training, checkpoints.step_in_name(state.newest), trained.trained_secs(state.newest))
 
     def _publish_changes(self, state: Source, step: int) -> None:
         at_checkpoint, first = Source(state.path), None

@@ -67,7 +67,7 @@ def thinned(points: list, max_points: int = _MOST_POINTS) -> list:
 def _begin(path: str) -> tuple[float, str]:
     """Returns the begin of a file from its name, as the time of a copied file differs."""
     number = os.path.basename(path).split(".")[3]
-    return (float(number) if number.isdigit() else 0.0, path)
+    return (float(number) if number.isdecimal() else 0.0, path)
 
 
 def _events(path: str) -> Iterator[tf.Event]:

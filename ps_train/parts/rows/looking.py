@@ -9,6 +9,7 @@ is larger than that, it reads the later one once for each group.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,8 @@ class Moved(NamedTuple):
     Attributes:
       num_before, num_now: rows.
       num_new, num_dropped: ids that have a row only later, or only earlier.
-      rows: (id, distance of the two values, norm before, norm now) of those that moved most, the farthest first.
+      rows: (id, distance of the two values, norm before, norm now) of those that moved most, the farthest first, and
+        before them those with NaN.
     """
 
     num_before: int
@@ -135,7 +137,7 @@ def compare(before: str, source: Source, table: str, top: int, group_bytes: int 
                           f"{before}, and {dims[1]} in {source.newest}; give a checkpoint of the same model")
     num_groups = 1 + contents.most_rows(before)[table] * 4 * (dims[0] + 2) // group_bytes
     of_groups = [_compare_group(before, source, table, top, (group, num_groups)) for group in range(num_groups)]
-    rows = sorted((row for moved in of_groups for row in moved.rows), key=lambda row: -row[1])[:top]
+    rows = sorted((row for moved in of_groups for row in moved.rows), key=_farthest_first)[:top]
     return Moved(*(sum(counts) for counts in list(zip(*of_groups))[:4]), rows)
 
 
@@ -154,11 +156,16 @@ def _compare_group(before: str, source: Source, table: str, top: int, group: tup
         num_known += int(is_known.sum())
         ids, values, earlier = ids[is_known], values[is_known], old[order[places[is_known]]]
         distances = np.linalg.norm(values - earlier, axis=1)
-        farthest = np.argsort(-distances, kind="stable")[:top]
+        farthest = np.lexsort((-distances, ~np.isnan(distances)))[:top]  # as _farthest_first
         norms = (np.linalg.norm(own[farthest], axis=1) for own in (earlier, values))
         rows += zip(ids[farthest].tolist(), distances[farthest].tolist(), *(norm.tolist() for norm in norms))
-        rows = sorted(rows, key=lambda row: -row[1])[:top]
+        rows = sorted(rows, key=_farthest_first)[:top]
     return Moved(len(old_ids), num_now, num_now - num_known, len(old_ids) - num_known, rows)
+
+
+def _farthest_first(row: tuple[int, float, float, float]) -> tuple[bool, float]:
+    """Orders rows of `Moved`: first those with NaN, which is neither less nor more than any distance."""
+    return not math.isnan(row[1]), -row[1]
 
 
 def _of_group(

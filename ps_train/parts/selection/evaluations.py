@@ -108,7 +108,7 @@ class TimedRole(Role):
 
     def is_due(self, path: str) -> bool:
         step = path.rpartition("-")[2]
-        return not step.isdigit() or self._timer.is_due(int(step))
+        return not step.isdecimal() or self._timer.is_due(int(step))
 
     def evaluated(self, evaluation: Evaluation, path: str) -> None:
         self._timer.evaluated(evaluation.global_step)

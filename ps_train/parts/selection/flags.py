@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ps_train.config import fields
 from ps_train.errors import ConfigError, Problem
+from ps_train.runtime import tensorflow_errors
 
 EXPORTERS = ("latest", "best", "final", "live")
 OF_EACH_EVALUATION = {"latest", "live"}
@@ -93,6 +94,8 @@ class SelectionFlags:
         """Returns a line for each way in which the flags do not fit the others."""
         exporters = parse_exporters("--exporters", self.exporters)
         problems: list[Problem] = []
+        if problem := tensorflow_errors.problem_of_path(self.export_dir):
+            problems.append(Problem("path_is_pattern", f"--export_dir: got {self.export_dir!r}; {problem}"))
         if exporters and not self.export_dir:
             problems.append(Problem("flag_missing", f"--exporters: got {self.exporters!r} without --export_dir; give "
                                     "the folder, too"))

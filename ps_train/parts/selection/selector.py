@@ -296,7 +296,7 @@ def _is_newer(export: str, path: str) -> bool:
 
 def _prune(folder: str, newest: str) -> None:
     """Removes all but the models that were written last, `newest` among those that stay."""
-    versions = [name for name in os.listdir(folder) if name.isdigit()]
+    versions = [name for name in os.listdir(folder) if name.isdecimal()]
     if higher := [name for name in versions if int(name) > int(os.path.basename(newest))]:
         _log.warning("%s has %s, of another training: a server that takes the highest number does not take %s; give "
                      "each training an --export_dir of its own", folder, max(higher, key=int), newest)

@@ -101,9 +101,14 @@ class Registry:
         """Returns a stand-in for the values of int64 ids [...]: float32 [..., dim].
 
         Raises:
-          UserCodeError: the lookup is in a branch, a loop or a function of the model, or needs rows of another lookup.
+          UserCodeError: the lookup is in a branch, a loop or a function of the model, or needs rows of another lookup;
+            or the table was made for another graph.
         """
         graph = tf.get_default_graph()
+        if _outermost(graph) is not self._graph:
+            raise UserCodeError("table_of_another_graph", f"table {spec.name}: embedding_table was not called for the "
+                                f"graph in which {feature} is looked up, but at import or for another model, and "
+                                "ps_train builds a model several times; call it in model_fn")
         context = graph._get_control_flow_context()  # noqa: SLF001 (it has no public name)
         if context is not self._context or graph is not self._graph:
             raise UserCodeError("lookup_in_control_flow", (
@@ -170,6 +175,13 @@ def current_registry() -> Registry:
     """Returns the registry of the current graph; a new one of one process if a user calls model_fn by hand."""
     installed = tf.get_collection(_COLLECTION)
     return installed[0] if installed else install_registry([""], Frozen(learning_rate=0.0))
+
+
+def _outermost(graph: tf.Graph) -> tf.Graph:
+    """Returns the graph of a session in which the graph of a function is, such as that of the body of a loop."""
+    while getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    return graph
 
 
 def names_of(features: Any, labels: Any = None) -> dict[Any, str]:

@@ -32,7 +32,7 @@ from ps_train.parts.tables import contents
 from ps_train.parts.tables.part import TableParameters
 from ps_train.parts.tables.pretrained import Origin, PretrainedRows, deeprec_variables
 from ps_train.parts.tables.rules import TableSpec
-from ps_train.parts.warm_start import partitions
+from ps_train.parts.warm_start import casting, partitions
 from ps_train.parts.warm_start.flags import parse_init_map, parse_names
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints, folder_record
@@ -160,7 +160,7 @@ class WarmStart:
           by_modulo: names in the checkpoint of variables in parts, over which "mod" spread the rows.
 
         Raises:
-          ConfigError: the checkpoint cannot be read or lacks a name, or a shape differs.
+          ConfigError: the checkpoint cannot be read or lacks a name, or a shape, type or value does not fit.
         """
         self._path, self._reader = _open(path)
         self._shapes = self._reader.get_variable_to_shape_map()
@@ -200,10 +200,12 @@ class WarmStart:
                               f"{self._path}; name it in --init_map, or leave it out")
         wrong += [problem for name, origin in self._origins.items()
                   if (problem := origin.problem(self._tables[name]))]
+        wanted, dtypes = [*self._wanted()], self._reader.get_variable_to_dtype_map()
+        wrong += casting.problems_of_kinds(wanted, dtypes)
         if wrong:
             others = "leave them out of --init_map" if has_map else "name the other variables with --init_map"
-            raise ConfigError("checkpoint_of_another_model", f"--init_checkpoint: {self._path} has other shapes: "
-                              f"{_listed(wrong)}; {others}, or change the model")
+            raise ConfigError("checkpoint_of_another_model", f"--init_checkpoint: {self._path} has other shapes or "
+                              f"types: {_listed(wrong)}; {others}, or change the model")
         if not self._saved_names and not self._origins:
             raise ConfigError("checkpoint_of_another_model", "--init_checkpoint: no variable of the model is in "
                               f"{self._path}, which has {_listed(sorted(self._shapes))}; name them with --init_map")
@@ -212,6 +214,17 @@ class WarmStart:
                 name for origin in self._origins.values() for name in origin.tensor_names())])
         except CheckpointError as error:
             raise ConfigError(error.code, f"--init_checkpoint: {error}; give another one") from None
+        casting.check_values(wanted, dtypes, self._reader)
+
+    def _wanted(self) -> Iterator[tuple[str, tf.DType, str]]:
+        """Yields the name, the type, and the name in the checkpoint of each variable, and of rows that were one."""
+        for name, saved in self._saved_names.items():
+            if saved not in self._deeprec:  # which `verify` refuses
+                yield name, self._variables[name][0].dtype.base_dtype, saved
+        for name, origin in self._origins.items():
+            for saved in origin.tensor_names() if origin.saved is None else ():
+                if not (origin.parts and saved.endswith("-keys")):
+                    yield name, tf.float32, saved
 
     def log(self) -> None:
         """Logs the number of values, and which of the model's variables are missing in the checkpoint."""

@@ -23,7 +23,7 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError, DataError, UserCodeError
-from ps_train.parts.inference import examples, on_checkpoint, outputs, serving
+from ps_train.parts.inference import examples, on_checkpoint, outputs, predictor, serving
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
@@ -187,6 +187,7 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
 
 @pytest.mark.parametrize("flags, code, part", [
     (["--train_dir=train", "--checkpoint=5"], "no_checkpoint", "3, 7"),
+    (["--train_dir=train", "--checkpoint=\N{SUPERSCRIPT TWO}"], "no_checkpoint", "3, 7"),
     (["--train_dir=train", "--checkpoint=best"], "train_dir_missing", "'train/best'"),
     (["--train_dir=nothing"], "train_dir_missing", "'nothing'"),
     (["--train_dir=."], "no_checkpoint", "'.'"),
@@ -367,6 +368,27 @@ def test_no_example_of_a_csv_is_lost_or_added(tmp_path, caplog, inputs, text, ex
     assert {name: values.tolist() for name, values in batch.items()} == expected
     assert ("taken as a header" in caplog.text) == bool(logged)
     assert logged in caplog.text
+
+
+@pytest.mark.parametrize("sizes, shape", [
+    ([None], [2, 6]), ([None, 3], [2, 2, 3]), ([2, None], [2, 2, 3]), ([1, None, 6], [2, 1, 1, 6]), (None, [2, 6]),
+    ([None, None], "csv_shape_open"), ([None, 3, None], "csv_shape_open"),
+    ([None, 4], "csv_column_count"), ([0, None], "csv_column_count"),
+])
+@pytest.mark.parametrize("num_inputs", [1, 2])
+def test_open_sizes_are_those_of_the_columns(tmp_path, sizes, shape, num_inputs):
+    """Issue: of several, or where the columns do not fill the others, it was numpy's error."""
+    inputs = {"x": InputColumn(tf.float32, sizes), "id": InputColumn(tf.int64, [])}
+    (tmp_path / "f.csv").write_text("x_0,x_1,x_2,x_3,x_4,x_5,id\n1,2,3,4,5,6,7\n1,2,3,4,5,6,8\n" if num_inputs == 2 else
+                                    "1,2,3,4,5,6\n1,2,3,4,5,6\n")
+    batches = examples.file_batches(str(tmp_path / "f.csv"), dict([*inputs.items()][:num_inputs]), 2, (0, 1))
+    if isinstance(shape, str):
+        with raises(shape) as caught:
+            next(batches)
+        assert "x float32 [n, " in str(caught.value)
+    else:
+        [batch] = batches
+        np.testing.assert_array_equal(batch["x"], np.reshape([[1, 2, 3, 4, 5, 6]] * 2, shape))
 
 
 def test_text_of_another_encoding_is_read_as_the_bytes_that_training_read(tmp_path):
@@ -611,6 +633,45 @@ def test_a_batch_without_examples_and_bfloat16_are_written(tmp_path, name):
     else:
         [record] = tf.python_io.tf_record_iterator(path)
         assert tf.train.Example.FromString(record).features.feature["p"].float_list.value[:] == [1.5, -2.0]
+
+
+@pytest.mark.parametrize(("good", "bad"), [
+    (np.uint64([0, 2**63 - 1]), np.uint64([1, 2**63 + 7])),
+    (np.array([[1 / 3, -3e38], [np.inf, np.nan]]), np.array([[1.0, 2.0], [-1e300, 3.0]])),
+])
+def test_a_number_that_an_example_cannot_have_is_refused(tmp_path, good, bad):
+    """Issue: uint64 from 2^63 on became negative, and float64 infinite. CSV and npz have them."""
+    def write_file(name, values):
+        with outputs.writing(str(tmp_path / name)) as write:
+            write({"p": values})
+
+    write_file("good.tfrecord", good)
+    rows = [tf.train.Example.FromString(record).features.feature["p"] for record in tf.python_io.tf_record_iterator(
+        str(tmp_path / "good.tfrecord"))]
+    values = [[*row.int64_list.value, *row.float_list.value] for row in rows]
+    np.testing.assert_array_equal(np.reshape(values, good.shape), good if good.ndim == 1 else good.astype(np.float32))
+    with raises("prediction_too_large") as caught:
+        write_file("bad.tfrecord", bad)
+    assert str(bad.dtype) in str(caught.value) and not (tmp_path / "bad.tfrecord").exists()
+    for name in ("bad.csv", "bad.npz"):
+        write_file(name, bad)
+    np.testing.assert_array_equal(np.load(tmp_path / "bad.npz")["p"], bad)
+
+
+@pytest.mark.parametrize("make", [
+    tf.sparse.from_dense, tf.RaggedTensor.from_tensor, lambda x: {"x": x}, lambda x: [x, x]],
+    ids=["sparse", "ragged", "dict", "list"])
+def test_a_prediction_that_is_no_dense_tensor_is_refused(make):
+    """Unless --outputs leaves it out."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.int64, [None, 2], "x")
+        model = predictor.Predictor(session, {"x": x}, {"s": make(x), "x": x}, "model")
+        batch = {"x": np.array([[1, 0], [2, 3]])}
+        with raises("prediction_not_dense") as caught:
+            model.predict(batch)
+        assert "'s'" in str(caught.value)
+        model.select(["x"])
+        assert model.predict(batch)["x"].tolist() == [[1, 0], [2, 3]]
 
 
 _RECEIVER = types.SimpleNamespace

@@ -64,6 +64,42 @@ def test_once_publishes_what_is_new(training, tmp_path):
     assert target.startswith("target localhost:1/m never reached: live_status: UNAVAILABLE")
 
 
+@pytest.mark.parametrize("has_delta", [False, True])
+def test_a_new_publisher_pushes_nothing_if_nothing_is_new(training, tmp_path, has_delta):
+    """Issue: from cron, each --once pushed all dense variables again, and now and then a whole model."""
+    if has_delta:
+        training.train(drops=False)
+        training.save_delta()
+    _publish(training, tmp_path / "out", once=True)
+    before = sorted(os.listdir(tmp_path / "out"))
+    for _ in range(2):
+        _publish(training, tmp_path / "out", once=True)
+        assert sorted(os.listdir(tmp_path / "out")) == before
+    publishing = _following(training, tmp_path / "out")
+    number = publishing._publisher.published.begin.number
+    assert publishing._publish_new() and publishing._publisher.published.begin.number == number
+    for save in (training.save_delta, training.save):  # it goes on from there
+        training.train(drops=False)
+        save()
+        assert publishing._publish_new()
+        assert_read(PushReader(tmp_path / "out"), training)
+    assert publishing._publisher.published.begin.number == number + 2
+
+
+@pytest.mark.parametrize("is_other_training", [False, True])
+def test_another_state_of_the_same_step_is_new(training, tmp_path, is_other_training):
+    """As of a training that has gone back to an earlier checkpoint, or begun anew."""
+    _begin_journal(training, 1)
+    _publish(training, tmp_path / "out", once=True)
+    if is_other_training:
+        _begin_journal(training, 2)
+    training.train(drops=False)
+    training.step -= 1
+    training.save()
+    _publish(training, tmp_path / "out", once=True)
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
 def test_what_cannot_be_published_is_refused(training, tmp_path):
     """Without a checkpoint, and to a folder in which another one publishes."""
     with raises("no_checkpoint"):

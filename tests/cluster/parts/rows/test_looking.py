@@ -83,6 +83,21 @@ def saved(tmp_path_factory):
             return str(folder), ids, before, trained.now(ids)
 
 
+def _written(folder, step, pieces):
+    """Writes a checkpoint of a table `items` of one ps with these (ids, values)."""
+    names = [f"items/ps_0_of_1/{number:06d}" for number in range(len(pieces))]
+    saved = contents.SavedTable(dim=3, num_slots=0, num_rows=None, rule="sgd", updates=5, pieces=[names], dealt="mixed")
+    tensors = {"global_step": np.int64(step), contents.KEY: contents.to_text({"items": saved})}
+    for name, (ids, values) in zip(names, pieces):
+        tensors |= {f"{name}/ids": ids, f"{name}/marks": np.ones(len(ids), np.int32), f"{name}/values": values,
+                    f"{name}/slots": np.zeros([len(ids), 0], np.float32)}
+    path = checkpoints.path_of(str(folder), step)
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.raw_ops.SaveV2(prefix=path, tensor_names=[*tensors], shape_and_slices=[""] * len(tensors),
+                                      tensors=[tf.constant(value) for value in tensors.values()]))
+    return path
+
+
 def _printed(capsys, folder, table, ids=(), **flags):
     looking.print_rows(RowsConfig(train_dir=folder, json=True, **flags), table, ids)
     return json.loads(capsys.readouterr().out)
@@ -130,6 +145,23 @@ def test_the_rows_that_moved_most_are_those_of_numpy(saved, group_bytes):
     np.testing.assert_allclose([row[2:] for row in moved.rows], np.stack(
         [np.linalg.norm(values, axis=1) for values in (before[farthest], now[farthest])], 1), rtol=1e-5)
     assert looking.compare(paths[1], looking.Source(paths[0]), "items", 5, group_bytes)[2:4] == (0, 2)
+
+
+@pytest.mark.parametrize("group_bytes", [10**9, 50])
+def test_rows_with_nan_come_first(tmp_path, group_bytes):
+    """They are what a user looks for, and leave the order of the others as it is, over all pieces and groups."""
+    before = np.random.default_rng(0).uniform(1, 2, [len(_IDS), 3]).astype(np.float32)
+    after = before + np.random.default_rng(1).permutation(len(_IDS))[:, np.newaxis].astype(np.float32)
+    after[[3, 7, 12], 1], after[9, 0] = np.nan, np.inf
+    paths = []
+    for step, values in enumerate([before, after], 1):
+        pieces = [(_IDS[begin:begin + 4], values[begin:begin + 4]) for begin in range(0, len(_IDS), 4)]
+        paths.append(_written(tmp_path, step, pieces))
+    moved = looking.compare(paths[0], looking.Source(paths[1]), "items", 8, group_bytes)
+    distances = np.linalg.norm(after - before, axis=1)
+    others = [row for row in np.argsort(-distances, kind="stable") if np.isfinite(distances[row])]
+    assert {row[0] for row in moved.rows[:3]} == {*_IDS[[3, 7, 12]]}
+    assert [row[0] for row in moved.rows[3:]] == list(_IDS[[9, *others[:4]]])
 
 
 def test_a_table_without_rows_has_only_new_ids_later(saved, tmp_path):

@@ -292,6 +292,17 @@ def test_a_lookup_in_a_branch_a_loop_or_a_function_is_refused(build):
             build(table)
 
 
+@pytest.mark.parametrize("build", [lambda table: table.lookup([1]), _in_cond, _in_function])
+def test_a_table_that_is_kept_from_another_graph_is_refused(build):
+    """Issue: of one that was made at import, the error was that of a loop, and no lookup was in one."""
+    with tf.Graph().as_default():
+        table = ps_train.embedding_table("items", 2)
+    with tf.Graph().as_default():
+        registry.install_registry([""], Sgd(1.0)).begin_build()
+        with raises("table_of_another_graph"):
+            build(table)
+
+
 _OF_ROWS = {
     "the argmax": lambda rows, ids: tf.argmax(rows, axis=-1),
     "through a loop": lambda rows, ids: tf.cast(tf.while_loop(

@@ -15,6 +15,7 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import StoppedError
+from ps_train.parts.tables.rules import TableSpec
 from ps_train.parts.warm_start.part import WarmStart, WarmStartPart
 from ps_train.storage import checkpoints
 from tests.errors import raises
@@ -188,6 +189,65 @@ def test_without_a_map_the_advice_about_a_shape_is_a_map(saved):
         with raises("checkpoint_of_another_model") as refused:
             WarmStart(saved, (), variables)
         assert "bias [5]" in str(refused.value) and "--init_map" in str(refused.value)
+
+
+def written(folder, **values):
+    """Returns the path of a checkpoint with these variables."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = [tf.Variable(value, name=name) for name, value in values.items()]
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver(made).save(session, str(folder / "model.ckpt"), 1)
+
+
+@pytest.mark.parametrize(("there", "here", "code"), [
+    (np.float32(0.75), tf.int32, "checkpoint_of_another_model"),
+    (np.int64(3), tf.float32, "checkpoint_of_another_model"),
+    (np.array(b"3"), tf.float32, "checkpoint_of_another_model"),
+    (np.complex64(1j), tf.float32, "checkpoint_of_another_model"),
+    (np.True_, tf.int32, "checkpoint_of_another_model"),
+    (np.float32([2, -1e6, np.inf]), tf.float16, "checkpoint_value_too_large"),
+    (np.float64([1e300]), tf.float32, "checkpoint_value_too_large"),
+    (np.float64([1e300]), tf.bfloat16, "checkpoint_value_too_large"),
+    (np.int64([1, 2**33 + 5]), tf.int32, "checkpoint_value_too_large"),
+    (np.int64([-1, 1]), tf.uint64, "checkpoint_value_too_large"),
+    (np.uint64([2**63]), tf.int64, "checkpoint_value_too_large"),
+])
+def test_types_that_cannot_have_the_values_are_refused(tmp_path, there, here, code):
+    """Issue: 0.75 became 0, 1e6 infinite and 2^33 + 5 the number 5, without a word."""
+    path = written(tmp_path, value=there)
+    with tf.Graph().as_default(), raises(code) as refused:
+        WarmStart(path, (), [tf.Variable(tf.zeros(there.shape, here), name="value")])
+    assert all(text in str(refused.value) for text in ("value", here.name, tf.as_dtype(there.dtype).name))
+
+
+@pytest.mark.parametrize(("there", "here"), [
+    (np.float32([1 / 3, np.nan, -np.inf]), tf.float16), (np.float32([1 / 3, 3e38]), tf.bfloat16),
+    (np.float64([1 / 3]), tf.float32), (np.float16([2]), tf.float32), (np.int64([-2**31]), tf.int32),
+    (np.int32([7]), tf.int64), (np.zeros([0], np.int64), tf.int32), (np.array([b"a"]), tf.string),
+])
+def test_types_of_one_kind_take_the_values(tmp_path, there, here):
+    """Rounded, if they are fractions."""
+    path = written(tmp_path, value=there)
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.Variable(tf.zeros(there.shape, here), name="value")
+        session.run(variable.initializer)
+        WarmStart(path, (), [variable]).load(session)
+        np.testing.assert_array_equal(session.run(variable), there.astype(here.as_numpy_dtype))
+
+
+@pytest.mark.parametrize(("vectors", "code"), [
+    (np.ones([30, 4], np.int32), "checkpoint_of_another_model"),
+    (np.full([30, 4], 1e300), "checkpoint_value_too_large"),
+])
+def test_a_table_takes_rows_of_floats(tmp_path, vectors, code):
+    """From a variable, and from one of DeepRec, whose ids are whole numbers."""
+    tables = {"emb": TableSpec("emb", 4)}
+    for values in ({"emb": vectors}, {"emb-keys": np.arange(30), "emb-values": vectors}):
+        path = written(tmp_path, **values)
+        with raises(code):
+            WarmStart(path, (), [], tables)
+    path = written(tmp_path, **{"emb-keys": np.arange(30), "emb-values": np.ones([30, 4], np.float32)})
+    WarmStart(path, (), [], tables)
 
 
 def test_the_newest_sound_checkpoint_of_a_folder_is_taken(saved):

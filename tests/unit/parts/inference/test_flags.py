@@ -6,6 +6,7 @@ import pytest
 
 from ps_train.errors import ConfigError
 from ps_train.parts.inference import flags
+from ps_train.parts.live.flags import parse_live_export
 from tests.errors import raises
 
 
@@ -18,6 +19,10 @@ from tests.errors import raises
     (flags.parse_predict, ["--saved_model=x", "--output=p.csv"], "flag_missing", "saved_model"),
     (flags.parse_predict, ["--saved_model=x", "--output=p.csv", "--input=i.csv", "--checkpoint=3"], "flags_conflict",
      "checkpoint"),
+    (flags.parse_export, ["--train_dir=x", "--export_dir=x[1]"], "path_is_pattern", "export_dir"),
+    (parse_live_export, ["--train_dir=x", "--export_dir=x[1]", "--live"], "path_is_pattern", "export_dir"),
+    (flags.parse_predict, ["--saved_model=x[1]/7", "--output=p.csv", "--input=i.csv"], "path_is_pattern",
+     "saved_model"),
 ])
 def test_a_wrong_flag_is_one_line(parse, flags, code, name):
     """It begins with the flag."""

@@ -25,6 +25,7 @@ def test_other_targets_are_refused(text):
     (["--publish_dir=/p"], "flag_missing"), (["--train_dir=/t"], "flag_missing"),
     (["--train_dir=s3://b/t", "--publish_dir=/p"], "path_is_url"),
     (["--train_dir=/t", "--publish_dir=/p", "--checkpoint=7"], "flags_conflict"),
+    (["--train_dir=/t", "--publish_dir=/p[1]"], "path_is_pattern"),
     (["--train_dir=/t", "--publish_dir=/p", "--targets=a"], "flag_malformed"),
     (["--train_dir=/t", "--publish_dir=/p", "--publish_secs=0"], "flag_out_of_range")])
 def test_wrong_flags_are_refused(words, code):

@@ -32,6 +32,7 @@ def test_stopping_has_a_patience(text, expected):
     (["--exporters=final"], "flag_missing"),
     (["--exporters=newest", "--export_dir=x"], "flag_out_of_range"),
     (["--exporters=best", "--export_dir=x"], "flag_missing"),
+    (["--export_dir=x[1]"], "path_is_pattern"),
 ])
 def test_a_wrong_flag_is_one_line(flags, code):
     """Before TensorFlow is imported."""
