@@ -17,7 +17,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
 from typing import IO, Any, Callable, NamedTuple, Union
 
@@ -70,6 +70,12 @@ class FileRange(NamedTuple):
     file_bytes: Any
 
 
+class LineRange(FileRange):
+    """A range of `file_ranges(..., is_text=True)`: a file of records may have many, and none of them is all of it."""
+
+    __slots__ = ()
+
+
 class RangeSource(InputSource):
     """Where the ranges of files come from, in place of a share of this worker."""
 
@@ -107,22 +113,31 @@ def file_ranges(
       seed: seed of that order; None for another order in each run.
 
     Returns:
-      A dataset of `FileRange`.
+      A dataset of `FileRange`, of its subclass `LineRange` if `is_text`.
 
     Raises:
       DataError: a file does not exist, all are empty, or there are fewer ranges than workers that train.
     """
     form = {"is_text": is_text, "has_header": has_header, "range_bytes": range_bytes}
+    ranges = _share(files, shard, mode, form, shuffle=shuffle, seed=seed)
+    return ranges.map(tf.autograph.experimental.do_not_convert(lambda part: LineRange(*part))) if is_text else ranges
+
+
+def _share(
+    files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, form: Mapping[str, Any], *, shuffle: bool,
+    seed: int | None,
+) -> tf.data.Dataset:
+    """Returns a dataset of `FileRange`; `form` has the arguments of `plan_ranges`."""
     is_endless = mode == TRAIN and not is_single_pass()
     if is_endless and (source := source_of_graph()) is not None:
         return source.ranges(lambda: plan_ranges(files, **form), [files] if isinstance(files, str) else files,
-                             is_text=is_text, cut=functools.partial(cuts_of_growth, **form))
+                             is_text=form["is_text"], cut=functools.partial(cuts_of_growth, **form))
     plan = plan_ranges(files, **form)
     index, count = shard
     if mode == TRAIN and count > len(plan):  # a share of an evaluation may be empty
         raise DataError("too_few_ranges", f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} "
                         f"ranges for {count} workers, and each needs one; use fewer workers, or "
-                        f"{'smaller ranges' if is_text else 'more files'}")
+                        f"{'smaller ranges' if form['is_text'] else 'more files'}")
     numbers = tf.data.Dataset.range(index, len(plan), count)
     if is_endless and shuffle:
         numbers = numbers.shuffle(len(range(index, len(plan), count)), seed=None if seed is None else seed + index)

@@ -16,10 +16,10 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, UserCodeError
 from ps_train.parts.readers import file_ranges, file_texts, parquet_files
 from ps_train.parts.readers.bad_records import BadRecords
-from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.file_ranges import FileRange, LineRange
 from ps_train.parts.readers.parquet_files import ArrowColumn
 
 _CHUNK_RECORDS, _CHUNK_ROWS = 4096, 16384
@@ -91,7 +91,12 @@ class RecordReader:
         self._bad, self._errors = BadRecords(on_bad_record, "record"), file_texts.CarriedErrors()
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
-        """Returns a dataset of chunks; `file_range` is a whole file."""
+        """Returns a dataset of chunks; `file_range` is a whole file.
+
+        Raises:
+          UserCodeError: it is a range of lines.
+        """
+        _refuse_lines(file_range, "RecordReader")
         chunks = file_texts.record_chunks(file_range, _CHUNK_RECORDS, self._errors)
 
         @tf.autograph.experimental.do_not_convert
@@ -154,7 +159,13 @@ class ParquetReader:
         self._parse, self._check, self._errors = parse, check, file_texts.CarriedErrors()
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
-        """Returns a dataset of chunks."""
+        """Returns a dataset of chunks.
+
+        Raises:
+          UserCodeError: `file_range` is a range of lines.
+        """
+        _refuse_lines(file_range, "ParquetReader")
+
         def columns_of(name: str, start: Any, stop: Any, file_bytes: Any) -> Iterator[Mapping[str, Any]]:
             return parquet_files.chunks(
                 name, int(start), int(stop), self._columns, _CHUNK_ROWS, self._check, int(file_bytes))
@@ -163,6 +174,12 @@ class ParquetReader:
             file_range.file, tf.constant(True), columns_of, self._errors, self._specs, file_range.start,
             file_range.stop, file_range.file_bytes)
         return columns.map(_traced(self._parse))
+
+
+def _refuse_lines(file_range: FileRange, reader: str) -> None:
+    if isinstance(file_range, LineRange):
+        raise UserCodeError("ranges_of_lines", f"{reader}: got ranges of lines, which are the default of "
+                            "file_ranges; give file_ranges(..., is_text=False)")
 
 
 class RangeMark(NamedTuple):

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.graph.batches import set_source
 from ps_train.parts.readers.file_ranges import plan_ranges
 from ps_train.parts.readers.files import growing
 from ps_train.parts.readers.range_batches import range_batches
+from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -100,6 +102,20 @@ def test_small_files_are_cut_so_that_several_workers_have_a_share(tmp_path):
     assert len(plan_ranges(str(tmp_path / "a"))) == 33
     whole = plan_ranges(str(tmp_path / "*"), is_text=False)
     assert [(one.start, one.stop) for one in whole] == [(0, 330000), (0, 5000)]
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("is_handed_out", [False, True])
+def test_a_reader_of_records_refuses_ranges_of_lines(files, mode, is_handed_out):
+    """It would read the whole file for each of them; also if they are shuffled, or come from ps 0."""
+    with tf.Graph().as_default():
+        if is_handed_out:
+            set_source(QueueSource(RangeSettings(num_epochs=1, seed=1)))
+        ranges = ps_train.file_ranges(files, (0, 1), mode, range_bytes=500).shuffle(3)
+        for reader in (ps_train.RecordReader(tf.identity, "anything", "stop"),
+                       ps_train.ParquetReader({"number": tf.int64}, lambda columns: columns["number"])):
+            with raises("ranges_of_lines"):
+                ps_train.range_batches(ranges, reader.read, 10)
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
