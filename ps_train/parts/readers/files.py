@@ -129,6 +129,18 @@ def size_of(name: str) -> int:
     return _asked(name, lambda files, path: files.info(path)["size"])
 
 
+def check_size(name: str, file_bytes: int) -> None:
+    """Raises DataError if a file has not so many bytes, and as `size_of` does; below 0, any number will do."""
+    if 0 <= file_bytes != (size := size_of(name)):
+        raise size_changed(name, size, file_bytes)
+
+
+def size_changed(name: str, size: int, file_bytes: int) -> DataError:
+    """Returns the error of a file whose size is not that with which its ranges were made."""
+    return DataError("input_file_changed", f"{name}: got {size} bytes, expected {file_bytes}; the file has changed "
+                     "since training began, start again")
+
+
 def sizes_now(pattern: str) -> dict[str, int]:
     """Returns name -> bytes of the files that match a pattern; of a store, in one listing.
 
