@@ -93,6 +93,10 @@ class RangeSource(InputSource):
           cut: returns the first bytes of the ranges of a file from a byte on, up to its size, and their end.
         """
 
+    @abc.abstractmethod
+    def note_end(self) -> tf.Operation:
+        """Returns the operation that notes that all batches of the ranges that came in have been read."""
+
 
 def file_ranges(
     files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, *, is_text: bool = True,

@@ -219,8 +219,21 @@ def range_batches(
     if shuffle:
         chunks = chunks.map(_traced(lambda *chunk: _shuffled(chunk, marks, seed)))
     chunks = chunks.prefetch(1)  # parses the next range during the steps on this one
-    return chunks.flat_map(_traced(lambda chunk, mark: _cut(chunk, mark, batch_size))) if marks else \
-        chunks.rebatch(batch_size)
+    if not marks:
+        return chunks.rebatch(batch_size)
+    batches = chunks.flat_map(_traced(lambda chunk, mark: _cut(chunk, mark, batch_size)))
+    source = file_ranges.source_of_graph()
+    return batches.concatenate(_noting_end(batches, source)) if source is not None else batches
+
+
+def _noting_end(batches: tf.data.Dataset, source: file_ranges.RangeSource) -> tf.data.Dataset:
+    """Returns a dataset without elements, of the type of the batches; to read it notes their end."""
+    def note(_: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([source.note_end()]):
+            return tf.identity(False)
+
+    return tf.data.Dataset.from_tensors(0).map(_traced(note)).filter(_traced(lambda never: never)).flat_map(
+        _traced(lambda _: batches))
 
 
 def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
