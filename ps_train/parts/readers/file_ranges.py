@@ -19,23 +19,25 @@ import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import IO, Any, Callable, NamedTuple, Union
+from typing import IO, Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import DataError
+from ps_train.errors import ConfigError, DataError
 from ps_train.graph.batches import InputSource, is_single_pass, source_of_graph
 from ps_train.parts.readers.files import (
     NUM_THREADS,
     PARQUET,
     STREAM_NAMES,
+    Files,
     find_files,
     is_growing,
     is_in_store,
     is_stream,
     open_bytes,
     open_stream,
+    patterns_of,
     size_of,
 )
 from ps_train.parts.readers.parquet_files import row_group_cuts
@@ -99,7 +101,7 @@ class RangeSource(InputSource):
 
 
 def file_ranges(
-    files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, *, is_text: bool = True,
+    files: Files, shard: tuple[int, int], mode: str, *, is_text: bool = True,
     has_header: bool = False, range_bytes: int | None = None, shuffle: bool = True, seed: int | None = None,
 ) -> tf.data.Dataset:
     """Returns this worker's share of the ranges of files: those whose number modulo the count is the index.
@@ -107,7 +109,7 @@ def file_ranges(
     If the graph has a `RangeSource`, such as that of --dynamic_sharding, it provides the ranges of a training.
 
     Args:
-      files: pattern, or patterns, of file names.
+      files: pattern, or patterns, of file names; a `pathlib.Path` is one, too.
       shard: (index, count).
       mode: "train" repeats the ranges without end; any other mode yields them once, in order.
       is_text: whether the files have lines; if not, they are TFRecord or Parquet files.
@@ -121,22 +123,24 @@ def file_ranges(
 
     Raises:
       DataError: a file does not exist, all are empty, or there are fewer ranges than workers that train.
+      ConfigError: `range_bytes` is below 1.
     """
+    if range_bytes is not None and range_bytes < 1:
+        raise ConfigError("parameter_out_of_range", f"file_ranges: range_bytes is {range_bytes}; allowed: 1 or more")
     form = {"is_text": is_text, "has_header": has_header, "range_bytes": range_bytes}
-    ranges = _share(files, shard, mode, form, shuffle=shuffle, seed=seed)
+    ranges = _share(patterns_of(files), shard, mode, form, shuffle=shuffle, seed=seed)
     return ranges.map(tf.autograph.experimental.do_not_convert(lambda part: LineRange(*part))) if is_text else ranges
 
 
 def _share(
-    files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, form: Mapping[str, Any], *, shuffle: bool,
-    seed: int | None,
+    patterns: list[str], shard: tuple[int, int], mode: str, form: Mapping[str, Any], *, shuffle: bool, seed: int | None,
 ) -> tf.data.Dataset:
     """Returns a dataset of `FileRange`; `form` has the arguments of `plan_ranges`."""
     is_endless = mode == TRAIN and not is_single_pass()
     if is_endless and (source := source_of_graph()) is not None:
-        return source.ranges(lambda: plan_ranges(files, **form), [files] if isinstance(files, str) else files,
+        return source.ranges(lambda: plan_ranges(patterns, **form), patterns,
                              is_text=form["is_text"], cut=functools.partial(cuts_of_growth, **form))
-    plan = plan_ranges(files, **form)
+    plan = plan_ranges(patterns, **form)
     index, count = shard
     if mode == TRAIN and count > len(plan):  # a share of an evaluation may be empty
         raise DataError("too_few_ranges", f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} "
@@ -164,8 +168,7 @@ def ranges_of_numbers(numbers: tf.data.Dataset, plan: Sequence[FileRange]) -> tf
 
 
 def plan_ranges(
-    files: Union[str, Sequence[str]], *, is_text: bool = True, has_header: bool = False,
-    range_bytes: int | None = None,
+    files: Files, *, is_text: bool = True, has_header: bool = False, range_bytes: int | None = None,
 ) -> list[FileRange]:
     """Returns all ranges of the files, in the order of the file names.
 

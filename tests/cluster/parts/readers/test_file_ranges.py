@@ -183,6 +183,10 @@ def test_wrong_files_are_one_line(tmp_path, files):
     """No file, only empty ones, and more workers than ranges."""
     with raises("input_file_missing"):
         plan_ranges([files, str(tmp_path / "nothing*")])
+    with raises("input_file_missing"):
+        ps_train.file_ranges([], (0, 1), "train")  # as of a glob that has found nothing
+    with raises("parameter_out_of_range"):
+        ps_train.file_ranges(files, (0, 1), "train", range_bytes=0)
     (tmp_path / "empty").touch()
     with raises("input_file_empty"):
         plan_ranges(str(tmp_path / "empty"))
@@ -192,6 +196,14 @@ def test_wrong_files_are_one_line(tmp_path, files):
     assert [one.start for one in plan_ranges(str(tmp_path / "c.*"), is_text=False)] == [0]
     with raises("too_few_ranges"):
         ps_train.file_ranges(files, (0, 3), "train", is_text=False)
+
+
+def test_files_may_be_paths(tmp_path, files):
+    """One, or several, also with patterns."""
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    assert plan_ranges(tmp_path / "*.txt") == plan_ranges(paths) == plan_ranges(files)
+    [first] = elements(lambda: ps_train.file_ranges(paths[0], (0, 1), "eval", range_bytes=10**6))
+    assert first.file.decode() == str(paths[0])
 
 
 def test_a_share_of_an_evaluation_may_be_empty(files):
