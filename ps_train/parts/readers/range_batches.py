@@ -110,7 +110,7 @@ class RecordReader:
         """Tries to parse each record alone."""
         @tf.autograph.experimental.do_not_convert
         def try_one(index: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([tensor.op for tensor in tf.nest.flatten(self._parse(record[tf.newaxis]))]):
+            with tf.control_dependencies(tf.nest.flatten(self._parse(record[tf.newaxis]), expand_composites=True)):
                 return tf.identity(index)
 
         tried = tf.data.Dataset.from_tensor_slices(records).enumerate().map(try_one)
@@ -249,12 +249,22 @@ def _structure(arguments: tuple) -> Any:
 def _shuffled(chunk: tuple, marks: bool, seed: int | None) -> Any:
     examples = chunk[0] if marks else _structure(chunk)
     order = tf.random.shuffle(tf.range(_num_examples(examples)), seed=seed)
-    shuffled = tf.nest.map_structure(lambda tensor: tf.gather(tensor, order), examples)
+    shuffled = tf.nest.map_structure(lambda tensor: _in_order(tensor, order), examples)
     return (shuffled, chunk[1]) if marks else shuffled
 
 
+def _in_order(examples: Any, order: tf.Tensor) -> Any:
+    """Returns the rows of a tensor, a RaggedTensor or a SparseTensor in another order."""
+    if not isinstance(examples, tf.SparseTensor):
+        return tf.gather(examples, order)
+    rows = tf.cast(tf.gather(tf.math.invert_permutation(order), examples.indices[:, 0]), tf.int64)
+    return tf.sparse.reorder(tf.SparseTensor(
+        tf.concat([rows[:, tf.newaxis], examples.indices[:, 1:]], axis=1), examples.values, examples.dense_shape))
+
+
 def _num_examples(chunk: Any) -> tf.Tensor:
-    return tf.shape(tf.nest.flatten(chunk)[0])[0]
+    first = tf.nest.flatten(chunk)[0]
+    return first.nrows(tf.int32) if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
 
 
 def _cut(chunk: Any, mark: RangeMark, batch_size: int) -> tf.data.Dataset:

@@ -179,6 +179,41 @@ def test_a_compressed_text_file_is_refused_by_name(tmp_path, kind):
     assert len(plan_ranges(str(tmp_path / "lines"))) == 1
 
 
+@pytest.mark.parametrize("marks", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("on_bad_record", ["stop", "skip"])
+def test_examples_may_have_ids_of_varying_number(tmp_path, on_bad_record, shuffle, marks):
+    """As sparse and as ragged tensors: record N has N % 3 times the word N, of which a chunk may have none."""
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        for number in range(5000):
+            writer.write(",".join([str(number)] * (number % 3 if number < 4096 else 2)).encode())
+
+    def parse(records):
+        words = tf.strings.split(records, ",", result_type="RaggedTensor")
+        words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
+        return {"ragged": words, "sparse": words.to_sparse()}, words.row_lengths()
+
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        reader = ps_train.RecordReader(parse, "words", on_bad_record)
+        ranges = ps_train.file_ranges(str(tmp_path / "records"), (0, 1), "eval", is_text=False)
+        iterator = tf.data.make_initializable_iterator(ps_train.range_batches(
+            ranges, reader.read, 700, shuffle=shuffle, marks=marks))
+        element = iterator.get_next()
+        features, lengths = element[0] if marks else element
+        dense = [features["ragged"].to_tensor(), tf.sparse.to_dense(features["sparse"], "")]
+        session.run([iterator.initializer, tf.local_variables_initializer()])
+        seen = []
+        for _ in range(8):
+            ragged, sparse, counts = session.run([*dense, lengths])
+            np.testing.assert_array_equal(ragged, sparse)
+            np.testing.assert_array_equal((ragged != b"").sum(1), counts)
+            seen += ragged[:, 0].tolist()
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(dense)
+    expected = [b"%d" % number if number % 3 or number >= 4096 else b"" for number in range(5000)]
+    assert sorted(seen) == sorted(expected) and (seen != expected) == shuffle
+
+
 def test_wrong_files_are_one_line(tmp_path, files):
     """No file, only empty ones, and more workers than ranges."""
     with raises("input_file_missing"):
