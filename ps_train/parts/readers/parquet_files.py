@@ -118,8 +118,8 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     is_text = column.dtype == tf.string
-    wanted = pyarrow.binary() if is_text else pyarrow.from_numpy_dtype(column.dtype.as_numpy_dtype)
     try:
+        wanted = pyarrow.binary() if is_text else pyarrow.from_numpy_dtype(column.dtype.as_numpy_dtype)
         if is_text and not _is_binary(array.type):
             array = array.cast(pyarrow.string())  # an integer counts as its digits
         # Numbers may lose digits as floats; as integers they may not.
