@@ -3,7 +3,7 @@
 Run with --dataset=data.parquet_files --data_dir=DIR --params=schema=FILE. It needs pyarrow (the extra `parquet`). The
 schema is that of `data.csv_files` (`data.tabular.schema`), without what is of text only. A missing number is 0, a
 missing category the empty string; an integer category counts as its digits. So the same rows as CSV give the same
-examples.
+examples, if the categories are strings or integers: other types have other texts in CSV, and other ids.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ from ps_train.plugins import loader
 
 _FUNCTIONS = {"model": "model_fn", "dataset": "input_fn"}
 _MOST_LITERAL = 200  # characters of a constant in the module
+_WITHOUT_CALLS = (ast.Constant, ast.Name, ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp,
+                  ast.UnaryOp, ast.operator, ast.unaryop, ast.expr_context)
 _HEAD = '"""Functions of a program that has launched this training; see docs/python.md."""\n'
 _POSTPONED = "from __future__ import annotations\n"
 _VALUES = """import pathlib as _pathlib
@@ -122,6 +124,9 @@ class ProgramCode:
             used = symbol.get_name()
             if symbol.is_referenced() and used != defined and used not in known and not hasattr(builtins, used):
                 raise _refusal(user, f"uses {used} in the head of {defined}, a name that only a function around it has")
+        for place, value, now in _rebound(ast.parse(source).body[0], target, known):
+            raise _refusal(user, f"uses {defined}, in which {place} is {value!r:.80}, and would be {now!r:.80} if it "
+                           "were defined now (define it again after such a change)")
         self._blocks.append(source)
 
     def _add_value(self, name: str, value: Any, user: str) -> None:
@@ -233,6 +238,52 @@ def _source(found: Any, target: types.FunctionType | type, known: Mapping[str, A
     elif num_wrappers > len(node.decorator_list) or (num_wrappers < len(node.decorator_list) and not is_named):
         raise _refusal(user, f"uses {name} in a wrapper that is not from the decorators of its source")
     return "\n".join(lines)
+
+
+def _rebound(
+    node: ast.stmt, target: types.FunctionType | type, known: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (name, value, what it would be now) of arguments' defaults and class attributes that would be others."""
+    if isinstance(node, ast.If):  # around an inner function, see `_source`
+        [node] = node.body
+    for place, expression, value in _bound_at_definition(node, target):
+        if not (_is_plain(value) or isinstance(expression, ast.Name)):
+            continue
+        names = {**known, **(vars(target) if isinstance(target, type) else {})}
+        try:
+            now = eval(compile(ast.Expression(expression), "source", "eval"), names) if all(
+                isinstance(part, _WITHOUT_CALLS) for part in ast.walk(expression)) else value
+        except Exception:  # noqa: BLE001 (the import of the tasks, or the check of names, says why)
+            continue
+        if now is not value and not (_is_plain(value) and type(now) is type(value) and (
+                now == value or repr(now) == repr(value))):
+            yield place, value, now
+
+
+def _bound_at_definition(
+    node: ast.stmt, target: types.FunctionType | type
+) -> Iterator[tuple[str, ast.expr, Any]]:
+    """Yields (name, expression, value) of what was evaluated once, when the function or class was defined."""
+    if isinstance(target, types.FunctionType):
+        arguments = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]]
+        defaults = node.args.defaults
+        yield from zip(arguments[len(arguments) - len(defaults):], defaults, target.__defaults__ or ())
+        for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
+            if default is not None and argument.arg in (target.__kwdefaults__ or {}):
+                yield argument.arg, default, target.__kwdefaults__[argument.arg]
+        return
+    assigned = {}
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef) and isinstance(
+                method := vars(target).get(statement.name), types.FunctionType) and not statement.decorator_list:
+            yield from _bound_at_definition(statement, method)
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+            [*others, last] = getattr(statement, "targets", None) or [statement.target]
+            if isinstance(last, ast.Name) and not others and _is_plain(vars(target).get(last.id)):
+                assigned[last.id] = statement.value  # of several, the last one counts
+    for name, expression in assigned.items():
+        if name in vars(target):
+            yield name, expression, vars(target)[name]
 
 
 def _num_wrappers(found: Any) -> int:

@@ -104,7 +104,7 @@ class Fetcher:
             before = {}
         newest, _ = self._newest_sound(units, names)
         if not self._follows(before, [unit for unit in units if newest is None or unit >= newest]):
-            self._remove_stale(before, units)
+            self._remove_stale(before, units, known_files)
         files = self._fetch_others(known_files, is_new=not units)
         up_to_newest = [unit for unit in units if newest is None or unit <= newest]
         if units and not self._has_later(newest, is_readable) and self.fetch_newest(up_to_newest) is None:
@@ -179,11 +179,17 @@ class Fetcher:
         elif here in units and self._is_sound(here, manifests.read_manifest(self._store, here), names):
             self.fetch_unit(here)
 
-    def _remove_stale(self, before: Mapping[str, Any], units: Collection[Unit]) -> None:
-        """Removes what is here; raises ConfigError if the store has no checkpoint, and this machine has some."""
+    def _remove_stale(
+        self, before: Mapping[str, Any], units: Collection[Unit], known: Mapping[str, Sequence[int]] | None
+    ) -> None:
+        """Removes what is here, but keeps other files that changed here since they were fetched or uploaded.
+
+        Raises:
+          ConfigError: the store has no checkpoint, and this machine has some.
+        """
         kept = {run_record.LAUNCH_NAME, *([manifests.RECORD] if self._is_keras else [])}
-        names = [name for name in local_files(self._folder)
-                 if self._counts(unit_of(os.path.basename(name))) and name not in kept]
+        names = {name: state for name, state in local_files(self._folder).items()
+                 if self._counts(unit_of(os.path.basename(name))) and name not in kept}
         here = [unit.name for unit, files in manifests.files_by_unit(names).items() if unit.head in files]
         if here and not units:
             raise ConfigError("store_emptied", f"--train_dir: {self._store.url} has no checkpoint, though this machine "
@@ -194,7 +200,17 @@ class Fetcher:
         if here:
             _log.warning("what is on this machine does not follow from %s, and is removed: %s", self._store.url,
                          ", ".join(here))
-        self._remove(names)
+        self._remove([name for name in names if not self._keeps(name, names[name], known or {})])
+
+    def _keeps(self, name: str, state: tuple[int, int], known: Mapping[str, Sequence[int]]) -> bool:
+        """Returns whether a file was changed here, and is no checkpoint; sets it aside if the store has it, too."""
+        if not is_other(name) or name in OWN or tuple(known.get(name, ())) == state:
+            return False
+        if name in known and is_small(name):  # another machine may have changed it as well
+            folder, basename = os.path.split(os.path.join(self._folder, name))
+            os.replace(os.path.join(folder, basename), aside := os.path.join(folder, f".changed-{basename}"))
+            _log.warning("%s was changed on this machine after its last upload: that is kept as %s", name, aside)
+        return True
 
     def _newest_sound(self, units: Sequence[Unit], names: Mapping[str, int]) -> tuple[Unit | None, Manifest | None]:
         """Returns the newest unit of which no damage is known, nor of its checkpoint, and its manifest."""

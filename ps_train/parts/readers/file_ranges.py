@@ -17,25 +17,27 @@ from __future__ import annotations
 import abc
 import contextlib
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import IO, Any, Callable, NamedTuple, Union
+from typing import IO, Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import DataError
+from ps_train.errors import ConfigError, DataError
 from ps_train.graph.batches import InputSource, is_single_pass, source_of_graph
 from ps_train.parts.readers.files import (
     NUM_THREADS,
     PARQUET,
     STREAM_NAMES,
+    Files,
     find_files,
     is_growing,
     is_in_store,
     is_stream,
     open_bytes,
     open_stream,
+    patterns_of,
     size_of,
 )
 from ps_train.parts.readers.parquet_files import row_group_cuts
@@ -70,6 +72,12 @@ class FileRange(NamedTuple):
     file_bytes: Any
 
 
+class LineRange(FileRange):
+    """A range of `file_ranges(..., is_text=True)`: a file of records may have many, and none of them is all of it."""
+
+    __slots__ = ()
+
+
 class RangeSource(InputSource):
     """Where the ranges of files come from, in place of a share of this worker."""
 
@@ -87,9 +95,13 @@ class RangeSource(InputSource):
           cut: returns the first bytes of the ranges of a file from a byte on, up to its size, and their end.
         """
 
+    @abc.abstractmethod
+    def note_end(self) -> tf.Operation:
+        """Returns the operation that notes that all batches of the ranges that came in have been read."""
+
 
 def file_ranges(
-    files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, *, is_text: bool = True,
+    files: Files, shard: tuple[int, int], mode: str, *, is_text: bool = True,
     has_header: bool = False, range_bytes: int | None = None, shuffle: bool = True, seed: int | None = None,
 ) -> tf.data.Dataset:
     """Returns this worker's share of the ranges of files: those whose number modulo the count is the index.
@@ -97,7 +109,7 @@ def file_ranges(
     If the graph has a `RangeSource`, such as that of --dynamic_sharding, it provides the ranges of a training.
 
     Args:
-      files: pattern, or patterns, of file names.
+      files: pattern, or patterns, of file names; a `pathlib.Path` is one, too.
       shard: (index, count).
       mode: "train" repeats the ranges without end; any other mode yields them once, in order.
       is_text: whether the files have lines; if not, they are TFRecord or Parquet files.
@@ -107,22 +119,33 @@ def file_ranges(
       seed: seed of that order; None for another order in each run.
 
     Returns:
-      A dataset of `FileRange`.
+      A dataset of `FileRange`, of its subclass `LineRange` if `is_text`.
 
     Raises:
       DataError: a file does not exist, all are empty, or there are fewer ranges than workers that train.
+      ConfigError: `range_bytes` is below 1.
     """
+    if range_bytes is not None and range_bytes < 1:
+        raise ConfigError("parameter_out_of_range", f"file_ranges: range_bytes is {range_bytes}; allowed: 1 or more")
     form = {"is_text": is_text, "has_header": has_header, "range_bytes": range_bytes}
+    ranges = _share(patterns_of(files), shard, mode, form, shuffle=shuffle, seed=seed)
+    return ranges.map(tf.autograph.experimental.do_not_convert(lambda part: LineRange(*part))) if is_text else ranges
+
+
+def _share(
+    patterns: list[str], shard: tuple[int, int], mode: str, form: Mapping[str, Any], *, shuffle: bool, seed: int | None,
+) -> tf.data.Dataset:
+    """Returns a dataset of `FileRange`; `form` has the arguments of `plan_ranges`."""
     is_endless = mode == TRAIN and not is_single_pass()
     if is_endless and (source := source_of_graph()) is not None:
-        return source.ranges(lambda: plan_ranges(files, **form), [files] if isinstance(files, str) else files,
-                             is_text=is_text, cut=functools.partial(cuts_of_growth, **form))
-    plan = plan_ranges(files, **form)
+        return source.ranges(lambda: plan_ranges(patterns, **form), patterns,
+                             is_text=form["is_text"], cut=functools.partial(cuts_of_growth, **form))
+    plan = plan_ranges(patterns, **form)
     index, count = shard
     if mode == TRAIN and count > len(plan):  # a share of an evaluation may be empty
         raise DataError("too_few_ranges", f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} "
                         f"ranges for {count} workers, and each needs one; use fewer workers, or "
-                        f"{'smaller ranges' if is_text else 'more files'}")
+                        f"{'smaller ranges' if form['is_text'] else 'more files'}")
     numbers = tf.data.Dataset.range(index, len(plan), count)
     if is_endless and shuffle:
         numbers = numbers.shuffle(len(range(index, len(plan), count)), seed=None if seed is None else seed + index)
@@ -145,8 +168,7 @@ def ranges_of_numbers(numbers: tf.data.Dataset, plan: Sequence[FileRange]) -> tf
 
 
 def plan_ranges(
-    files: Union[str, Sequence[str]], *, is_text: bool = True, has_header: bool = False,
-    range_bytes: int | None = None,
+    files: Files, *, is_text: bool = True, has_header: bool = False, range_bytes: int | None = None,
 ) -> list[FileRange]:
     """Returns all ranges of the files, in the order of the file names.
 

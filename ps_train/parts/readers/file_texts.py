@@ -23,13 +23,16 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import DataError, PsTrainError
 from ps_train.graph import extensions
 from ps_train.parts.readers.file_ranges import FileRange
-from ps_train.parts.readers.files import STREAM_NAMES, open_stream, read_range
+from ps_train.parts.readers.files import STREAM_NAMES, check_size, open_stream, read_range, size_changed
 
 _BUFFER_BYTES = 1 << 20
 _TEXT_BYTES = 4 << 20  # of a stream, parsed at once
 _HEADER, _FOOTER_BYTES = struct.Struct("<QI"), 4  # of a record: its length and the checksum of that; that of its data
 _MOST_RECORD_BYTES = 1 << 31
 _MARK = "ps_train cannot read"
+_ANY_BYTES = 1 << 62  # no file has so many
+_SIZE_MESSAGE = re.compile(rf'footer \((\d+) bytes\), input file "(.*)" has body length (\d+) bytes, .*'
+                           rf"\({_ANY_BYTES} bytes\)", re.DOTALL)
 
 
 class CarriedErrors(extensions.Watcher):
@@ -50,6 +53,9 @@ class CarriedErrors(extensions.Watcher):
         """Raises the error that this one has carried."""
         if match := re.search(rf"{re.escape(self._mark)} \[(\d+)\]", error.message):
             raise self._errors[int(match[1])] from error
+        if match := _SIZE_MESSAGE.search(error.message):
+            file_bytes, rest = int(match[1]), int(match[3])  # the rest of a shorter file is below 0, without a sign
+            raise size_changed(match[2], (file_bytes + rest) % (1 << 64), file_bytes) from error
 
 
 def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
@@ -59,34 +65,37 @@ def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
     is_stream, is_stored = _is_stream(file_range.file), _is_stored(file_range.file) | (file_bytes < 0)
     zero, one = tf.constant(0, tf.int64), tf.constant(1, tf.int64)
 
-    def fetch(name: bytes, first: np.int64, last: np.int64) -> bytes:
+    def fetch(name: bytes, first: np.int64, last: np.int64, size: np.int64) -> bytes:
         try:
+            if last == size:  # once for each file: it is a request
+                check_size(name.decode(), int(size))
             return read_range(name.decode(), int(first), int(last))
         except PsTrainError as error:
             raise errors.carry(error) from None
 
-    def fetched(name: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.ensure_shape(tf.numpy_function(fetch, [name, first, last], tf.string), []), first
+    def fetched(*part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.ensure_shape(tf.numpy_function(fetch, part, tf.string), []), part[1]
 
-    local = tf.data.FixedLengthRecordDataset(
+    local = _size_check(file_range, ~(is_stream | is_stored)).concatenate(tf.data.FixedLengthRecordDataset(
         tf.boolean_mask([file_range.file], [~(is_stream | is_stored)]), record_bytes=tf.maximum(one, stop - start),
-        header_bytes=start, footer_bytes=tf.maximum(zero, file_bytes - stop))
-    stored = tf.data.Dataset.from_tensors((file_range.file, start, stop)).filter(
+        header_bytes=start, footer_bytes=tf.maximum(zero, file_bytes - stop)))
+    stored = tf.data.Dataset.from_tensors((file_range.file, start, stop, file_bytes)).filter(
         _traced(lambda *_: is_stored & ~is_stream)).map(_traced(fetched))
     streamed = from_stream(
-        file_range.file, is_stream, lambda name, first: _line_texts(name, int(first)), errors,
-        (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)), start)
+        file_range.file, is_stream, _line_texts, errors, (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)),
+        start, file_bytes)
     return local.map(_traced(lambda text: (text, start))).concatenate(stored).concatenate(streamed)
 
 
 def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErrors) -> tf.data.Dataset:
     """Returns a dataset of the records of a file, string [n] with n <= `chunk_records`."""
     is_stream = _is_stream(file_range.file) | _is_stored(file_range.file)
-    local = tf.data.TFRecordDataset(tf.boolean_mask([file_range.file], [~is_stream]), buffer_size=_BUFFER_BYTES)
+    local = _size_check(file_range, ~is_stream).concatenate(
+        tf.data.TFRecordDataset(tf.boolean_mask([file_range.file], [~is_stream]), buffer_size=_BUFFER_BYTES))
 
-    def chunks(name: str) -> Iterator[np.ndarray]:
+    def chunks(name: str, file_bytes: np.int64) -> Iterator[np.ndarray]:
         chunk = []
-        for record in records_of(name):
+        for record in records_of(name, int(file_bytes)):
             chunk.append(record)
             if len(chunk) == chunk_records:
                 yield np.array(chunk, object)
@@ -95,16 +104,31 @@ def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErro
             yield np.array(chunk, object)
 
     return local.batch(chunk_records).concatenate(
-        from_stream(file_range.file, is_stream, chunks, errors, tf.TensorSpec([None], tf.string)))
+        from_stream(file_range.file, is_stream, chunks, errors, tf.TensorSpec([None], tf.string),
+                    file_range.file_bytes))
 
 
-def records_of(name: str) -> Iterator[bytes]:
+def _size_check(file_range: FileRange, is_wanted: tf.Tensor) -> tf.data.Dataset:
+    """Returns a dataset without elements, which fails if the file does not have its size any more."""
+    # A function of Python could not look at files of --existing_servers. What is left of a file without `file_bytes`
+    # is a multiple of _ANY_BYTES only if it is nothing.
+    file_bytes = tf.cast(file_range.file_bytes, tf.int64)
+    return tf.data.FixedLengthRecordDataset(
+        tf.boolean_mask([file_range.file], [is_wanted & (file_bytes >= 0)]), record_bytes=_ANY_BYTES,
+        footer_bytes=tf.maximum(tf.constant(0, tf.int64), file_bytes))
+
+
+def records_of(name: str, file_bytes: int = -1) -> Iterator[bytes]:
     """Yields the records of a TFRecord file; checks the checksum of each length, not that of the data.
 
+    Args:
+      file_bytes: the size that the file must have; below 0 for any.
+
     Raises:
-      DataError: it is no TFRecord file, or is damaged.
+      DataError: it is no TFRecord file, is damaged, or has another size.
     """
     with open_stream(name) as file:
+        check_size(name, file_bytes)
         position = 0
         while header := file.read(_HEADER.size):
             length, checksum = _HEADER.unpack(header) if len(header) == _HEADER.size else (0, -1)
@@ -117,9 +141,11 @@ def records_of(name: str) -> Iterator[bytes]:
             position += _HEADER.size + len(content)
 
 
-def _line_texts(name: str, start: int) -> Iterator[tuple[bytes, int]]:
+def _line_texts(name: str, start: int, file_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Yields (text of whole lines, its first byte) of a stream, from a byte of its decompressed text on."""
+    start, file_bytes = int(start), int(file_bytes)  # TensorFlow passes numpy's
     with open_stream(name) as file:
+        check_size(name, file_bytes)
         file.read(start)
         rest = b""
         while piece := file.read(_TEXT_BYTES):

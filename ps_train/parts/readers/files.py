@@ -14,6 +14,7 @@ import functools
 import gzip
 import importlib
 import io
+import os
 import re
 import threading
 import zlib
@@ -41,6 +42,9 @@ NUM_THREADS = 16  # they wait for files, which may be far away
 _WILDCARD = re.compile(r"[*?\[]")
 _UNFINISHED = re.compile(r"(^|/)[._]|\.tmp(/|$)")
 _thread = threading.local()
+
+Path = Union[str, "os.PathLike[str]"]
+Files = Union[Path, Sequence[Path]]
 
 
 @contextlib.contextmanager
@@ -88,15 +92,24 @@ def is_in_store(name: str) -> bool:
     return bool(protocol) and protocol not in tf.io.gfile.get_registered_schemes()
 
 
-def find_files(files: Union[str, Sequence[str]]) -> list[str]:
+def patterns_of(files: Files) -> list[str]:
+    """Returns patterns, of which there may be one alone; raises DataError if there is none."""
+    patterns = [*map(os.fspath, [files] if isinstance(files, (str, os.PathLike)) else files)]
+    if not patterns:
+        raise DataError("input_file_missing", f"file_ranges: files is {files!r}, which names no file; give a pattern, "
+                        "or names of files")
+    return patterns
+
+
+def find_files(files: Files) -> list[str]:
     """Returns the files that match a pattern, or patterns, in the order of their names.
 
     Raises:
-      DataError: none matches one of the patterns.
+      DataError: none matches one of the patterns, or there is no pattern.
       PsTrainError: the store cannot be used.
     """
     names: set[str] = set()
-    for pattern in [files] if isinstance(files, str) else files:
+    for pattern in patterns_of(files):
         matching = list(_sizes_in_store(pattern)) if is_in_store(pattern) else [
             name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
         whole = _whole(pattern, matching) if is_growing() else matching
@@ -127,6 +140,18 @@ def size_of(name: str) -> int:
     if not is_in_store(name):
         return tf.io.gfile.stat(name).length
     return _asked(name, lambda files, path: files.info(path)["size"])
+
+
+def check_size(name: str, file_bytes: int) -> None:
+    """Raises DataError if a file has not so many bytes, and as `size_of` does; below 0, any number will do."""
+    if 0 <= file_bytes != (size := size_of(name)):
+        raise size_changed(name, size, file_bytes)
+
+
+def size_changed(name: str, size: int, file_bytes: int) -> DataError:
+    """Returns the error of a file whose size is not that with which its ranges were made."""
+    return DataError("input_file_changed", f"{name}: got {size} bytes, expected {file_bytes}; the file has changed "
+                     "since training began, start again")
 
 
 def sizes_now(pattern: str) -> dict[str, int]:

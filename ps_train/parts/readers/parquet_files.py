@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, DataError
-from ps_train.parts.readers.files import is_in_store, open_buffered, size_of
+from ps_train.parts.readers.files import check_size, is_in_store, open_buffered
 
 
 class ArrowColumn(NamedTuple):
@@ -83,9 +83,7 @@ def chunks(
       ConfigError: pyarrow is not installed.
     """
     with opened(name) as file:
-        if 0 <= file_bytes != (size := size_of(name)):
-            raise DataError("input_file_changed", f"{name}: got {size} bytes, expected {file_bytes}; the file has "
-                            "changed since training began, start again")
+        check_size(name, file_bytes)
         _check_columns(name, file, [column.name for column in columns])
         positions = _positions(file)
         groups = [number for number, position in positions.items() if start <= position < stop]
@@ -120,8 +118,8 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     is_text = column.dtype == tf.string
-    wanted = pyarrow.binary() if is_text else pyarrow.from_numpy_dtype(column.dtype.as_numpy_dtype)
     try:
+        wanted = pyarrow.binary() if is_text else pyarrow.from_numpy_dtype(column.dtype.as_numpy_dtype)
         if is_text and not _is_binary(array.type):
             array = array.cast(pyarrow.string())  # an integer counts as its digits
         # Numbers may lose digits as floats; as integers they may not.

@@ -16,10 +16,10 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, UserCodeError
 from ps_train.parts.readers import file_ranges, file_texts, parquet_files
 from ps_train.parts.readers.bad_records import BadRecords
-from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.file_ranges import FileRange, LineRange
 from ps_train.parts.readers.parquet_files import ArrowColumn
 
 _CHUNK_RECORDS, _CHUNK_ROWS = 4096, 16384
@@ -91,7 +91,12 @@ class RecordReader:
         self._bad, self._errors = BadRecords(on_bad_record, "record"), file_texts.CarriedErrors()
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
-        """Returns a dataset of chunks; `file_range` is a whole file."""
+        """Returns a dataset of chunks; `file_range` is a whole file.
+
+        Raises:
+          UserCodeError: it is a range of lines.
+        """
+        _refuse_lines(file_range, "RecordReader")
         chunks = file_texts.record_chunks(file_range, _CHUNK_RECORDS, self._errors)
 
         @tf.autograph.experimental.do_not_convert
@@ -105,7 +110,7 @@ class RecordReader:
         """Tries to parse each record alone."""
         @tf.autograph.experimental.do_not_convert
         def try_one(index: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([tensor.op for tensor in tf.nest.flatten(self._parse(record[tf.newaxis]))]):
+            with tf.control_dependencies(tf.nest.flatten(self._parse(record[tf.newaxis]), expand_composites=True)):
                 return tf.identity(index)
 
         tried = tf.data.Dataset.from_tensor_slices(records).enumerate().map(try_one)
@@ -154,7 +159,13 @@ class ParquetReader:
         self._parse, self._check, self._errors = parse, check, file_texts.CarriedErrors()
 
     def read(self, file_range: FileRange) -> tf.data.Dataset:
-        """Returns a dataset of chunks."""
+        """Returns a dataset of chunks.
+
+        Raises:
+          UserCodeError: `file_range` is a range of lines.
+        """
+        _refuse_lines(file_range, "ParquetReader")
+
         def columns_of(name: str, start: Any, stop: Any, file_bytes: Any) -> Iterator[Mapping[str, Any]]:
             return parquet_files.chunks(
                 name, int(start), int(stop), self._columns, _CHUNK_ROWS, self._check, int(file_bytes))
@@ -163,6 +174,12 @@ class ParquetReader:
             file_range.file, tf.constant(True), columns_of, self._errors, self._specs, file_range.start,
             file_range.stop, file_range.file_bytes)
         return columns.map(_traced(self._parse))
+
+
+def _refuse_lines(file_range: FileRange, reader: str) -> None:
+    if isinstance(file_range, LineRange):
+        raise UserCodeError("ranges_of_lines", f"{reader}: got ranges of lines, which are the default of "
+                            "file_ranges; give file_ranges(..., is_text=False)")
 
 
 class RangeMark(NamedTuple):
@@ -202,8 +219,21 @@ def range_batches(
     if shuffle:
         chunks = chunks.map(_traced(lambda *chunk: _shuffled(chunk, marks, seed)))
     chunks = chunks.prefetch(1)  # parses the next range during the steps on this one
-    return chunks.flat_map(_traced(lambda chunk, mark: _cut(chunk, mark, batch_size))) if marks else \
-        chunks.rebatch(batch_size)
+    if not marks:
+        return chunks.rebatch(batch_size)
+    batches = chunks.flat_map(_traced(lambda chunk, mark: _cut(chunk, mark, batch_size)))
+    source = file_ranges.source_of_graph()
+    return batches.concatenate(_noting_end(batches, source)) if source is not None else batches
+
+
+def _noting_end(batches: tf.data.Dataset, source: file_ranges.RangeSource) -> tf.data.Dataset:
+    """Returns a dataset without elements, of the type of the batches; to read it notes their end."""
+    def note(_: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([source.note_end()]):
+            return tf.identity(False)
+
+    return tf.data.Dataset.from_tensors(0).map(_traced(note)).filter(_traced(lambda never: never)).flat_map(
+        _traced(lambda _: batches))
 
 
 def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -219,12 +249,22 @@ def _structure(arguments: tuple) -> Any:
 def _shuffled(chunk: tuple, marks: bool, seed: int | None) -> Any:
     examples = chunk[0] if marks else _structure(chunk)
     order = tf.random.shuffle(tf.range(_num_examples(examples)), seed=seed)
-    shuffled = tf.nest.map_structure(lambda tensor: tf.gather(tensor, order), examples)
+    shuffled = tf.nest.map_structure(lambda tensor: _in_order(tensor, order), examples)
     return (shuffled, chunk[1]) if marks else shuffled
 
 
+def _in_order(examples: Any, order: tf.Tensor) -> Any:
+    """Returns the rows of a tensor, a RaggedTensor or a SparseTensor in another order."""
+    if not isinstance(examples, tf.SparseTensor):
+        return tf.gather(examples, order)
+    rows = tf.cast(tf.gather(tf.math.invert_permutation(order), examples.indices[:, 0]), tf.int64)
+    return tf.sparse.reorder(tf.SparseTensor(
+        tf.concat([rows[:, tf.newaxis], examples.indices[:, 1:]], axis=1), examples.values, examples.dense_shape))
+
+
 def _num_examples(chunk: Any) -> tf.Tensor:
-    return tf.shape(tf.nest.flatten(chunk)[0])[0]
+    first = tf.nest.flatten(chunk)[0]
+    return first.nrows(tf.int32) if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
 
 
 def _cut(chunk: Any, mark: RangeMark, batch_size: int) -> tf.data.Dataset:

@@ -20,9 +20,9 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
-from ps_train.errors import BlackboardError
+from ps_train.errors import BlackboardError, UserCodeError
 from ps_train.parts.sharding.growth_watch import GrowthWatch
-from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
+from ps_train.parts.sharding.local_ranges import EXHAUSTED, VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 from ps_train.runtime import clock, tensorflow_errors, threads
 
@@ -63,6 +63,12 @@ class Accounts:
         """
         self._has_verdicts = has_verdicts
         self._held: list[_HeldRange] = []
+        self._is_exhausted = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the input has read all ranges that are held."""
+        return self._is_exhausted or all(entry.last_taken is not None for entry in self._held)
 
     @property
     def held(self) -> list[Assignment]:
@@ -78,7 +84,7 @@ class Accounts:
 
         Args:
           notes: the number of each batch's range, and whether it is the last batch of the range; or VERDICT, and
-            whether the batches before it are lost.
+            whether the batches before it are lost; or EXHAUSTED.
           num_steps: the steps that this worker has taken, read after the notes.
         """
         for number, is_last in notes:
@@ -87,6 +93,7 @@ class Accounts:
                     entry.is_lost |= entry.is_pending and bool(is_last)
                     entry.is_pending = False
                 continue
+            self._is_exhausted |= number == EXHAUSTED
             numbers = [entry.assignment.number for entry in self._held]
             if number not in numbers:  # of a queue that has started again since
                 continue
@@ -191,6 +198,7 @@ class RangeFeeder:
         Raises:
           BlackboardError: ps 0 does not answer.
           ConfigError: this worker lacks a file of the training.
+          UserCodeError: the input has ended before its ranges.
           tf.errors.OpError: the session is lost.
           Exception: what else has ended the thread.
         """
@@ -199,7 +207,11 @@ class RangeFeeder:
         if self._failure:
             raise self._failure
         self._read_notes(session)
-        if is_data_end and self._has_ended:
+        if is_data_end and not (self._has_ended and self._accounts.is_read):
+            raise UserCodeError("dataset_ends_early", "--dynamic_sharding: the dataset of input_fn ends before the "
+                                "ranges of its files, which would count as trained on, or be read for ever; leave out "
+                                "take() and the like, and limit training by --train_steps or --num_epochs")
+        if is_data_end:
             self._accounts.end()
         self._forget_lost()
         if done := self._accounts.done(None):

@@ -22,7 +22,9 @@ from ps_train.parts.sharding.growth import Cut, GrowingFiles
 
 _TYPES = FileRange(tf.int64, tf.string, tf.int64, tf.int64, tf.int64)
 _END = -1  # instead of a range: no more ranges follow
-VERDICT = -1  # instead of a range in a note: the batches since the last verdict are in an update (0), or lost (1)
+# Instead of a range in a note:
+VERDICT = -1  # the batches since the last verdict are in an update (0), or lost (1)
+EXHAUSTED = -2  # all batches of the ranges were read
 
 
 class RangeSettings(NamedTuple):
@@ -67,6 +69,10 @@ class QueueSource(RangeSource):
         self.local = LocalRanges([] if growing else plan(), patterns, self.settings, is_text=is_text, growing=growing)
         return self.local.ranges()
 
+    def note_end(self) -> tf.Operation:
+        """Returns the operation that notes that all batches were read; see `RangeSource`."""
+        return self.local.note(tf.constant(EXHAUSTED), tf.constant(True)) if self.local else tf.no_op()
+
     def check_used(self, dataset: str) -> None:
         """Raises a ConfigError if the input has no ranges."""
         if self.local is None:
@@ -99,7 +105,7 @@ class LocalRanges:
       end_op: ends the input.
       poll: int32 scalar, the ranges that the input has not begun to read; int64 [n, 2], the new notes: the number of
         the range of a batch that a step has taken, and whether that is its last batch; or VERDICT and whether the
-        batches before it are lost.
+        batches before it are lost; or EXHAUSTED.
       has_verdicts: whether a batch counts as trained on only after a verdict.
       reset_op: empties both queues.
     """

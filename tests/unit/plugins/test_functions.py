@@ -139,6 +139,47 @@ def plain_plugin(tmp_path, monkeypatch):
     del sys.modules["plain_plugin"]
 
 
+@pytest.mark.parametrize(("change", "place"), [
+    ("units = 99", "is 10, and would be 99"), ("rates[:] = [2]; rates = [2]", ""), ("rates = [2]", "rates is [1]"),
+    ("Net.width = 7", "width is 7, and would be 10"), ("depth = 9", "depth is (3, 4), and would be (9, 10)"),
+    ("Net.plain = 8", "plain is 8, and would be 5"), ("act = len", "act is <built-in function abs>"), ("", ""),
+    ("size = 2", "size is 1, and would be 2"), ("Net.extra = 1", ""),
+])
+def test_what_was_bound_when_a_function_was_defined_has_not_changed_since(tmp_path, change, place):
+    """Its source, evaluated again in the tasks, would bind what the names stand for now, without a word."""
+    (tmp_path / "program.py").write_text(textwrap.dedent('''
+        import enum
+        from ps_train.errors import PsTrainError
+        from ps_train.plugins.functions import plugin_name
+        units, rates, depth, act, size = 10, [1], 3, abs, 1
+
+        class Kind(enum.Enum):
+            FIRST = 1
+
+        class Net:
+            plain = 5
+            width: int = units
+            twice = plain * 2
+
+            def layers(self, size=size):
+                return size
+
+        def model_fn(features, units=units, depth=(depth, depth + 1), nothing=float("nan"), *, rates=rates, act=act):
+            return units, depth, rates, act(-1), Net.width, Net.twice, Net().layers(), Kind.FIRST.value
+    ''') + f"""
+{change}
+try:
+    plugin_name("model", model_fn).write(".")
+except PsTrainError as error:
+    print(f"{{error.code}}: {{error}}")
+""")
+    printed = run(tmp_path, "program.py")
+    assert ("plugin_not_importable" in printed and place in printed) if place else printed == ""
+    if not place:
+        values = [10, (3, 4), [2] if change.startswith("rates") else [1], 1, 10, 10, 1, 1]
+        assert run(tmp_path, "-c", "import program_model; print([*program_model.model_fn(0)])") == f"{values}\n"
+
+
 def test_a_module_has_its_name(plain_plugin):
     """So has its model_fn; a name is itself."""
     assert plugin_name("model", plain_plugin) == plugin_name("model", plain_plugin.model_fn) == "plain_plugin"

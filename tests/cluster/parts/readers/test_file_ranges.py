@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train.graph.batches import set_source
 from ps_train.parts.readers.file_ranges import plan_ranges
 from ps_train.parts.readers.files import growing
 from ps_train.parts.readers.range_batches import range_batches
+from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -103,6 +105,20 @@ def test_small_files_are_cut_so_that_several_workers_have_a_share(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("is_handed_out", [False, True])
+def test_a_reader_of_records_refuses_ranges_of_lines(files, mode, is_handed_out):
+    """It would read the whole file for each of them; also if they are shuffled, or come from ps 0."""
+    with tf.Graph().as_default():
+        if is_handed_out:
+            set_source(QueueSource(RangeSettings(num_epochs=1, seed=1)))
+        ranges = ps_train.file_ranges(files, (0, 1), mode, range_bytes=500).shuffle(3)
+        for reader in (ps_train.RecordReader(tf.identity, "anything", "stop"),
+                       ps_train.ParquetReader({"number": tf.int64}, lambda columns: columns["number"])):
+            with raises("ranges_of_lines"):
+                ps_train.range_batches(ranges, reader.read, 10)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
 def test_the_shares_of_all_workers_are_all_ranges(files, mode):
     """Each range is in one share, in each epoch of training, too."""
     plan = plan_ranges(files, range_bytes=500)
@@ -163,10 +179,49 @@ def test_a_compressed_text_file_is_refused_by_name(tmp_path, kind):
     assert len(plan_ranges(str(tmp_path / "lines"))) == 1
 
 
+@pytest.mark.parametrize("marks", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("on_bad_record", ["stop", "skip"])
+def test_examples_may_have_ids_of_varying_number(tmp_path, on_bad_record, shuffle, marks):
+    """As sparse and as ragged tensors: record N has N % 3 times the word N, of which a chunk may have none."""
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        for number in range(5000):
+            writer.write(",".join([str(number)] * (number % 3 if number < 4096 else 2)).encode())
+
+    def parse(records):
+        words = tf.strings.split(records, ",", result_type="RaggedTensor")
+        words = tf.ragged.boolean_mask(words, tf.not_equal(words, ""))
+        return {"ragged": words, "sparse": words.to_sparse()}, words.row_lengths()
+
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        reader = ps_train.RecordReader(parse, "words", on_bad_record)
+        ranges = ps_train.file_ranges(str(tmp_path / "records"), (0, 1), "eval", is_text=False)
+        iterator = tf.data.make_initializable_iterator(ps_train.range_batches(
+            ranges, reader.read, 700, shuffle=shuffle, marks=marks))
+        element = iterator.get_next()
+        features, lengths = element[0] if marks else element
+        dense = [features["ragged"].to_tensor(), tf.sparse.to_dense(features["sparse"], "")]
+        session.run([iterator.initializer, tf.local_variables_initializer()])
+        seen = []
+        for _ in range(8):
+            ragged, sparse, counts = session.run([*dense, lengths])
+            np.testing.assert_array_equal(ragged, sparse)
+            np.testing.assert_array_equal((ragged != b"").sum(1), counts)
+            seen += ragged[:, 0].tolist()
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(dense)
+    expected = [b"%d" % number if number % 3 or number >= 4096 else b"" for number in range(5000)]
+    assert sorted(seen) == sorted(expected) and (seen != expected) == shuffle
+
+
 def test_wrong_files_are_one_line(tmp_path, files):
     """No file, only empty ones, and more workers than ranges."""
     with raises("input_file_missing"):
         plan_ranges([files, str(tmp_path / "nothing*")])
+    with raises("input_file_missing"):
+        ps_train.file_ranges([], (0, 1), "train")  # as of a glob that has found nothing
+    with raises("parameter_out_of_range"):
+        ps_train.file_ranges(files, (0, 1), "train", range_bytes=0)
     (tmp_path / "empty").touch()
     with raises("input_file_empty"):
         plan_ranges(str(tmp_path / "empty"))
@@ -176,6 +231,14 @@ def test_wrong_files_are_one_line(tmp_path, files):
     assert [one.start for one in plan_ranges(str(tmp_path / "c.*"), is_text=False)] == [0]
     with raises("too_few_ranges"):
         ps_train.file_ranges(files, (0, 3), "train", is_text=False)
+
+
+def test_files_may_be_paths(tmp_path, files):
+    """One, or several, also with patterns."""
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    assert plan_ranges(tmp_path / "*.txt") == plan_ranges(paths) == plan_ranges(files)
+    [first] = elements(lambda: ps_train.file_ranges(paths[0], (0, 1), "eval", range_bytes=10**6))
+    assert first.file.decode() == str(paths[0])
 
 
 def test_a_share_of_an_evaluation_may_be_empty(files):

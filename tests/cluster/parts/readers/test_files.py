@@ -69,9 +69,9 @@ def record_reader():
     return ps_train.RecordReader(lambda records: tf.strings.to_number(records, tf.int64), "a number", "stop")
 
 
-def write_records(tmp_path, name, compress=bytes):
+def write_records(tmp_path, name, compress=bytes, records=LINES):
     with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
-        for line in LINES:
+        for line in records:
             writer.write(line)
     write(name, compress((tmp_path / "records").read_bytes()))
 
@@ -178,6 +178,32 @@ def test_a_missing_object_is_one_line(tmp_path, is_text):
     with raises("input_file_missing") as caught:
         values(read, name, is_text=is_text)
     assert str(caught.value) == f"{name}: no such file"
+
+
+@pytest.mark.parametrize("size", [0, 40, 4000], ids=["emptied", "shorter", "longer"])
+@pytest.mark.parametrize(("suffix", "form"), [
+    ("", {}), ("", {"range_bytes": 300}), (".gz", {}), ("", {"is_text": False}), (".gz", {"is_text": False})])
+def test_a_file_that_changes_after_the_plan_was_made_ends_the_reading(folder, tmp_path, suffix, form, size):
+    """Its name has quotes and brackets. What is there now is sound, but not what the ranges are of."""
+    name = f"{folder}/a [1] 'b' \"ü\"{suffix}"
+    is_text = form.get("is_text", True)
+    compress = gzip.compress if suffix else bytes
+
+    def write_numbers(count):
+        if is_text:
+            write(name, compress(b"1\n" * count))
+        else:
+            write_records(tmp_path, name, compress, [b"1"] * count)
+
+    write_numbers(500)
+
+    def reader():  # called when the plan is made
+        write_numbers(size)
+        return line_reader() if is_text else record_reader()
+
+    with raises("input_file_changed") as caught:
+        values(reader, f"{folder}/a*", **form)
+    assert str(caught.value).startswith(f"{name}: got ")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

@@ -110,6 +110,14 @@ def test_numbers_as_text_are_their_digits(tmp_path):
     assert joined(read(f"{tmp_path}/a.parquet", {"number": tf.string}))["number"].tolist() == [b"7", b"-12", b"0"]
 
 
+def test_a_type_that_pyarrow_does_not_know_is_no_damage(tmp_path):
+    """The line names the column and the type; the file is sound."""
+    write(f"{tmp_path}/a.parquet", {"number": [7.0]})
+    with raises("column_misfit") as caught:
+        read(f"{tmp_path}/a.parquet", {"number": tf.bfloat16})
+    assert "'number': is double, and does not fit bfloat16" in str(caught.value)
+
+
 def test_missing_values_are_filled(tmp_path):
     """In columns for which it is said how."""
     write(f"{tmp_path}/a.parquet", {"number": [1.5, None, 3.0], "text": [None, "b", None],

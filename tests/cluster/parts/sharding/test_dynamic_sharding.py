@@ -118,6 +118,34 @@ def test_a_range_of_malformed_lines_only_counts_as_done(train, monkeypatch, num_
     np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
 
 
+@pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}, {"steps_per_execution": 4}],
+                         ids=["async", "sync", "several steps at once"])
+@pytest.mark.parametrize("range_bytes", [200, 10**6])
+def test_a_dataset_that_ends_before_its_ranges_is_refused(train, monkeypatch, range_bytes, flags):
+    """It would be read again without end, or its last ranges would count as done."""
+    whole = ledger.input_fn
+    monkeypatch.setattr(ledger, "input_fn", lambda mode, params, shard: whole(mode, params, shard).take(5))
+    with raises("dataset_ends_early"):
+        train(f",range_bytes={range_bytes}", num_epochs=1, **flags)
+
+
+@pytest.mark.parametrize("limit", ["all", "full"])
+def test_a_dataset_may_leave_batches_out_and_end_with_its_ranges(train, monkeypatch, limit):
+    """One that takes as many batches as there are, and one without the smaller batches at the ends of ranges."""
+    whole = ledger.input_fn
+
+    def input_fn(mode, params, shard):
+        batches = whole(mode, params, shard)
+        if mode == ps_train.TRAIN and limit == "full":
+            return batches.filter(lambda batch, mark: tf.equal(tf.shape(batch[0])[0], params["batch_size"]))
+        return batches.take(44 + 19) if mode == ps_train.TRAIN else batches  # of 700 and of 300 lines
+
+    monkeypatch.setattr(ledger, "input_fn", input_fn)
+    [outcome] = train(",range_bytes=1000000", num_epochs=1).outcomes
+    assert outcome.end is End.DATA
+    assert counts(train).sum() == (ledger.NUM_LINES if limit == "all" else 16 * (43 + 18))
+
+
 @pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}], ids=["async", "sync"])
 def test_a_round_of_local_steps_counts_each_line_once(train, flags):
     """The last round is cut short by the end of the data, and its steps count; no summary takes a batch."""

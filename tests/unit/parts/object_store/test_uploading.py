@@ -661,6 +661,33 @@ def test_the_store_counts_where_another_machine_has_trained(tmp_path, caplog):
     assert line.endswith("is removed: model.ckpt-5, model.ckpt-9")
 
 
+def test_what_was_changed_here_is_not_lost_where_another_machine_has_trained(tmp_path, caplog):
+    """A file that is only here stays and is uploaded; of one that the store has, too, both versions are kept."""
+    store, here, there = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "there"
+    fetched(store, here)
+    save(here, 5)
+    for name in ("metrics.csv", "same.csv", "journal.jsonl", "events.out.tfevents.1.here"):
+        (here / name).write_text("5\n")
+    uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=True)
+    for name in ("metrics.csv", "journal.jsonl", "events.out.tfevents.1.here"):
+        (here / name).write_text("5\n9\n")
+    (here / "export").mkdir()
+    (here / "export" / "model").write_text("never uploaded")
+    fetched(store, there)
+    save(there, 7)
+    for name in ("metrics.csv", "same.csv", "journal.jsonl"):
+        (there / name).write_text("5\n7\n")
+    uploading.Uploader(store, str(there), 5, lambda: None)._upload(is_last=True)
+    assert fetched(store, here) == ["7"]
+    texts = {path.name: path.read_text() for path in here.rglob("*") if path.is_file()}
+    assert texts["metrics.csv"] == texts["same.csv"] == texts["journal.jsonl"] == "5\n7\n"
+    assert texts[".changed-metrics.csv"] == texts["events.out.tfevents.1.here"] == "5\n9\n"
+    assert texts["model"] == "never uploaded"
+    assert f"is kept as {here / '.changed-metrics.csv'}" in caplog.text and "same.csv" not in caplog.text
+    uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=True)
+    assert store.read("metrics.csv") == b"5\n7\n" and "export/model" in store.names(is_deep=True)
+
+
 @pytest.mark.parametrize(("back_to", "kept"), [("5", ["5"]), ("9", ["9"]), ("9.delta-11", ["9", "9.delta-11"])])
 def test_a_user_goes_back_by_removing_later_checkpoints_in_the_store(tmp_path, caplog, back_to, kept):
     """Issue: the machine that had saved them uploaded them again. The log names what is removed here."""
