@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import re
 import sys
 
 _READ_ONLY = re.compile(r"\b(array|destination) is read-only")
+
+_warned: list[str] = []  # the version of which this process has been told
+
+
+def warn_of_copies(tree: ast.Module) -> None:
+    """Says once what differs, if a module imports pandas 3 or later."""
+    if not any(_is_import(node) for node in ast.walk(tree)):
+        return
+    try:
+        version = importlib.metadata.version("pandas")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    if _has_copies(version) and not _warned:
+        _warned.append(version)
+        print(f"ps_train run: pandas {version}: `column = frame.age; column[rows] = 0` does not change the frame, as "
+              "it did until pandas 3, and other results may differ without an error (docs/compatibility.md); to have "
+              "columns as before, run pip install 'pandas<3'", file=sys.stderr)
+
+
+def _is_import(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        names = [] if node.level else [node.module or ""]
+    else:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    return any(name.partition(".")[0] == "pandas" for name in names)
 
 
 def read_only_hint(error: BaseException) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import sys
 import types
 
@@ -24,3 +26,22 @@ def test_a_read_only_array_is_explained_under_pandas_3(monkeypatch, version, is_
         assert ("frame.values.copy()" in pandas_advice.read_only_hint(caught.value)) == is_advised
     assert not pandas_advice.read_only_hint(ValueError("the file is read-only"))
     assert not pandas_advice.read_only_hint(OSError("array is read-only"))
+
+
+@pytest.mark.parametrize("version, code, is_warned", [
+    ("3.0.0", "import pandas as pd", True), ("10.1", "def load():\n    from pandas.io import json", True),
+    ("2.3.3", "import pandas as pd", False), ("3.0.0", "from .pandas import x\nimport pandas_utils", False),
+    ("3.0.0", "pandas = 'a text'", False), (None, "import pandas", False)])
+def test_a_script_that_imports_pandas_3_is_warned_once(monkeypatch, capsys, version, code, is_warned):
+    """Issue: a column with a name of its own did not change its frame, and nothing said so."""
+    def find(name):
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", find)
+    monkeypatch.setattr(pandas_advice, "_warned", [])
+    for _ in range(2):
+        pandas_advice.warn_of_copies(ast.parse(code))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == is_warned and all("pip install 'pandas<3'" in line for line in lines)
