@@ -3,6 +3,7 @@
     frame["age"].fillna(0, inplace=True)    the column that the method returns becomes that of the frame
     frame.age[frame.age > 99] = 99          so does the column with the new values
     frame["age"].loc[5] += 1                the same
+    self.frame.age[5] = 1                   the same, as for tables["x"].age and load().age
 
 In a module that names pandas, they are calls of the functions below. What is no column of a frame is changed as it is
 written.
@@ -22,6 +23,7 @@ from ps_train.parts.legacy.python2_calls import call_node, node_at
 _CHANGED, _SET, _PLACE = "__ps_train_column_changed__", "__ps_train_column_set__", "__ps_train_column_place__"
 _SLICE = "__ps_train_slice__"  # a script may have a variable of the plain name
 _VARIABLE = "__ps_train_part_{}__"
+_OWNERS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)  # what may be a frame
 _ACCESSORS = ("loc", "iloc", "at", "iat")
 # Methods that return a column with the same rows.
 _METHODS = ("fillna", "replace", "clip", "where", "mask", "interpolate", "ffill", "bfill", "update")
@@ -222,10 +224,14 @@ def _owner_of(part: ast.expr) -> list[ast.expr] | None:
     """Returns, for `a[key]` and `a.key`, the expressions of a, of the key, and of whether it is an attribute."""
     if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Slice, ast.Tuple)):
         return [part.value, part.slice, node_at(ast.Constant(False), part)]
-    if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and not (
-            part.value.id == "self" or (part.attr.startswith("__") and not part.attr.endswith("__"))):
+    if isinstance(part, ast.Attribute) and isinstance(part.value, _OWNERS) and not (
+            _is_self(part.value) or (part.attr.startswith("__") and not part.attr.endswith("__"))):
         return [part.value, node_at(ast.Constant(part.attr), part), node_at(ast.Constant(True), part)]
     return None
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _as_value(index: ast.expr) -> ast.expr:

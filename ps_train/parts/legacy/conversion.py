@@ -44,6 +44,7 @@ from ps_train.parts.legacy import (
     old_protos,
     one_number,
     own_files,
+    pandas_advice,
     path_mapping,
     proto_strings,
     python2_bytes,
@@ -107,7 +108,9 @@ class Conversion:
             leftovers.change_leftovers(tree))
         if is_converted or self.finds_python2:
             is_changed |= leaked_names.change_leaked_names(tree)
-            is_changed |= chained_pandas.may_have_chains(text) and chained_pandas.change_chains(tree)
+            if chained_pandas.may_have_chains(text):
+                pandas_advice.warn_of_copies(tree)
+                is_changed |= chained_pandas.change_chains(tree)
             is_changed |= is_in_package and not is_converted and implicit_imports.change_imports(tree, path)
             is_changed |= old_protos.may_be_generated(text) and old_protos.change_generated(tree)
             is_changed |= "yield" in text and ended_generators.change_generators(tree)

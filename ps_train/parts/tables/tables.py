@@ -91,7 +91,7 @@ class Table:
         sp_ids = self._as_sparse(sp_ids, "ids")
         name = name or self._registry.feature_of(sp_ids.values)
         examples = sp_ids.indices[:, 0]
-        values = self.lookup(sp_ids.values, name)
+        values = self._rows_to_combine(sp_ids.values, name)
         count = sp_ids.dense_shape[0]
         weights = tf.ones_like(values[:, 0]) if sp_weights is None else connection.check_weights(
             sp_ids, self._as_sparse(sp_weights, "weights"), self.spec.name, name)
@@ -104,6 +104,10 @@ class Table:
         batch_size = tf.get_static_value(count)
         combined.set_shape([None if batch_size is None else int(batch_size), self.spec.dim])
         return combined
+
+    def _rows_to_combine(self, ids: tf.Tensor, name: str) -> tf.Tensor:
+        """Returns the row of each id [n] of a sparse lookup, float32 [n, dim]."""
+        return self.lookup(ids, name)
 
     def _as_sparse(self, sparse: Any, argument: str) -> tf.SparseTensor:
         if isinstance(sparse, _RAGGED):

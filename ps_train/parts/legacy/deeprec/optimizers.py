@@ -160,6 +160,21 @@ class AdagradDecay(Adagrad):
         return tf.concat([value - step, total, power + tf.cast(is_due, tf.float32)], 1)
 
 
+@dataclasses.dataclass(frozen=True)
+class ShrinkingFtrl(Ftrl):
+    """The rule of FtrlOptimizer with a penalty on the size of a row, which each update adds to the linear term.
+
+    Attributes:
+      shrinkage: its strength.
+    """
+
+    shrinkage: float = 0.0
+
+    def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        value, total, linear = tf.split(rows, 3, axis=1)
+        return super().update(tf.concat([value, total, linear + 2 * self.shrinkage * value], 1), gradients, number)
+
+
 class RuleOfOptimizer(NamedTuple):
     """How rows follow an optimizer.
 
@@ -221,8 +236,11 @@ def _ftrl(optimizer: Any, rate: float) -> tuple[RowRule, list]:
     if optimizer._learning_rate_power != -0.5:  # noqa: SLF001
         raise UserCodeError("bad_embedding_optimizer", "embedding variables: got FtrlOptimizer with "
                             f"learning_rate_power={optimizer._learning_rate_power}; allowed: -0.5")  # noqa: SLF001
-    return Ftrl(rate, optimizer._l1_regularization_strength, optimizer._l2_regularization_strength,  # noqa: SLF001
-                optimizer._initial_accumulator_value), [None, None]  # noqa: SLF001
+    l2 = optimizer._l2_regularization_strength + optimizer._beta / (2 * rate)  # noqa: SLF001 (as TensorFlow adds it)
+    rule = Ftrl(rate, optimizer._l1_regularization_strength, l2, optimizer._initial_accumulator_value)  # noqa: SLF001
+    if shrinkage := optimizer._l2_shrinkage_regularization_strength:  # noqa: SLF001
+        rule = ShrinkingFtrl(**dataclasses.asdict(rule), shrinkage=shrinkage)
+    return rule, [None, None]
 
 
 def _momentum(optimizer: Any, rate: float) -> tuple[RowRule, list]:

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.parts.legacy.deeprec import optimizers, saving, variables
 from ps_train.parts.legacy.deeprec.variables import EmbeddingVariable
+from ps_train.parts.tables import connection
 
 
 def gradients_with_rows(original: Callable, ys: Any, xs: Any, *args: Any, **kwargs: Any) -> list:
@@ -36,7 +37,7 @@ def _by_id(variable: EmbeddingVariable, of_lookups: Sequence[Any]) -> tf.Indexed
     """Returns the gradient of a variable from those of its lookups; None if the loss depends on none of them."""
     if all(gradient is None for gradient in of_lookups):
         return None
-    values = [tf.zeros_like(lookup.stand_in) if gradient is None else tf.convert_to_tensor(gradient)
+    values = [connection.dense_gradient(gradient, lookup.stand_in)
               for lookup, gradient in zip(variable.lookups, of_lookups)]
     return tf.IndexedSlices(
         tf.concat([tf.reshape(value, [-1, variable.spec.dim]) for value in values], 0),

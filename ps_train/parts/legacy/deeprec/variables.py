@@ -37,6 +37,15 @@ _WITHOUT_EFFECT = ("collections", "caching_device", "validate_shape", "use_resou
                    "ht_partition_num")
 
 
+class _VariableTable(Table):
+    """The table behind an embedding variable."""
+
+    def _rows_to_combine(self, ids: tf.Tensor, name: str) -> tf.Tensor:
+        # Each id once, as in TensorFlow: its row in the gradient is a sum, of which `tf.global_norm` takes the square.
+        unique, places = tf.unique(ids)
+        return tf.gather(self.lookup(unique, name), places)
+
+
 class EmbeddingVariable(SaveableObject):
     """An embedding variable in one graph. It is in the collections in which a variable is, and a Saver saves it.
 
@@ -57,7 +66,7 @@ class EmbeddingVariable(SaveableObject):
         self.exchange: RowExchange | None = None
         self.slots: Sequence[layout.Slot] = ()
         self._registry = graph_registry()
-        self._table = Table(spec, self._registry)
+        self._table = _VariableTable(spec, self._registry)
         self._stores: list[RowOps] = []
         self._initializer: tf.Operation | None = None
         self._specs: list | None = None

@@ -285,7 +285,7 @@ def restore_pandas(pandas: types.ModuleType) -> None:
     frame, series = pandas.DataFrame, pandas.Series
     for kind in (frame, series):
         set_missing(
-            kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
+            kind, "as_matrix", lambda self, columns=None: writable(self if columns is None else self[columns]))
         set_missing(kind, "iteritems", lambda self: self.items())
         set_missing(
             kind, "append", lambda self, other, ignore_index=False, **_: _append(pandas, self, other, ignore_index))
@@ -298,6 +298,12 @@ def restore_pandas(pandas: types.ModuleType) -> None:
     set_missing(frame, "from_csv", staticmethod(_from_csv))
     set_missing(pandas, "np", np)
     wrap("read_csv", _read_csv, pandas)
+
+
+def writable(table: Any) -> np.ndarray:
+    """Returns the values of a table, in pandas 3 a copy: its arrays are read-only, and scripts change what they get."""
+    values = table.to_numpy()
+    return values if values.flags.writeable else values.copy()
 
 
 class _Mixed:

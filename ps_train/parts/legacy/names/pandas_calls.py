@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_train.parts.legacy.names.arrays import set_missing, wrap
+from ps_train.parts.legacy.names.arrays import set_missing, wrap, writable
 
 # Methods whose arguments had another order than today's.
 _ORDERS = {"pivot": ("index", "columns", "values"), "pivot_table": ("values", "index", "columns", "aggfunc")}
@@ -45,7 +45,7 @@ def restore_calls(pandas: types.ModuleType) -> None:
     _keep_text_as_objects(pandas)
     for kind in (frame, series):
         wrap("fillna", _fillna, kind)
-        set_missing(kind, "get_values", lambda self: self.to_numpy())
+        set_missing(kind, "get_values", writable)
     if hasattr(frame, "map"):
         set_missing(frame, "applymap", frame.map)
     for name in _OF_NUMBERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import types
 
 import numpy as np
 import pytest
@@ -53,6 +54,34 @@ def test_a_part_of_a_column_is_changed_in_whatever_way(text, expected):
     assert run(f"f['age'] = [1.0, 5.0, 120.0]\n{text}\n", f=table())["f"].age.tolist() == expected
 
 
+@pytest.mark.parametrize("owner", ["data.f", "tables['x']", "load()", "tables['all'].f", "data.load().f"])
+def test_a_frame_is_an_attribute_an_item_or_a_result(owner):
+    """Issue: only a frame that was a plain name was changed by `frame.column`."""
+    class Data:
+        def load(self):
+            return self
+
+    data, f = Data(), table()
+    data.f = f
+    run(f"{owner}.age.fillna(0, inplace=True)\n{owner}.age[{owner}.age > 99] = 99\n{owner}.age.loc[5] += 2\n"
+        f"{owner}.name.iloc[0] = 'z'\n{owner}.loc[6, 'name'] = 'y'\n",
+        data=data, tables={"x": f, "all": data}, load=lambda: f)
+    assert f.age.tolist() == [3, 0, 99] and f.name.tolist() == ["z", "y", "c"]
+
+
+def test_a_frame_of_an_object_is_changed_in_its_methods():
+    """Other attributes of attributes, also private ones, stay right."""
+    names = run("class Data(object):\n    def __init__(self, f, net):\n        self.frame, self.net = f, net\n"
+                "        self.__own = net\n    def clean(self):\n        self.frame.age.fillna(0, inplace=True)\n"
+                "        self.frame.age[self.frame.age > 99] = 99\n        self.net.weights[0] += 5\n"
+                "        self.__own.weights[1:] = [7]\n        self.net.sizes[0], last = 3, 4\n"
+                "        self.net.own.update({'b': last})\n"
+                "data = Data(f, net)\ndata.clean()\n",
+                f=table(), net=types.SimpleNamespace(weights=[1, 2, 3], sizes=[0], own={}))
+    assert names["f"].age.tolist() == [1, 0, 99] and names["net"].weights == [6, 7] and names["net"].sizes == [3]
+    assert names["net"].own == {"b": 4}
+
+
 def test_code_that_is_no_column_s_stays_right():
     """Issue: private attributes, a variable `slice` and arrays of one number failed beside an import of pandas."""
     names = run("class A(object):\n    __rows = {}\n    @classmethod\n    def put(cls, k, v): cls.__rows[k] = v\n"
@@ -92,6 +121,7 @@ def test_other_objects_are_changed_as_it_is_written():
     "a.parent[x], x = 1, 2\n", "d[i]['a'], i = 2, 1\n", "f['a'][0], f.b = 1, 2\n",
     "f['x'] = 1\n", "f['x'].fillna(0)\n", "y = f['x'].fillna(0, inplace=True)\n", "f.fillna(0, inplace=True)\n",
     "self.rows[0] = 1\n", "f.loc[0, 'x'].sort_values(inplace=True)\n",
+    "self.frame.fillna(0, inplace=True)\n", "self.__a.__b[0] = 2\n",
     "d.update(a=1)\n", "d['x'].update(a=1)\n", "a[0] += 2\n", "a.__b[0] = 2\n", "a, b[0] = 1, 2\n",
     "f['x'].dropna(inplace=True)\n", "a[1:2][0] = 3\n"])
 def test_other_statements_stay(text):

@@ -68,6 +68,39 @@ def test_a_column_of_sequences_has_a_row_for_each_step():
     np.testing.assert_allclose(mean, np.ones([2, DIM]), rtol=1e-6)
 
 
+def clipped_step(variable, how):
+    """Takes a step on 8 examples with an id 3, clipped to the norm 1; returns the norm, and row 3 after it."""
+    from tensorflow.python.ops.embedding_ops import fused_safe_embedding_lookup_sparse
+
+    sp_ids = tf.SparseTensor([[example, 0] for example in range(8)] + [[7, 1]], tf.constant([3] * 8 + [2], tf.int64),
+                             [8, 2])
+    rows = {"sparse": lambda: tf.nn.embedding_lookup_sparse(variable, sp_ids, None, combiner="sum"),
+            "safe": lambda: tf.nn.safe_embedding_lookup_sparse(variable, sp_ids, combiner="sqrtn"),
+            "twice": lambda: [tf.nn.embedding_lookup_sparse(variable, sp_ids, None, combiner="mean") for _ in range(2)],
+            "fused": lambda: (tf.nn.embedding_lookup_sparse if isinstance(variable, tf.Variable) else
+                              fused_safe_embedding_lookup_sparse)(variable, sp_ids, None, combiner="sum"),
+            "dense": lambda: tf.nn.embedding_lookup(variable, sp_ids.values)}[how]()
+    optimizer = tf.train.GradientDescentOptimizer(1.0)
+    gradients, variables = zip(*optimizer.compute_gradients(tf.reduce_sum(rows)))
+    clipped, norm = tf.clip_by_global_norm(gradients, 1.0)
+    step = optimizer.apply_gradients(zip(clipped, variables))
+    row = tf.nn.embedding_lookup(variable, tf.constant([3], tf.int64))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run([norm, step])[0], session.run(row)[0]
+
+
+@pytest.mark.parametrize("how", ["sparse", "safe", "twice", "fused", "dense"])
+def test_clipping_sees_the_norm_that_a_variable_has(how):
+    """Issue: a sparse lookup gave a row for each occurrence of an id, whose norm is smaller than that of their sum."""
+    ones = tf.ones_initializer()
+    with tf.Graph().as_default():
+        norm, row = clipped_step(tf.get_variable("v", [5, 2], initializer=ones), how)
+    found_norm, found_row = clipped_step(tf.get_embedding_variable("v", 2, initializer=ones), how)
+    np.testing.assert_allclose([found_norm, *found_row], [norm, *row], rtol=1e-6)
+    assert norm > 4
+
+
 def test_fused_and_grouped_lookups_are_lookups():
     """Of embedding variables and of plain ones, in scopes and with settings about speed."""
     from tensorflow.python.ops import variable_scope

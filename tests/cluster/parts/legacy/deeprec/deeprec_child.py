@@ -55,6 +55,9 @@ def train(table, make_optimizer, batches=BATCHES):
 @pytest.mark.parametrize("make_optimizer", [
     lambda step: tf.train.AdagradOptimizer(0.1),
     lambda step: tf.train.FtrlOptimizer(0.1, l1_regularization_strength=0.01),
+    lambda step: tf.train.FtrlOptimizer(0.1, l2_shrinkage_regularization_strength=1.0),
+    lambda step: tf.train.FtrlOptimizer(0.1, l1_regularization_strength=0.01, l2_regularization_strength=0.2,
+                                        l2_shrinkage_regularization_strength=0.5, beta=5.0),
     lambda step: tf.train.MomentumOptimizer(0.05, 0.9),
     lambda step: tf.train.AdamOptimizer(0.05),
     lambda step: tf.train.AdamAsyncOptimizer(0.05),
@@ -63,8 +66,8 @@ def train(table, make_optimizer, batches=BATCHES):
     lambda step: tf.train.GradientDescentOptimizer(tf.train.exponential_decay(0.1, step, 1, 0.5)),
     lambda step: tf.train.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5),
     lambda step: tf.train.AdagradDecayOptimizerV2(0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5),
-], ids=["adagrad", "ftrl", "momentum", "adam", "adamasync", "lazy", "own", "tensor rate", "adagraddecay",
-        "adagraddecayv2"])
+], ids=["adagrad", "ftrl", "ftrl shrinkage", "ftrl beta", "momentum", "adam", "adamasync", "lazy", "own",
+        "tensor rate", "adagraddecay", "adagraddecayv2"])
 def test_rows_follow_an_optimizer_as_a_variable_does(make_optimizer):
     """The gradients of an id that comes twice are added, and each step counts once."""
     with tf.Graph().as_default():

@@ -66,6 +66,10 @@ try:
     pd.get_option("no_such")
 except KeyError as error:
     print("'no_such'" in str(error))
+matrix, values, column = g[["a"]][:1].as_matrix(), f[["a", "c"]].get_values(), f.c.as_matrix()
+values -= values.mean(0)
+matrix[0], column[0] = 3, 8
+print(matrix.tolist(), values.tolist(), column.tolist(), f.a.get_values().flags.writeable)
 try:
     f.drop("a", 1, 2, 3, 4, 5, 6, 7, 8, 9)
 except TypeError as error:
@@ -96,6 +100,7 @@ False True
 [9, 'x'] [7, 8] ,a|0,9|1,x|
 7
 True
+[[3]] [[-1.0, -0.33333333333333326], [0.0, -0.33333333333333326], [1.0, 0.6666666666666667]] [8, 1, 2] True
 True
 """
 
