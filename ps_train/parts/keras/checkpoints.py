@@ -42,7 +42,7 @@ _CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")
 _PART = re.compile(r"(.*)/part_(\d+)(?::0)?")  # as ShardedVariable's creator names them (sharded_variable.py)
 _UNFINISHED = ".saving.keras"
 _MAX_CHARACTERS, _MAX_LISTED = 200, 8
-_REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
+REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable(), and in place of a lambda give a function of that module")
 _FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # TensorFlow raises the second for a full disk
 _log = logging.getLogger(__name__)
@@ -319,26 +319,11 @@ def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
         return tf_keras.models.load_model(path, custom_objects=dict(objects))
     except (TypeError, ValueError) as error:
         raise CheckpointError("unregistered_keras_object",
-                              f"checkpoint {path} cannot be read: {_first_line(error)}; {_REGISTER}") from error
+                              f"checkpoint {path} cannot be read: {first_line(error)}; {REGISTER}") from error
 
 
-def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
-    """Raises UserCodeError if a checkpoint of the model could not be read: call it before training."""
-    try:
-        read = tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
-                                                        custom_objects=dict(plugin.objects))
-    except Exception as error:  # any error of the user's get_config or from_config
-        raise UserCodeError("unregistered_keras_object",
-                            f"{plugin.name}.build_model: a checkpoint of this model could not be read: "
-                            f"{type(error).__name__}: {_first_line(error)}; {_REGISTER}") from error
-    if read.optimizer is None:
-        raise UserCodeError("model_not_compiled",
-                            f"{plugin.name}.build_model: a checkpoint of this model would be read without its "
-                            "optimizer and loss, as its class has its own compile; add get_compile_config and "
-                            "compile_from_config to it")
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error, shortened."""
     return next(iter(str(error).splitlines()), "")[:_MAX_CHARACTERS]
 
 

@@ -26,7 +26,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
 from ps_train.parts import table
-from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, strategies
+from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, readable, strategies
 from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
 from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
@@ -143,7 +143,7 @@ def _train_and_report(context: TrainingContext) -> None:
         first_step = 0 if newest is None else checkpoints.restore_model(model, newest)
         if config.strategy == "multi_worker_mirrored":
             first_step = checkpoints.share_state(model, first_step, strategy, context.is_chief, pulse.beat)
-    checkpoints.check_readable(model, plugins.model)
+    readable.check_readable(model, plugins.model)
     secs = _train(context, strategy, model, first_step)
     # The chief's own limits, for its counting and its evaluation, expire first, so the others report its error.
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)

@@ -1,0 +1,117 @@
+"""What a checkpoint of a Keras model holds: test_fitting.py runs these tests in a process of TensorFlow 2."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from ps_train.parts.keras import checkpoints, readable
+from ps_train.parts.keras.plugins import KerasModel
+from tests.errors import raises
+
+layers = tf_keras.layers
+
+
+class Paths(layers.Layer):
+    """Sums what two of its layers make of the input."""
+
+    def call(self, inputs):
+        first, second = self.used()
+        return first(inputs) + second(inputs)
+
+
+class ListOfLists(Paths):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.paths = [[layers.Dense(2)], [layers.Dense(2)]]
+
+    def used(self):
+        return self.paths[0][0], self.paths[1][0]
+
+
+class DictOfLists(Paths):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.paths = {"a": [layers.Dense(2)], "b": [layers.Dense(2)]}
+
+    def used(self):
+        return self.paths["a"][0], self.paths["b"][0]
+
+
+class Flat(Paths):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.paths, self.more = [layers.Dense(3)], {"a": layers.BatchNormalization()}
+
+    def used(self):
+        return self.paths[0], self.more["a"]
+
+
+class Module(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.module = tf.Module()
+        self.module.scale = tf.Variable(1.0, name="scale")
+
+    def call(self, inputs):
+        return inputs * self.module.scale
+
+
+class SavedModule(Module):
+    def save_own_variables(self, store):
+        store["scale"] = self.module.scale.numpy()
+
+    def load_own_variables(self, store):
+        self.module.scale.assign(store["scale"])
+
+
+class FailingModule(Module):
+    def save_own_variables(self, store):
+        raise KeyError("scale")
+
+
+def plugin_of(*parts, optimizer=tf_keras.optimizers.SGD):
+    """Returns a plug-in whose model has these layers, and a Dense after them."""
+    def build_model(params):
+        model = tf_keras.Sequential([layers.Input((3,)), *parts, layers.Dense(1, name="last")])
+        model.compile(optimizer(), "mse")
+        return model
+
+    return KerasModel("mine", build_model, {}, {type(part).__name__: type(part) for part in parts})
+
+
+@pytest.mark.parametrize(("layer", "lost"), [
+    (ListOfLists, "dense"), (DictOfLists, "dense"), (Module, "scale"), (FailingModule, "KeyError"),
+])
+def test_a_model_whose_checkpoints_would_lack_weights_is_refused(layer, lost):
+    """Issue: it trained, and each model read from its checkpoints had random values there, without a word."""
+    plugin = plugin_of(layer())
+    with raises("weights_not_saved") as caught:
+        readable.check_readable(checkpoints.build_model(plugin, {}), plugin)
+    assert lost in str(caught.value) and "last/" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layer", [
+    Flat, SavedModule, layers.LayerNormalization, layers.BatchNormalization,
+    lambda: layers.IntegerLookup(output_mode="multi_hot", vocabulary=[1, 2]),
+])
+@pytest.mark.parametrize("optimizer", [
+    lambda: tf_keras.optimizers.Adam(amsgrad=True, use_ema=True),
+    lambda: tf_keras.mixed_precision.LossScaleOptimizer(tf_keras.optimizers.SGD()),
+])
+def test_a_model_whose_checkpoints_have_all_weights_is_not(layer, optimizer):
+    """Nor does the check change it."""
+    plugin = plugin_of(layer(), optimizer=optimizer)
+    model = checkpoints.build_model(plugin, {})
+    before = model.get_weights()
+    readable.check_readable(model, plugin)
+    assert all((new == old).all() for new, old in zip(model.get_weights(), before))
+
+
+def test_a_full_folder_for_temporary_files_ends_no_training(monkeypatch, caplog):
+    """The check is left out, with a warning."""
+    plugin = plugin_of(Flat())
+    monkeypatch.setattr(readable.tempfile, "tempdir", "/nowhere/at/all")
+    readable.check_readable(checkpoints.build_model(plugin, {}), plugin)
+    assert "was not tried" in caplog.text
