@@ -263,13 +263,38 @@ def load_newest(plugin: KerasModel, train_dir: str) -> tuple[int, str, tf_keras.
 def restore_model(model: tf_keras.Model, newest: tuple[int, str, tf_keras.Model]) -> int:
     """Gives a model the weights and the optimizer of what `load_newest` has returned; returns the global step.
 
-    Call it in the strategy's scope. Raises the errors of `copy_variables`.
+    Call it in the strategy's scope. Raises CheckpointError for variables of other shapes, or another optimizer's.
     """
     step, path, loaded = newest
+    _check_optimizer(model, loaded, path)
     # The new model is filled, not replaced: it keeps the learning rate of the command line.
     copy_variables(model, loaded, f"checkpoint {path}")
     _log.info("restored %s", path)
     return step
+
+
+def _check_optimizer(model: tf_keras.Model, loaded: tf_keras.Model, path: str) -> None:
+    """Raises CheckpointError if a slot has another meaning: a momentum is no sum of squares, though of its shape."""
+    for new, old in zip(_slots(model), _slots(loaded)):
+        if new and old and new != old:
+            kinds = [type(getattr(owner.optimizer, "inner_optimizer", owner.optimizer)).__name__
+                     for owner in (model, loaded)]
+            raise CheckpointError("checkpoint_of_another_optimizer", f"checkpoint {path} is of {kinds[1]}, and the "
+                                  f"model has {kinds[0]}: a slot {new!r} would get the values of {old!r}; give the "
+                                  "optimizer that it was trained with, or another --train_dir")
+
+
+def _slots(model: tf_keras.Model) -> list[str]:
+    """Returns the slot that each variable of the optimizer is, such as "m" of Adam; "" if it is none."""
+    weights = sorted((_whole_name(name) for name, _ in _join_parts(model.trainable_weights)), key=len, reverse=True)
+    names = [_whole_name(name) for name, _ in _join_parts(model.optimizer.variables)]
+    owners = [next((weight for weight in weights if name.endswith(f"/{weight}")), None) for name in names]
+    return ["" if owner is None else name.removesuffix(f"/{owner}").rpartition("/")[2]
+            for name, owner in zip(names, owners)]
+
+
+def _whole_name(name: str) -> str:
+    return name.partition(":")[0]
 
 
 def share_state(

@@ -115,3 +115,22 @@ def test_a_full_folder_for_temporary_files_ends_no_training(monkeypatch, caplog)
     monkeypatch.setattr(readable.tempfile, "tempdir", "/nowhere/at/all")
     readable.check_readable(checkpoints.build_model(plugin, {}), plugin)
     assert "was not tried" in caplog.text
+
+
+@pytest.mark.parametrize(("before", "after", "is_refused"), [
+    ("Adam", "Ftrl", True), ("Adam", "Adadelta", True), ("Adam", "Adamax", True), ("SGD", "Adagrad", True),
+    ("Adam", "AdamW", False), ("Ftrl", "Ftrl", False),
+])
+def test_slots_are_restored_by_an_optimizer_that_has_the_same(tmp_path, before, after, is_refused):
+    """Issue: one with as many slots took them for its own, and made NaN of the moments of another."""
+    old, new = (plugin_of(optimizer=getattr(tf_keras.optimizers, name)) for name in (before, after))
+    checkpoints.write_model(checkpoints.build_model(old, {}), checkpoints.checkpoint_path(str(tmp_path), 7))
+    newest = checkpoints.load_newest(new, str(tmp_path))
+    with tf.name_scope("other"):  # which is in the names of slots
+        model = checkpoints.build_model(new, {})
+    if not is_refused:
+        assert checkpoints.restore_model(model, newest) == 7
+        return
+    with raises("checkpoint_of_another_optimizer") as caught:
+        checkpoints.restore_model(model, newest)
+    assert f"is of {before}, and the model has {after}" in str(caught.value)
