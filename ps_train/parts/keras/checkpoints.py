@@ -24,7 +24,7 @@ import tempfile
 import types
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 import numpy as np
@@ -100,9 +100,18 @@ def _warning(failure: str) -> Iterator[None]:
         _log.warning("%s: %s; training goes on", failure, tensorflow_errors.reason(error))
 
 
-def spoilt_weight(model: tf_keras.Model) -> str:
-    """Returns the name of a trainable weight that is NaN or infinite, else ""."""
-    return next((weight.name for weight in model.trainable_weights if not np.isfinite(weight.numpy()).all()), "")
+def infinite_constants(model: tf_keras.Model) -> frozenset[str]:
+    """Returns the names of the weights that are not trained and have infinite values, such as a mask's."""
+    return frozenset(weight.name for weight in model.non_trainable_weights
+                     if weight.dtype.is_floating and np.isinf(weight.numpy()).any())
+
+
+def spoilt_weight(model: tf_keras.Model, constants: Collection[str] = ()) -> str:
+    """Returns the name of a weight that is NaN or infinite, else ""; those named in `constants` may be infinite."""
+    # Of the others, too: an optimizer that scales the loss leaves a step out, where a moving average does not.
+    return next((weight.name for weight in model.weights if weight.dtype.is_floating
+                 for values in [weight.numpy()]
+                 if np.isnan(values).any() or weight.name not in constants and np.isinf(values).any()), "")
 
 
 class ModelSaver:

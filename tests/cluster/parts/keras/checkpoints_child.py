@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -134,3 +135,36 @@ def test_slots_are_restored_by_an_optimizer_that_has_the_same(tmp_path, before, 
     with raises("checkpoint_of_another_optimizer") as caught:
         checkpoints.restore_model(model, newest)
     assert f"is of {before}, and the model has {after}" in str(caught.value)
+
+
+class Shifted(layers.Layer):
+    """Adds a constant, which may be infinite, as in a mask."""
+
+    def __init__(self, constant, **kwargs):
+        super().__init__(**kwargs)
+        self.mask = self.add_weight("mask", (3,), initializer=tf_keras.initializers.Constant(constant), trainable=False)
+        self.count = self.add_weight("count", (), tf.int64, "zeros", trainable=False)
+
+    def call(self, inputs):
+        return inputs + self.mask
+
+
+def test_a_moving_average_that_is_not_finite_is_found():
+    """Issue: only trained weights were looked at, and an optimizer that scales the loss keeps these finite."""
+    normed = layers.BatchNormalization()
+    model = checkpoints.build_model(plugin_of(normed, Shifted(-np.inf)), {})
+    constants = checkpoints.infinite_constants(model)
+    assert len(constants) == 1 and not checkpoints.spoilt_weight(model, constants)
+    normed.moving_mean.assign([0.0, np.inf, 0.0])
+    assert "moving_mean" in checkpoints.spoilt_weight(model, constants)
+    normed.moving_mean.assign([0.0, np.nan, 0.0])
+    assert "moving_mean" in checkpoints.spoilt_weight(model, constants)
+
+
+def test_a_constant_that_becomes_nan_is_found():
+    """It may be infinite only."""
+    shifted = Shifted(-np.inf)
+    model = checkpoints.build_model(plugin_of(shifted), {})
+    constants = checkpoints.infinite_constants(model)
+    shifted.mask.assign([0.0, np.nan, 0.0])
+    assert "mask" in checkpoints.spoilt_weight(model, constants)
