@@ -231,6 +231,8 @@ def _sums_of(value: Any) -> tuple[list[tf.Variable], str]:
         dtype = variable.dtype.base_dtype
         if not (dtype.is_integer or dtype.is_floating):
             return [], f"keeps {dtype.name} in {variable.op.name}, which is no sum"
+        if devices.is_on_ps(variable.device):
+            return [], f"keeps {variable.op.name} on {variable.device}, where all workers would change it"
         for op in _handle(variable).consumers():
             if op.type not in (*_ADDING, *_READING) and op is not variable.initializer:
                 return [], f"changes {variable.op.name} by {op.type}, which does not only add"

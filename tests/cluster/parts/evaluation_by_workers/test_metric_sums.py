@@ -78,12 +78,19 @@ def flag():
     return seen.read_value(), seen.assign(True)
 
 
+def on_a_ps():
+    """A sum that all workers share."""
+    with tf.device("/job:ps/task:0"):
+        return tf.metrics.mean(tf.ones([3]))
+
+
 @pytest.mark.parametrize(("metric", "why"), [
+    (on_a_ps, "on /job:ps/task:0"),
     (lambda: (tf.constant(1.0), tf.no_op()), "no local variables"),
     (lambda: (tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next(), tf.no_op()), "mini-batch"),
     (maximum, "largest by AssignVariableOp"),
     (flag, "bool in seen"),
-], ids=["none", "batch", "maximum", "bool"])
+], ids=["ps", "none", "batch", "maximum", "bool"])
 def test_a_metric_that_is_certainly_no_sum_is_refused(metric, why):
     """In one line, with the metric and the reason."""
     with tf.Graph().as_default(), raises("metric_not_additive") as caught:
