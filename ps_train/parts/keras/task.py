@@ -41,6 +41,9 @@ from ps_train.storage.folder_lock import FolderLock
 # The errors of TensorFlow when a peer or its server is lost, and their consequences in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
            tf.errors.DeadlineExceededError)
+# With other ones, workers of multi_worker_mirrored would wait for each other at other steps, or read examples twice.
+_SHARED_FLAGS = ("train_steps", "steps_per_epoch", "batch_size", "seed", "save_model_steps", "validation_epochs",
+                 "validation_steps", "steps_per_execution", "model", "dataset")
 _ALONE = Cluster("worker", 0, {})  # of a strategy of one process
 _log = logging.getLogger(__name__)
 
@@ -180,13 +183,21 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
 
 
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
-    """Raises ConfigError if the workers would train for other epochs."""
-    number = zlib.crc32(str(plan).encode())
-    if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
+    """Raises ConfigError if the workers would train other steps, or read other examples."""
+    values = {name: getattr(context.config, name) for name in _SHARED_FLAGS}
+    # Steps and epochs by the plan, too: it depends on the step at which training begins.
+    numbers = {f"--{name}": zlib.crc32(repr((value, plan if name == "train_steps" else None)).encode())
+               for name, value in values.items()}
+
+    def differs(number: int) -> bool:
+        return sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync
+
+    if differs(sum(numbers.values())):
+        names = [name for name, number in numbers.items() if differs(number)]  # each worker asks the others for all
+        own = ", ".join(f"{name}={values[name[2:]]}" for name in names)
         raise ConfigError("worker_flags_differ",
-                          "--train_steps, --steps_per_epoch: the workers have different ones; "
-                          f"{context.cluster.task.name} trains {plan.epochs} epochs of {plan.steps_per_epoch} steps; "
-                          "give all of them the same")
+                          f"{', '.join(names)}: the workers have different ones; {context.cluster.task.name} has {own} "
+                          f"and trains {plan.epochs} epochs of {plan.steps_per_epoch} steps; give all of them the same")
 
 
 def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
