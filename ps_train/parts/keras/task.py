@@ -30,7 +30,7 @@ from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, 
 from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
 from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
-from ps_train.parts.keras.plugins import KerasPlugins, load_keras_plugins
+from ps_train.parts.keras.plugins import KerasModel, KerasPlugins, load_keras_plugins
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime import logs, waits
 from ps_train.runtime.reports import Evaluation, evaluation_fields
@@ -147,6 +147,8 @@ def _train_and_report(context: TrainingContext) -> None:
         if config.strategy == "multi_worker_mirrored":
             first_step = checkpoints.share_state(model, first_step, strategy, context.is_chief, pulse.beat)
     readable.check_readable(model, plugins.model)
+    if context.is_chief:
+        _warn_of_executions(model, config, plugins.model)
     secs = _train(context, strategy, model, first_step)
     # The chief's own limits, for its counting and its evaluation, expire first, so the others report its error.
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
@@ -159,6 +161,17 @@ def _train_and_report(context: TrainingContext) -> None:
                       "workers")
     if config.strategy == "multi_worker_mirrored":  # no worker leaves before the chief is done
         sum_over_replicas(strategy, 0)
+
+
+def _warn_of_executions(model: tf_keras.Model, config: KerasConfig, plugin: KerasModel) -> None:
+    """Warns if the model was not compiled for the number of steps that the user asks for."""
+    if "steps_per_execution" not in config.given or plugin.has_own_loop:
+        return
+    compiled = model.get_compile_config().get("steps_per_execution") or 1
+    if compiled != config.steps_per_execution:
+        _log.warning("--steps_per_execution=%d: %s.build_model has compiled the model for %s; give compile "
+                     'steps_per_execution=params["steps_per_execution"]', config.steps_per_execution,
+                     plugin.name, compiled)
 
 
 def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, step: int) -> float:

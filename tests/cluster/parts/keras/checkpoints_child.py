@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from ps_train.parts.keras import checkpoints, readable
+from ps_train.parts.keras import checkpoints, flags, readable, task
 from ps_train.parts.keras.plugins import KerasModel
 from tests.errors import raises
 
@@ -168,3 +168,15 @@ def test_a_constant_that_becomes_nan_is_found():
     constants = checkpoints.infinite_constants(model)
     shifted.mask.assign([0.0, np.nan, 0.0])
     assert "mask" in checkpoints.spoilt_weight(model, constants)
+
+
+@pytest.mark.parametrize(("asked", "compiled", "warns"), [
+    (["--steps_per_execution=7"], None, True), (["--steps_per_execution=7"], 7, False), ([], 7, False),
+])
+def test_a_model_that_is_compiled_for_other_executions_is_told(caplog, asked, compiled, warns):
+    """Issue: the flag had no effect on a model that does not give it to compile, and nothing said so."""
+    plugin = plugin_of()
+    model = checkpoints.build_model(plugin, {})
+    model.compile("sgd", "mse", steps_per_execution=compiled)
+    task._warn_of_executions(model, flags.parse_keras_task(asked, {}), plugin)
+    assert ("compiled the model for 1" in caplog.text) == warns
