@@ -171,10 +171,10 @@ def on_cluster(
 
 def _keep_local_on(worker_device: str) -> Callable[..., Any]:
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
-        collections = kwargs.get("collections") or ()
-        if tf.GraphKeys.LOCAL_VARIABLES not in collections or tf.GraphKeys.GLOBAL_VARIABLES in collections:
-            return next_creator(**kwargs)
-        with tf.device(worker_device):
+        found = kwargs.get("collections")
+        is_local = found and tf.GraphKeys.LOCAL_VARIABLES in found and tf.GraphKeys.GLOBAL_VARIABLES not in found
+        of_keras = found == [] and kwargs.get("synchronization") == tf.VariableSynchronization.ON_READ  # a metric
+        with tf.device(worker_device) if is_local or of_keras else contextlib.nullcontext():
             return next_creator(**kwargs)
 
     return create

@@ -231,10 +231,21 @@ def _sums_of(value: Any) -> tuple[list[tf.Variable], str]:
         dtype = variable.dtype.base_dtype
         if not (dtype.is_integer or dtype.is_floating):
             return [], f"keeps {dtype.name} in {variable.op.name}, which is no sum"
+        if devices.is_on_ps(variable.device):
+            return [], f"keeps {variable.op.name} on {variable.device}, where all workers would change it"
         for op in _handle(variable).consumers():
+            if op.type in _ADDING and (read := _read_by(op, variables)):
+                return [], f"adds to {variable.op.name} what depends on {read}"
             if op.type not in (*_ADDING, *_READING) and op is not variable.initializer:
                 return [], f"changes {variable.op.name} by {op.type}, which does not only add"
     return variables, ""
+
+
+def _read_by(adding: tf.Operation, variables: Sequence[tf.Variable]) -> str:
+    """Returns the name of a variable on which the amount depends that an operation adds to another one, or ""."""
+    # A mean so far, say: the amounts of several workers would each be relative to its own one.
+    amount = set(transfer.upstream(list(adding.inputs)[1:], is_by_data=True))
+    return next((variable.op.name for variable in variables if _handle(variable).op in amount), "")
 
 
 def _handle(variable: tf.Variable) -> tf.Tensor:

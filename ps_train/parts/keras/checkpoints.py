@@ -24,7 +24,7 @@ import tempfile
 import types
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 import numpy as np
@@ -42,7 +42,7 @@ _CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")
 _PART = re.compile(r"(.*)/part_(\d+)(?::0)?")  # as ShardedVariable's creator names them (sharded_variable.py)
 _UNFINISHED = ".saving.keras"
 _MAX_CHARACTERS, _MAX_LISTED = 200, 8
-_REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
+REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable(), and in place of a lambda give a function of that module")
 _FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # TensorFlow raises the second for a full disk
 _log = logging.getLogger(__name__)
@@ -100,9 +100,18 @@ def _warning(failure: str) -> Iterator[None]:
         _log.warning("%s: %s; training goes on", failure, tensorflow_errors.reason(error))
 
 
-def spoilt_weight(model: tf_keras.Model) -> str:
-    """Returns the name of a trainable weight that is NaN or infinite, else ""."""
-    return next((weight.name for weight in model.trainable_weights if not np.isfinite(weight.numpy()).all()), "")
+def infinite_constants(model: tf_keras.Model) -> frozenset[str]:
+    """Returns the names of the weights that are not trained and have infinite values, such as a mask's."""
+    return frozenset(weight.name for weight in model.non_trainable_weights
+                     if weight.dtype.is_floating and np.isinf(weight.numpy()).any())
+
+
+def spoilt_weight(model: tf_keras.Model, constants: Collection[str] = ()) -> str:
+    """Returns the name of a weight that is NaN or infinite, else ""; those named in `constants` may be infinite."""
+    # Of the others, too: an optimizer that scales the loss leaves a step out, where a moving average does not.
+    return next((weight.name for weight in model.weights if weight.dtype.is_floating
+                 for values in [weight.numpy()]
+                 if np.isnan(values).any() or weight.name not in constants and np.isinf(values).any()), "")
 
 
 class ModelSaver:
@@ -263,13 +272,38 @@ def load_newest(plugin: KerasModel, train_dir: str) -> tuple[int, str, tf_keras.
 def restore_model(model: tf_keras.Model, newest: tuple[int, str, tf_keras.Model]) -> int:
     """Gives a model the weights and the optimizer of what `load_newest` has returned; returns the global step.
 
-    Call it in the strategy's scope. Raises the errors of `copy_variables`.
+    Call it in the strategy's scope. Raises CheckpointError for variables of other shapes, or another optimizer's.
     """
     step, path, loaded = newest
+    _check_optimizer(model, loaded, path)
     # The new model is filled, not replaced: it keeps the learning rate of the command line.
     copy_variables(model, loaded, f"checkpoint {path}")
     _log.info("restored %s", path)
     return step
+
+
+def _check_optimizer(model: tf_keras.Model, loaded: tf_keras.Model, path: str) -> None:
+    """Raises CheckpointError if a slot has another meaning: a momentum is no sum of squares, though of its shape."""
+    for new, old in zip(_slots(model), _slots(loaded)):
+        if new and old and new != old:
+            kinds = [type(getattr(owner.optimizer, "inner_optimizer", owner.optimizer)).__name__
+                     for owner in (model, loaded)]
+            raise CheckpointError("checkpoint_of_another_optimizer", f"checkpoint {path} is of {kinds[1]}, and the "
+                                  f"model has {kinds[0]}: a slot {new!r} would get the values of {old!r}; give the "
+                                  "optimizer that it was trained with, or another --train_dir")
+
+
+def _slots(model: tf_keras.Model) -> list[str]:
+    """Returns the slot that each variable of the optimizer is, such as "m" of Adam; "" if it is none."""
+    weights = sorted((_whole_name(name) for name, _ in _join_parts(model.trainable_weights)), key=len, reverse=True)
+    names = [_whole_name(name) for name, _ in _join_parts(model.optimizer.variables)]
+    owners = [next((weight for weight in weights if name.endswith(f"/{weight}")), None) for name in names]
+    return ["" if owner is None else name.removesuffix(f"/{owner}").rpartition("/")[2]
+            for name, owner in zip(names, owners)]
+
+
+def _whole_name(name: str) -> str:
+    return name.partition(":")[0]
 
 
 def share_state(
@@ -319,26 +353,11 @@ def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
         return tf_keras.models.load_model(path, custom_objects=dict(objects))
     except (TypeError, ValueError) as error:
         raise CheckpointError("unregistered_keras_object",
-                              f"checkpoint {path} cannot be read: {_first_line(error)}; {_REGISTER}") from error
+                              f"checkpoint {path} cannot be read: {first_line(error)}; {REGISTER}") from error
 
 
-def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
-    """Raises UserCodeError if a checkpoint of the model could not be read: call it before training."""
-    try:
-        read = tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
-                                                        custom_objects=dict(plugin.objects))
-    except Exception as error:  # any error of the user's get_config or from_config
-        raise UserCodeError("unregistered_keras_object",
-                            f"{plugin.name}.build_model: a checkpoint of this model could not be read: "
-                            f"{type(error).__name__}: {_first_line(error)}; {_REGISTER}") from error
-    if read.optimizer is None:
-        raise UserCodeError("model_not_compiled",
-                            f"{plugin.name}.build_model: a checkpoint of this model would be read without its "
-                            "optimizer and loss, as its class has its own compile; add get_compile_config and "
-                            "compile_from_config to it")
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error, shortened."""
     return next(iter(str(error).splitlines()), "")[:_MAX_CHARACTERS]
 
 

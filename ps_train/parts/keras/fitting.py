@@ -131,6 +131,7 @@ class StepCounter:
         self.train_steps, self._log_period, self._save_period = train_steps, log_period, save_period
         self._counts, self._steps_per_epoch = counts, plan.steps_per_epoch
         self._updates, self._updated_step = num_updates(self._model), self._step  # as the last `end_epoch` has seen
+        self._constants = checkpoints.infinite_constants(self._model)
         self._sound_step = -1  # whose weights were found finite
         self._examples_per_step = strategies.global_batch_size(strategy, self._context.config)
         self._logged = (time.monotonic(), self._step)
@@ -194,7 +195,7 @@ class StepCounter:
           UserCodeError: a weight is NaN or infinite; its checkpoints would in time replace all sound ones.
         """
         is_known = self.step == self._sound_step and not again  # an epoch is saved before its validation and after it
-        spoilt = "" if is_known else checkpoints.spoilt_weight(self._model)
+        spoilt = "" if is_known else checkpoints.spoilt_weight(self._model, self._constants)
         if not spoilt:
             self._sound_step = self.step
             self._context.saver.save(self._model, self.step, again=again, is_last=is_last)

@@ -26,11 +26,11 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
 from ps_train.parts import table
-from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, strategies
+from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, readable, strategies
 from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
 from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
-from ps_train.parts.keras.plugins import KerasPlugins, load_keras_plugins
+from ps_train.parts.keras.plugins import KerasModel, KerasPlugins, load_keras_plugins
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime import logs, waits
 from ps_train.runtime.reports import Evaluation, evaluation_fields
@@ -41,6 +41,9 @@ from ps_train.storage.folder_lock import FolderLock
 # The errors of TensorFlow when a peer or its server is lost, and their consequences in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
            tf.errors.DeadlineExceededError)
+# With other ones, workers of multi_worker_mirrored would wait for each other at other steps, or read examples twice.
+_SHARED_FLAGS = ("train_steps", "steps_per_epoch", "batch_size", "seed", "save_model_steps", "validation_epochs",
+                 "validation_steps", "steps_per_execution", "model", "dataset")
 _ALONE = Cluster("worker", 0, {})  # of a strategy of one process
 _log = logging.getLogger(__name__)
 
@@ -143,7 +146,9 @@ def _train_and_report(context: TrainingContext) -> None:
         first_step = 0 if newest is None else checkpoints.restore_model(model, newest)
         if config.strategy == "multi_worker_mirrored":
             first_step = checkpoints.share_state(model, first_step, strategy, context.is_chief, pulse.beat)
-    checkpoints.check_readable(model, plugins.model)
+    readable.check_readable(model, plugins.model)
+    if context.is_chief:
+        _warn_of_executions(model, config, plugins.model)
     secs = _train(context, strategy, model, first_step)
     # The chief's own limits, for its counting and its evaluation, expire first, so the others report its error.
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
@@ -156,6 +161,17 @@ def _train_and_report(context: TrainingContext) -> None:
                       "workers")
     if config.strategy == "multi_worker_mirrored":  # no worker leaves before the chief is done
         sum_over_replicas(strategy, 0)
+
+
+def _warn_of_executions(model: tf_keras.Model, config: KerasConfig, plugin: KerasModel) -> None:
+    """Warns if the model was not compiled for the number of steps that the user asks for."""
+    if "steps_per_execution" not in config.given or plugin.has_own_loop:
+        return
+    compiled = model.get_compile_config().get("steps_per_execution") or 1
+    if compiled != config.steps_per_execution:
+        _log.warning("--steps_per_execution=%d: %s.build_model has compiled the model for %s; give compile "
+                     'steps_per_execution=params["steps_per_execution"]', config.steps_per_execution,
+                     plugin.name, compiled)
 
 
 def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, step: int) -> float:
@@ -180,13 +196,21 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
 
 
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
-    """Raises ConfigError if the workers would train for other epochs."""
-    number = zlib.crc32(str(plan).encode())
-    if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
+    """Raises ConfigError if the workers would train other steps, or read other examples."""
+    values = {name: getattr(context.config, name) for name in _SHARED_FLAGS}
+    # Steps and epochs by the plan, too: it depends on the step at which training begins.
+    numbers = {f"--{name}": zlib.crc32(repr((value, plan if name == "train_steps" else None)).encode())
+               for name, value in values.items()}
+
+    def differs(number: int) -> bool:
+        return sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync
+
+    if differs(sum(numbers.values())):
+        names = [name for name, number in numbers.items() if differs(number)]  # each worker asks the others for all
+        own = ", ".join(f"{name}={values[name[2:]]}" for name in names)
         raise ConfigError("worker_flags_differ",
-                          "--train_steps, --steps_per_epoch: the workers have different ones; "
-                          f"{context.cluster.task.name} trains {plan.epochs} epochs of {plan.steps_per_epoch} steps; "
-                          "give all of them the same")
+                          f"{', '.join(names)}: the workers have different ones; {context.cluster.task.name} has {own} "
+                          f"and trains {plan.epochs} epochs of {plan.steps_per_epoch} steps; give all of them the same")
 
 
 def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:

@@ -1,11 +1,13 @@
 """The evaluations during training: those of an evaluator, or else of a thread of the chief.
 
-    evaluator --EvaluationSignals, on ps 0: heartbeat, "end training"--> chief: evaluates only without an evaluator
+    evaluator --EvaluationSignals, on ps 0: heartbeat, "end training"--> chief: evaluates only without an evaluator,
+                                                                         or if that one selects nothing
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Iterator
@@ -38,12 +40,19 @@ _log = logging.getLogger(__name__)
 class EvaluationSignals:
     """One task's view; every method raises BlackboardError if ps 0 does not answer. Close it."""
 
-    def __init__(self, cluster: Cluster, heartbeat_timeout_secs: float) -> None:
-        """Builds the operations; nothing is sent yet."""
+    def __init__(self, cluster: Cluster, heartbeat_timeout_secs: float, selects: str = "") -> None:
+        """Builds the operations; nothing is sent yet.
+
+        Args:
+          selects: `SelectionSettings.selects` of this task.
+        """
+        self._selects = selects
         first = Task("ps", 0, cluster.ps[0].address)
         with tf.Graph().as_default() as graph, tf.device(first.device):
             self._clock, self._heard = variables.read("clock"), variables.read("evaluator_heard")
-            self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never
+            self._read_selects = variables.read("evaluator_selects")
+            with tf.control_dependencies([variables.write("evaluator_selects", tf.constant(selects))]):
+                self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never
             state = variables.read("state")
             self._reason = tf.placeholder(tf.string, [])
             self._write_reason = variables.write("end_reason", self._reason)
@@ -59,9 +68,14 @@ class EvaluationSignals:
         self._connection.run(self._beat)
 
     def has_evaluator(self) -> bool:
-        """Returns whether an evaluator has sent a heartbeat within the time-out."""
-        now_secs, heard_secs = self._connection.run([self._clock, self._heard])
-        return heard_secs > 0 and now_secs - heard_secs < self._timeout_secs
+        """Returns whether there is one with a recent heartbeat, which selects something if this task would."""
+        now_secs, heard_secs, selects = self._connection.run([self._clock, self._heard, self._read_selects])
+        if heard_secs <= 0 or now_secs - heard_secs >= self._timeout_secs:
+            return False
+        other = selects.decode()
+        if self._selects not in ("", other):
+            _warn_of_flags(self._selects, other)
+        return bool(other) or not self._selects
 
     def end_training(self, reason: str) -> None:
         """Lets all workers take their last step, if training is running, and say why."""
@@ -71,6 +85,13 @@ class EvaluationSignals:
     def close(self) -> None:
         """Closes the connection, without waiting for a ps that has ended."""
         self._connection.close()
+
+
+@functools.cache  # the chief asks twice a second
+def _warn_of_flags(own: str, other: str) -> None:
+    who = f"the evaluator has {other}, which counts" if other else "the evaluator has no such flags: the chief " \
+        "evaluates, too"
+    _log.warning("%s: %s; give the evaluator and the chief the same", own, who)
 
 
 class Role:
@@ -171,7 +192,7 @@ class ChiefRole(Role):
         self._timer = EvalTimer(self._selector.settings, self._selector.last_step())
         if earlier_stop := self._selector.describe_earlier_stop():
             _log.warning("%s", earlier_stop)
-        with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals, \
+        with contextlib.closing(self._signals()) as signals, \
                 threads.repeating(lambda: self._check(board, signals), period_secs=_POLL_SECS, name="evaluations",
                                   join_secs=self._timeouts.eval_secs):
             yield
@@ -188,8 +209,11 @@ class ChiefRole(Role):
             _log.info("%s", best)
         self._selector.export("final", path)
 
+    def _signals(self) -> EvaluationSignals:
+        return EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs, self._selector.settings.selects)
+
     def _has_evaluator(self) -> bool:
-        with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:
+        with contextlib.closing(self._signals()) as signals:
             try:
                 return signals.has_evaluator()
             except BlackboardError:  # the ps have ended; the chief has the last checkpoint all the same

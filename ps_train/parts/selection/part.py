@@ -65,7 +65,8 @@ class SelectionPart(Part):
                                    self._journal)
             yield
             return
-        with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:
+        with contextlib.closing(EvaluationSignals(
+                self._cluster, self._timeouts.heartbeat_secs, self._settings.selects)) as signals:
             self._role = role = EvaluatorRole(selector, signals)
             with role.running():
                 yield

@@ -80,6 +80,16 @@ class SelectionSettings:
         targets = {"keep_best": self.keep_best, "early_stopping": self.stopping}
         return {name: target for name, target in targets.items() if target}
 
+    @property
+    def selects(self) -> str:
+        """The flags by which something follows from each evaluation, as text; "" without any."""
+        texts = {name: f"{target.metric}:{'max' if target.is_max else 'min'}" for name, target in self.targets.items()}
+        if self.stopping:
+            texts["early_stopping"] += f":{self.patience}"
+        if exporters := sorted({*self.exporters} - {"final"}):  # that one is the chief's
+            texts["exporters"] = ",".join(exporters)
+        return ", ".join(f"--{name}={text}" for name, text in texts.items())
+
 
 def selection_settings(config: Any) -> SelectionSettings:
     """Returns what the flags of a Config say."""

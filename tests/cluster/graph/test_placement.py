@@ -66,6 +66,17 @@ def test_operations_and_local_variables_stay_on_the_worker():
     assert {tf.DeviceSpec.from_string(variable.device) for variable in local} == {on_worker}
 
 
+def test_variables_of_a_keras_metric_stay_on_the_worker():
+    """Issue: they are in no collection when they are made, and went to a ps, where all workers added to them."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        metric = tf.keras.metrics.Mean()
+        metric.update_state([1.0, 2.0])
+        weights = tf.get_variable("weights", [2], trainable=False)
+    on_worker = tf.DeviceSpec.from_string(WORKER_DEVICE)
+    assert {tf.DeviceSpec.from_string(variable.device) for variable in metric.variables} == {on_worker}
+    assert len(metric.variables) == 2 and tf.DeviceSpec.from_string(weights.device).job == "ps"
+
+
 def test_a_table_of_the_model_goes_to_a_ps_and_counts_nothing():
     """As `replica_device_setter` has it; it has no shape."""
     with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):

@@ -78,12 +78,29 @@ def flag():
     return seen.read_value(), seen.assign(True)
 
 
+def deviation(use_resource):
+    """A sum of the distances from the mean so far, as streaming variances have it."""
+    with tf.variable_scope("mine", use_resource=use_resource):
+        count, total, distances = (tf.get_variable(name, [], collections=[tf.GraphKeys.LOCAL_VARIABLES])
+                                   for name in ("count", "total", "distances"))
+    changes = [count.assign_add(1.0), total.assign_add(2.0), distances.assign_add(tf.abs(2.0 - total / count))]
+    return distances + total / count, tf.group(changes)
+
+
+def on_a_ps():
+    """A sum that all workers share."""
+    with tf.device("/job:ps/task:0"):
+        return tf.metrics.mean(tf.ones([3]))
+
+
 @pytest.mark.parametrize(("metric", "why"), [
+    (lambda: deviation(True), "distances what depends on mine/"), (lambda: deviation(False), "what depends on mine/"),
+    (on_a_ps, "on /job:ps/task:0"),
     (lambda: (tf.constant(1.0), tf.no_op()), "no local variables"),
     (lambda: (tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next(), tf.no_op()), "mini-batch"),
     (maximum, "largest by AssignVariableOp"),
     (flag, "bool in seen"),
-], ids=["none", "batch", "maximum", "bool"])
+], ids=["resource", "reference", "ps", "none", "batch", "maximum", "bool"])
 def test_a_metric_that_is_certainly_no_sum_is_refused(metric, why):
     """In one line, with the metric and the reason."""
     with tf.Graph().as_default(), raises("metric_not_additive") as caught:

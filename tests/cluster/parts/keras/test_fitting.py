@@ -106,6 +106,6 @@ def test_one_training_in_two_calls_of_fit():
     """In a process of TensorFlow 2, as that of `ps_train keras`: in this one, Keras is that of TensorFlow 1."""
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider",
-         "tests/cluster/parts/keras/fitting_child.py"], cwd=REPO, capture_output=True, text=True,
-        timeout=DEADLINE_SECS, env={**os.environ, "PYTHONPATH": str(REPO)})
+         *[f"tests/cluster/parts/keras/{name}_child.py" for name in ("fitting", "checkpoints")]],
+        cwd=REPO, capture_output=True, text=True, timeout=DEADLINE_SECS, env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -14,7 +14,8 @@ pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
 from ps_train.cluster.spec import Task
 from ps_train.errors import ConfigError
-from ps_train.parts.keras import checkpoints, flags, strategies
+from ps_train.parts.keras import checkpoints, flags, strategies, task
+from ps_train.parts.keras.fitting import plan_epochs
 from tests.errors import raises
 
 
@@ -126,3 +127,36 @@ def test_each_beat_renews_the_time(monkeypatch):
     assert pulse.overdue() == ""
     now[0] = 120.0
     assert pulse.overdue() == "waited 10 s for a step"
+
+
+@pytest.mark.parametrize(("flag", "is_refused"), [
+    ("--train_steps=70", True), ("--batch_size=50", True), ("--seed=3", True), ("--save_model_steps=9", True),
+    ("--validation_epochs=0", True), ("--steps_per_execution=2", True), ("--log_steps=7", False),
+    ("--learning_rate=0.5", False),
+])
+def test_workers_that_would_not_take_the_same_steps_are_refused(monkeypatch, flag, is_refused):
+    """Issue: only their epochs were compared, so a loop ended in a traceback, and other batches in no error at all."""
+    name = flag.partition("=")[0]
+    common = [other for other in ("--train_steps=80", "--steps_per_epoch=40") if not other.startswith(name)]
+    asked, strategy = [], types.SimpleNamespace(num_replicas_in_sync=2)
+
+    def check(argv):
+        config = flags.parse_keras_task(argv, {})
+        cluster = types.SimpleNamespace(task=Task("worker", 1, "b:2"))
+        task._check_agreement(types.SimpleNamespace(config=config, cluster=cluster), strategy, plan_epochs(80, 40, 0))
+
+    def as_if_all_differed(strategy, number):
+        asked.append(number)
+        return -1
+
+    monkeypatch.setattr(task, "sum_over_replicas", as_if_all_differed)
+    with raises("worker_flags_differ"):
+        check(["--train_steps=80", "--steps_per_epoch=40"])
+    calls = iter(asked)
+    monkeypatch.setattr(task, "sum_over_replicas", lambda strategy, number: number + next(calls))
+    if not is_refused:
+        check([*common, flag])
+        return
+    with raises("worker_flags_differ") as caught:
+        check([*common, flag])
+    assert str(caught.value).startswith(f"{name}: the workers have different ones; worker:1 has {flag} and")

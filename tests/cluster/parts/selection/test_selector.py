@@ -278,3 +278,22 @@ def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_ser
             role.signal()
             states.append(chief.state())
     assert states == [State.IDLE, State.STOPPING, State.DONE]
+
+
+def test_an_evaluator_without_the_flags_of_the_chief_leaves_the_selection_to_it(start_servers, caplog):
+    """Issue: nothing was kept, stopped or exported, and nothing said so. With other flags, the evaluator's count."""
+    cluster = start_servers(1, 1)
+    asked = SelectionSettings(keep_best=_LOSS, stopping=_LOSS, patience=2, export_dir="exports", exporters=("latest",))
+    assert asked.selects == "--keep_best=loss:min, --early_stopping=loss:min:2, --exporters=latest"
+    assert not SelectionSettings(eval_steps=9, export_dir="exports", exporters=("final",)).selects
+    heard = {}
+    with contextlib.ExitStack() as stack:
+        signals = {selects: stack.enter_context(contextlib.closing(
+            EvaluationSignals(cluster.view("worker", 0), 1000.0, selects)))
+            for selects in ("", "--other=1", asked.selects)}
+        for evaluator in signals:
+            signals[evaluator].beat()
+            heard[evaluator] = [signals[chief].has_evaluator() for chief in ("", asked.selects)]
+    assert heard == {"": [True, False], "--other=1": [True, True], asked.selects: [True, True]}
+    assert ["the evaluator has no such flags" in message or "has --other=1, which counts" in message
+            for message in caplog.messages] == [True, True]
