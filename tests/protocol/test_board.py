@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import agreement, blackboard, sessions, variables
+from ps_train.coordination import blackboard, sessions, variables
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Finished, State
 from ps_train.errors import BlackboardError
@@ -175,7 +175,7 @@ def test_the_clock_counts_the_time_for_which_ps_0_has_served(boards):
 def test_a_mismatch_is_recorded_on_a_ps(boards):
     """Each task reads that of its ps."""
     assert boards.client.mismatch() == ""
-    sessions.run_on_ps(boards.cluster.ps[0], *agreement._writing_mismatch("they differ"))
+    _write(boards, 0, "mismatch", "they differ")
     assert boards.client.mismatch() == "they differ" and boards.ps[1].mismatch() == ""
     assert boards.other.beat(3, claim=77, step=0) == (False, State.IDLE, "they differ", False)
 

@@ -94,7 +94,7 @@ _FOUND = [
     ("ps 0 is lost when a worker claims its number", _CLAIM_ONCE, Schedule(
         Setting(num_ps=2), seed=179, faults=(Fault(61, "move", 0, 15),))),
     ("the answer to a claim is lost", _CLAIM_ONCE, Schedule(
-        Setting(num_ps=2), seed=344, faults=(Fault(73, "lose", 0, 0),))),
+        Setting(num_ps=2), seed=344, faults=(Fault(63, "lose", 0, 0),))),
     ("a ps freezes while it creates its blackboard", Planted(
         "a ps creates it once", ps.PsTask, "run", "self._answer(lambda: [self._board.create()])",
         "[self._board.create()]"), Schedule(Setting(num_ps=2), seed=209, is_fine=True, faults=(
