@@ -1,4 +1,4 @@
-"""The mark of a launch in a folder that was trained in before, `launching.json`, until its chief starts.
+"""The mark of a launch in a folder that was trained in before, `.launching.json`, until its chief starts.
 
 Until then the folder speaks of the run before: `ps_train status`, `save` and `stop` look for the mark.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from ps_train.storage import folder_lock, journal, run_record
 
-MARK_NAME = "launching.json"
+MARK_NAME = ".launching.json"  # no file of the training, so it is not uploaded to a store
 REASON = "a launch begins a training in this folder"
 
 

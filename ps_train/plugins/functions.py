@@ -22,7 +22,7 @@ import symtable
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError
@@ -247,12 +247,14 @@ def _rebound(
     if isinstance(node, ast.If):  # around an inner function, see `_source`
         [node] = node.body
     for place, expression, value in _bound_at_definition(node, target):
-        if not (_is_plain(value) or isinstance(expression, ast.Name)):
+        parts = list(ast.walk(expression))
+        # An expression without names, such as {}, means the same again: a cache begins empty in each process.
+        if not any(isinstance(part, ast.Name) for part in parts) or not (
+                _is_plain(value) or isinstance(expression, ast.Name)):
             continue
-        names = {**known, **(vars(target) if isinstance(target, type) else {})}
         try:
-            now = eval(compile(ast.Expression(expression), "source", "eval"), names) if all(
-                isinstance(part, _WITHOUT_CALLS) for part in ast.walk(expression)) else value
+            now = eval(compile(ast.Expression(expression), "source", "eval"), dict(known)) if all(
+                isinstance(part, _WITHOUT_CALLS) for part in parts) else value
         except Exception:  # noqa: BLE001 (the import of the tasks, or the check of names, says why)
             continue
         if now is not value and not (_is_plain(value) and type(now) is type(value) and (
@@ -263,7 +265,10 @@ def _rebound(
 def _bound_at_definition(
     node: ast.stmt, target: types.FunctionType | type
 ) -> Iterator[tuple[str, ast.expr, Any]]:
-    """Yields (name, expression, value) of what was evaluated once, when the function or class was defined."""
+    """Yields (name, expression, value) of what was evaluated once, when the function or class was defined.
+
+    Without what a class body binds more than once, or computes from its own names.
+    """
     if isinstance(target, types.FunctionType):
         arguments = [argument.arg for argument in [*node.args.posonlyargs, *node.args.args]]
         defaults = node.args.defaults
@@ -272,18 +277,32 @@ def _bound_at_definition(
             if default is not None and argument.arg in (target.__kwdefaults__ or {}):
                 yield argument.arg, default, target.__kwdefaults__[argument.arg]
         return
-    assigned = {}
+    bound = _names_bound(node.body)
     for statement in node.body:
+        found: list[tuple[str, ast.expr, Any]] = []
         if isinstance(statement, ast.FunctionDef) and isinstance(
                 method := vars(target).get(statement.name), types.FunctionType) and not statement.decorator_list:
-            yield from _bound_at_definition(statement, method)
+            found = list(_bound_at_definition(statement, method))
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             [*others, last] = getattr(statement, "targets", None) or [statement.target]
-            if isinstance(last, ast.Name) and not others and _is_plain(vars(target).get(last.id)):
-                assigned[last.id] = statement.value  # of several, the last one counts
-    for name, expression in assigned.items():
-        if name in vars(target):
-            yield name, expression, vars(target)[name]
+            if isinstance(last, ast.Name) and not others and last.id in vars(target) and bound.count(last.id) == 1:
+                found = [(last.id, statement.value, vars(target)[last.id])]
+        yield from (one for one in found if not any(
+            isinstance(part, ast.Name) and part.id in bound for part in ast.walk(one[1])))
+
+
+def _names_bound(body: Sequence[ast.stmt]) -> list[str]:
+    """Returns each name that a class body binds, as often as it does."""
+    names, waiting = [], list[ast.AST](body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.append(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append(node.id)
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return names
 
 
 def _num_wrappers(found: Any) -> int:

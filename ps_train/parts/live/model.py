@@ -64,9 +64,9 @@ class _Loaded:
         return self.session.run(outputs, {tensors[name]: value for name, value in inputs.items()})
 
 
-def _newest_export(folder: str) -> str:
+def _newest_export(folder: str, *, takes_versions: bool) -> str:
     """Returns this folder, or the one called by the highest number in it, that has a SavedModel; "" if none has."""
-    names = os.listdir(folder) if os.path.isdir(folder) else []
+    names = os.listdir(folder) if takes_versions and os.path.isdir(folder) else []
     versions = sorted((name for name in names if name.isdecimal()), key=int, reverse=True)
     folders = (os.path.join(folder, name) for name in ("", *versions))
     return next((found for found in folders if os.path.exists(os.path.join(found, "saved_model.pb"))), "")
@@ -98,7 +98,8 @@ class LiveModel:
         self._is_closing = threading.Event()
         self._thread: Any = None
         self._loaded: _Loaded | None = None
-        if exported := _newest_export(folder):
+        is_published = os.path.exists(os.path.join(folder, pushes.CURRENT))
+        if exported := _newest_export(folder, takes_versions=not is_published):
             self._load(exported)
         else:
             self._first_update()

@@ -41,6 +41,7 @@ from ps_train.storage import run_record
 
 _OTHER_CHECKSUM = "has another checksum than in its manifest"
 _MOST_LISTINGS, _PAUSE_SECS = 5, 1.0
+_MOST_ASIDE = 1000  # versions of a file that were set aside
 _log = logging.getLogger(__name__)
 
 
@@ -200,17 +201,23 @@ class Fetcher:
         if here:
             _log.warning("what is on this machine does not follow from %s, and is removed: %s", self._store.url,
                          ", ".join(here))
-        self._remove([name for name in names if not self._keeps(name, names[name], known or {})])
+        there = self._store.names(is_deep=True)
+        if known is None:  # then a file of the same size counts as a copy
+            known = {name: state for name, state in names.items() if there.get(name) == state[0]}
+        changed = {name for name, state in names.items()
+                   if is_other(name) and name not in OWN and tuple(known.get(name, ())) != state}
+        for name in sorted(changed & there.keys()):
+            if is_small(name):  # another machine may have written it; event files are of one machine
+                self._keep_beside(name)
+        self._remove([name for name in names if name not in changed])
 
-    def _keeps(self, name: str, state: tuple[int, int], known: Mapping[str, Sequence[int]]) -> bool:
-        """Returns whether a file was changed here, and is no checkpoint; sets it aside if the store has it, too."""
-        if not is_other(name) or name in OWN or tuple(known.get(name, ())) == state:
-            return False
-        if name in known and is_small(name):  # another machine may have changed it as well
-            folder, basename = os.path.split(os.path.join(self._folder, name))
-            os.replace(os.path.join(folder, basename), aside := os.path.join(folder, f".changed-{basename}"))
-            _log.warning("%s was changed on this machine after its last upload: that is kept as %s", name, aside)
-        return True
+    def _keep_beside(self, name: str) -> None:
+        """Renames a file that was changed here, so that the store's can be fetched."""
+        folder, basename = os.path.split(os.path.join(self._folder, name))
+        names = (f".changed-{basename}", *(f".changed-{number}-{basename}" for number in range(2, _MOST_ASIDE)))
+        aside = next(path for path in (os.path.join(folder, name) for name in names) if not os.path.exists(path))
+        os.replace(os.path.join(folder, basename), aside)
+        _log.warning("%s was changed on this machine after its last upload: that is kept as %s", name, aside)
 
     def _newest_sound(self, units: Sequence[Unit], names: Mapping[str, int]) -> tuple[Unit | None, Manifest | None]:
         """Returns the newest unit of which no damage is known, nor of its checkpoint, and its manifest."""

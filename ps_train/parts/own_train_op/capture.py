@@ -122,10 +122,13 @@ class _Recorder:
             optimizer.__dict__.pop("apply_gradients", None)
             optimizer.__dict__.pop("compute_gradients", None)
 
-    def _compute(self, optimizer: tf.train.Optimizer, loss: Any, *args: Any, **options: Any) -> Any:
-        if options.get("var_list") is not None:
-            options["var_list"] = _whole_or_parts(options["var_list"])
-        compute = functools.partial(type(optimizer).compute_gradients, optimizer, loss, *args, **options)
+    def _compute(
+        self, optimizer: tf.train.Optimizer, loss: Any, var_list: Any = None, *args: Any, **options: Any
+    ) -> Any:
+        if var_list is not None:
+            var_list = _whole_or_parts(var_list)
+        given = () if var_list is None and not args else (var_list, *args)  # an optimizer of the user may take none
+        compute = functools.partial(type(optimizer).compute_gradients, optimizer, loss, *given, **options)
         return self.differentiate(loss, options.get("grad_loss"), compute)
 
     def differentiate(self, losses: Any, grad_losses: Any, compute: Callable[[], Any]) -> Any:

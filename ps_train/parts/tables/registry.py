@@ -105,7 +105,7 @@ class Registry:
             or the table was made for another graph.
         """
         graph = tf.get_default_graph()
-        if _outermost(graph) is not self._graph:
+        if _outermost(graph) is not _outermost(self._graph):
             raise UserCodeError("table_of_another_graph", f"table {spec.name}: embedding_table was not called for the "
                                 f"graph in which {feature} is looked up, but at import or for another model, and "
                                 "ps_train builds a model several times; call it in model_fn")

@@ -236,8 +236,9 @@ class WarmStart:
         taken = {*self._saved_names.values(), *(origin.name for origin in self._origins.values())}
         unclear = sorted(taken & (self._rows_of_parts.keys() - self._row_ids.keys()))
         if unclear and not folder_record.read_record(os.path.dirname(self._path)):  # ps_train saves rows by ids
-            _log.warning("in %s, %s is in parts: if its rows were looked up with partition_strategy=\"mod\", the "
-                         "default of tf.nn.embedding_lookup, give --init_by_modulo=%s, or ids have the rows of others",
+            _log.warning("in %s, %s is in parts: if another program than ps_train has saved it, and looked its rows up "
+                         "with partition_strategy=\"mod\", the default of tf.nn.embedding_lookup, give "
+                         "--init_by_modulo=%s, or ids have the rows of others",
                          self._path, _listed(unclear), ",".join(unclear))
 
     def load(self, session: Any) -> None:

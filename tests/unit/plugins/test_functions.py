@@ -142,7 +142,7 @@ def plain_plugin(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("change", "place"), [
     ("units = 99", "is 10, and would be 99"), ("rates[:] = [2]; rates = [2]", ""), ("rates = [2]", "rates is [1]"),
     ("Net.width = 7", "width is 7, and would be 10"), ("depth = 9", "depth is (3, 4), and would be (9, 10)"),
-    ("Net.plain = 8", "plain is 8, and would be 5"), ("act = len", "act is <built-in function abs>"), ("", ""),
+    ("Net.plain = 8; Net.layers(Net); seen()", ""), ("act = len", "act is <built-in function abs>"), ("", ""),
     ("size = 2", "size is 1, and would be 2"), ("Net.extra = 1", ""),
 ])
 def test_what_was_bound_when_a_function_was_defined_has_not_changed_since(tmp_path, change, place):
@@ -160,11 +160,18 @@ def test_what_was_bound_when_a_function_was_defined_has_not_changed_since(tmp_pa
             plain = 5
             width: int = units
             twice = plain * 2
+            grown = units
+            grown *= 2
+            depth = depth
 
-            def layers(self, size=size):
+            def layers(self, size=size, depth=depth):
                 return size
 
+        def seen(cache={}):
+            cache["words"] = 1
+
         def model_fn(features, units=units, depth=(depth, depth + 1), nothing=float("nan"), *, rates=rates, act=act):
+            seen()
             return units, depth, rates, act(-1), Net.width, Net.twice, Net().layers(), Kind.FIRST.value
     ''') + f"""
 {change}

@@ -673,16 +673,19 @@ def test_what_was_changed_here_is_not_lost_where_another_machine_has_trained(tmp
         (here / name).write_text("5\n9\n")
     (here / "export").mkdir()
     (here / "export" / "model").write_text("never uploaded")
+    (here / "both.csv").write_text("first made by both, here\n")
     fetched(store, there)
     save(there, 7)
     for name in ("metrics.csv", "same.csv", "journal.jsonl"):
         (there / name).write_text("5\n7\n")
+    (there / "both.csv").write_text("there\n")
     uploading.Uploader(store, str(there), 5, lambda: None)._upload(is_last=True)
     assert fetched(store, here) == ["7"]
     texts = {path.name: path.read_text() for path in here.rglob("*") if path.is_file()}
     assert texts["metrics.csv"] == texts["same.csv"] == texts["journal.jsonl"] == "5\n7\n"
     assert texts[".changed-metrics.csv"] == texts["events.out.tfevents.1.here"] == "5\n9\n"
     assert texts["model"] == "never uploaded"
+    assert (texts["both.csv"], texts[".changed-both.csv"]) == ("there\n", "first made by both, here\n")
     assert f"is kept as {here / '.changed-metrics.csv'}" in caplog.text and "same.csv" not in caplog.text
     uploading.Uploader(store, str(here), 5, lambda: None)._upload(is_last=True)
     assert store.read("metrics.csv") == b"5\n7\n" and "export/model" in store.names(is_deep=True)
