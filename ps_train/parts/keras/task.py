@@ -198,9 +198,8 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
     """Raises ConfigError if the workers would train other steps, or read other examples."""
     values = {name: getattr(context.config, name) for name in _SHARED_FLAGS}
-    # Steps and epochs by the plan, too: it depends on the step at which training begins.
-    numbers = {f"--{name}": zlib.crc32(repr((value, plan if name == "train_steps" else None)).encode())
-               for name, value in values.items()}
+    # With them, the plan is the same, too: the step at which training begins is the chief's for all.
+    numbers = {f"--{name}": zlib.crc32(repr((name, value)).encode()) for name, value in values.items()}
 
     def differs(number: int) -> bool:
         return sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync
