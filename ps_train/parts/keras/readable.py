@@ -21,6 +21,7 @@ from ps_train.runtime import tensorflow_errors
 
 _MAX_LISTED = 4
 _NUM_VALUES = 100  # small whole numbers, which each dtype of weights has
+_LOOKUPS = (tf_keras.layers.StringLookup, tf_keras.layers.IntegerLookup)  # the first is in each TextVectorization, too
 _log = logging.getLogger(__name__)
 
 
@@ -57,10 +58,10 @@ def _lost_weights(read: tf_keras.Model, model: tf_keras.Model, plugin: KerasMode
 
     It changes their values, except of those that the model in training has, too, such as a layer's of the user's module.
     """
-    not_tried = {id(variable) for variable in [*model.weights, *model.optimizer.variables]}
+    not_tried = {id(variable) for variable in [*model.weights, *model.optimizer.variables, *_counts(read)]}
     variables = [variable for variable in [*read.weights, *read.optimizer.variables]
                  if id(variable) not in not_tried and isinstance(variable, tf.Variable)
-                 and (variable.dtype.is_floating or variable.dtype.is_integer)]
+                 and (variable.dtype.is_floating or variable.dtype.is_integer) and variable.shape.is_fully_defined()]
     values = [number % _NUM_VALUES + 1 for number in range(len(variables))]
     _fill(variables, values)
     try:
@@ -79,6 +80,11 @@ def _lost_weights(read: tf_keras.Model, model: tf_keras.Model, plugin: KerasMode
                             f"{type(error).__name__}: {checkpoints.first_line(error)}") from error
     return [variable.name.partition(":")[0] for variable, value in zip(variables, values)
             if not (variable.numpy() == value).all()]
+
+
+def _counts(model: tf_keras.Model) -> list[Any]:
+    """Returns the variables of layers that look words up, of which Keras saves only what a call of the layer reads."""
+    return [variable for part in model.submodules if isinstance(part, _LOOKUPS) for variable in part.weights]
 
 
 def _fill(variables: list[Any], values: list[int]) -> None:

@@ -132,6 +132,25 @@ def test_a_model_whose_checkpoints_have_all_weights_is_not(layer, optimizer):
     assert all((new == old).all() for new, old in zip(model.get_weights(), before))
 
 
+@pytest.mark.parametrize(("layer", "data"), [
+    (lambda: layers.TextVectorization(output_mode="tf_idf"), [["a b a"], ["b c"]]),
+    (lambda: layers.IntegerLookup(output_mode="tf_idf"), [[1], [2]]),
+    (lambda: layers.Discretization(num_bins=3), [[1.0], [2.0], [3.0]]),
+    (layers.Normalization, [[1.0], [2.0]]),
+])
+def test_a_layer_that_has_seen_data_is_not_refused(layer, data):
+    """Issue: a variable of open shape was a traceback; and Keras saves no count with which such a layer adapts."""
+    def build_model(params):
+        adapted, examples = layer(), tf.constant(data)
+        adapted.adapt(examples)
+        model = tf_keras.Sequential([layers.Input((1,), dtype=examples.dtype), adapted, layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    plugin = KerasModel("mine", build_model, {})
+    readable.check_readable(checkpoints.build_model(plugin, {}), plugin)
+
+
 def test_a_full_folder_for_temporary_files_ends_no_training(monkeypatch, caplog):
     """The check is left out, with a warning."""
     plugin = plugin_of(Flat())
