@@ -167,7 +167,9 @@ def _warn_of_executions(model: tf_keras.Model, config: KerasConfig, plugin: Kera
     """Warns if the model was not compiled for the number of steps that the user asks for."""
     if "steps_per_execution" not in config.given or plugin.has_own_loop:
         return
-    compiled = model.get_compile_config().get("steps_per_execution") or 1
+    # The compile configuration of a class with its own compile need not have it.
+    steps = model.steps_per_execution
+    compiled = "auto" if model.autotune_steps_per_execution else 1 if steps is None else int(steps.numpy())
     if compiled != config.steps_per_execution:
         _log.warning("--steps_per_execution=%d: %s.build_model has compiled the model for %s; give compile "
                      'steps_per_execution=params["steps_per_execution"]', config.steps_per_execution,

@@ -221,3 +221,22 @@ def test_a_model_that_is_compiled_for_other_executions_is_told(caplog, asked, co
     model.compile("sgd", "mse", steps_per_execution=compiled)
     task._warn_of_executions(model, flags.parse_keras_task(asked, {}), plugin)
     assert ("compiled the model for 1" in caplog.text) == warns
+
+
+class OwnCompile(tf_keras.Sequential):
+    def compile(self, steps):
+        super().compile("sgd", "mse", steps_per_execution=steps)
+
+    def get_compile_config(self):
+        return {"steps": None}
+
+
+@pytest.mark.parametrize(("compiled", "told"), [
+    (7, ""), (5, "compiled the model for 5"), ("auto", "compiled the model for auto"),
+])
+def test_the_executions_of_a_model_with_its_own_compile_are_known(caplog, compiled, told):
+    """Issue: they were read from its compile configuration, which need not have them, so it was warned of falsely."""
+    model = OwnCompile([layers.Input((3,)), layers.Dense(1)])
+    model.compile(compiled)
+    task._warn_of_executions(model, flags.parse_keras_task(["--steps_per_execution=7"], {}), plugin_of())
+    assert told in caplog.text and bool(told) == ("--steps_per_execution" in caplog.text)
