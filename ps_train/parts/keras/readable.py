@@ -56,7 +56,7 @@ def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
 def _lost_weights(read: tf_keras.Model, model: tf_keras.Model, plugin: KerasModel) -> list[str]:
     """Returns the names of the variables of `read` that Keras does not write to a file and read from it.
 
-    It changes their values, except of those that the model in training has, too, such as a layer's of the user's module.
+    It changes their values, except of those that the model in training has, too, such as a layer's of its module.
     """
     not_tried = {id(variable) for variable in [*model.weights, *model.optimizer.variables, *_counts(read)]}
     variables = [variable for variable in [*read.weights, *read.optimizer.variables]

@@ -124,7 +124,7 @@ def test_a_model_whose_checkpoints_would_lack_weights_is_refused(layer, lost):
     lambda: tf_keras.mixed_precision.LossScaleOptimizer(tf_keras.optimizers.SGD()),
 ])
 def test_a_model_whose_checkpoints_have_all_weights_is_not(layer, optimizer):
-    """Nor does the check change it. Issue: variables of its module, which Keras reads as the same ones, were 1 to 100."""
+    """Nor does the check change it. Issue: variables of its module, which Keras reads as the same, were overwritten."""
     plugin = plugin_of(layer(), optimizer=optimizer)
     model = checkpoints.build_model(plugin, {})
     before = model.get_weights()
