@@ -21,6 +21,7 @@ from ps_train.runtime import tensorflow_errors
 
 _MAX_LISTED = 4
 _NUM_VALUES = 100  # small whole numbers, which each dtype of weights has
+_LOOKUPS = (tf_keras.layers.StringLookup, tf_keras.layers.IntegerLookup)  # the first is in each TextVectorization, too
 _log = logging.getLogger(__name__)
 
 
@@ -42,7 +43,7 @@ def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
                             f"{plugin.name}.build_model: a checkpoint of this model would be read without its "
                             "optimizer and loss, as its class has its own compile; add get_compile_config and "
                             "compile_from_config to it")
-    if lost := _lost_weights(read, plugin):
+    if lost := _lost_weights(read, model, plugin):
         more = f" and {len(lost) - _MAX_LISTED} more" if len(lost) > _MAX_LISTED else ""
         raise UserCodeError("weights_not_saved",
                             f"{plugin.name}.build_model: a checkpoint of this model would lack the values of "
@@ -52,18 +53,23 @@ def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
                             "load_own_variables")
 
 
-def _lost_weights(model: tf_keras.Model, plugin: KerasModel) -> list[str]:
-    """Returns the names of the variables that Keras does not write to a file and read from it; it changes them all."""
-    variables = [variable for variable in [*model.weights, *model.optimizer.variables]
-                 if isinstance(variable, tf.Variable) and (variable.dtype.is_floating or variable.dtype.is_integer)]
+def _lost_weights(read: tf_keras.Model, model: tf_keras.Model, plugin: KerasModel) -> list[str]:
+    """Returns the names of the variables of `read` that Keras does not write to a file and read from it.
+
+    It changes their values, except of those that the model in training has, too, such as a layer's of its module.
+    """
+    not_tried = {id(variable) for variable in [*model.weights, *model.optimizer.variables, *_counts(read)]}
+    variables = [variable for variable in [*read.weights, *read.optimizer.variables]
+                 if id(variable) not in not_tried and isinstance(variable, tf.Variable)
+                 and (variable.dtype.is_floating or variable.dtype.is_integer) and variable.shape.is_fully_defined()]
     values = [number % _NUM_VALUES + 1 for number in range(len(variables))]
     _fill(variables, values)
     try:
         with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
             path = os.path.join(folder, "variables.weights.h5")  # written and read as the variables of a .keras file
-            model.save_weights(path)
+            read.save_weights(path)
             _fill(variables, [0] * len(variables))
-            model.load_weights(path)
+            read.load_weights(path)
     except OSError as error:
         _log.warning("whether a checkpoint has all weights was not tried: no file in the folder for temporary files: "
                      "%s", tensorflow_errors.reason(error))
@@ -74,6 +80,11 @@ def _lost_weights(model: tf_keras.Model, plugin: KerasModel) -> list[str]:
                             f"{type(error).__name__}: {checkpoints.first_line(error)}") from error
     return [variable.name.partition(":")[0] for variable, value in zip(variables, values)
             if not (variable.numpy() == value).all()]
+
+
+def _counts(model: tf_keras.Model) -> list[Any]:
+    """Returns the variables of layers that look words up, of which Keras saves only what a call of the layer reads."""
+    return [variable for part in model.submodules if isinstance(part, _LOOKUPS) for variable in part.weights]
 
 
 def _fill(variables: list[Any], values: list[int]) -> None:

@@ -167,7 +167,9 @@ def _warn_of_executions(model: tf_keras.Model, config: KerasConfig, plugin: Kera
     """Warns if the model was not compiled for the number of steps that the user asks for."""
     if "steps_per_execution" not in config.given or plugin.has_own_loop:
         return
-    compiled = model.get_compile_config().get("steps_per_execution") or 1
+    # The compile configuration of a class with its own compile need not have it.
+    steps = model.steps_per_execution
+    compiled = "auto" if model.autotune_steps_per_execution else 1 if steps is None else int(steps.numpy())
     if compiled != config.steps_per_execution:
         _log.warning("--steps_per_execution=%d: %s.build_model has compiled the model for %s; give compile "
                      'steps_per_execution=params["steps_per_execution"]', config.steps_per_execution,
@@ -198,9 +200,8 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
     """Raises ConfigError if the workers would train other steps, or read other examples."""
     values = {name: getattr(context.config, name) for name in _SHARED_FLAGS}
-    # Steps and epochs by the plan, too: it depends on the step at which training begins.
-    numbers = {f"--{name}": zlib.crc32(repr((value, plan if name == "train_steps" else None)).encode())
-               for name, value in values.items()}
+    # With them, the plan is the same, too: the step at which training begins is the chief's for all.
+    numbers = {f"--{name}": zlib.crc32(repr((name, value)).encode()) for name, value in values.items()}
 
     def differs(number: int) -> bool:
         return sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync

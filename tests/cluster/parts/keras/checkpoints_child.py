@@ -72,6 +72,28 @@ class FailingModule(Module):
         raise KeyError("scale")
 
 
+SHARED = layers.Dense(3)
+TABLE = tf.Variable([[1.0, 2.0, 3.0]])
+
+
+class SharedLayer(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.shared = SHARED
+
+    def call(self, inputs):
+        return self.shared(inputs)
+
+
+class SharedVariable(layers.Layer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.table = TABLE
+
+    def call(self, inputs):
+        return inputs * self.table
+
+
 def plugin_of(*parts, optimizer=tf_keras.optimizers.SGD):
     """Returns a plug-in whose model has these layers, and a Dense after them."""
     def build_model(params):
@@ -94,7 +116,7 @@ def test_a_model_whose_checkpoints_would_lack_weights_is_refused(layer, lost):
 
 
 @pytest.mark.parametrize("layer", [
-    Flat, SavedModule, layers.LayerNormalization, layers.BatchNormalization,
+    Flat, SavedModule, SharedLayer, SharedVariable, layers.LayerNormalization, layers.BatchNormalization,
     lambda: layers.IntegerLookup(output_mode="multi_hot", vocabulary=[1, 2]),
 ])
 @pytest.mark.parametrize("optimizer", [
@@ -102,12 +124,31 @@ def test_a_model_whose_checkpoints_would_lack_weights_is_refused(layer, lost):
     lambda: tf_keras.mixed_precision.LossScaleOptimizer(tf_keras.optimizers.SGD()),
 ])
 def test_a_model_whose_checkpoints_have_all_weights_is_not(layer, optimizer):
-    """Nor does the check change it."""
+    """Nor does the check change it. Issue: variables of its module, which Keras reads as the same, were overwritten."""
     plugin = plugin_of(layer(), optimizer=optimizer)
     model = checkpoints.build_model(plugin, {})
     before = model.get_weights()
     readable.check_readable(model, plugin)
     assert all((new == old).all() for new, old in zip(model.get_weights(), before))
+
+
+@pytest.mark.parametrize(("layer", "data"), [
+    (lambda: layers.TextVectorization(output_mode="tf_idf"), [["a b a"], ["b c"]]),
+    (lambda: layers.IntegerLookup(output_mode="tf_idf"), [[1], [2]]),
+    (lambda: layers.Discretization(num_bins=3), [[1.0], [2.0], [3.0]]),
+    (layers.Normalization, [[1.0], [2.0]]),
+])
+def test_a_layer_that_has_seen_data_is_not_refused(layer, data):
+    """Issue: a variable of open shape was a traceback; and Keras saves no count with which such a layer adapts."""
+    def build_model(params):
+        adapted, examples = layer(), tf.constant(data)
+        adapted.adapt(examples)
+        model = tf_keras.Sequential([layers.Input((1,), dtype=examples.dtype), adapted, layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    plugin = KerasModel("mine", build_model, {})
+    readable.check_readable(checkpoints.build_model(plugin, {}), plugin)
 
 
 def test_a_full_folder_for_temporary_files_ends_no_training(monkeypatch, caplog):
@@ -180,3 +221,22 @@ def test_a_model_that_is_compiled_for_other_executions_is_told(caplog, asked, co
     model.compile("sgd", "mse", steps_per_execution=compiled)
     task._warn_of_executions(model, flags.parse_keras_task(asked, {}), plugin)
     assert ("compiled the model for 1" in caplog.text) == warns
+
+
+class OwnCompile(tf_keras.Sequential):
+    def compile(self, steps):
+        super().compile("sgd", "mse", steps_per_execution=steps)
+
+    def get_compile_config(self):
+        return {"steps": None}
+
+
+@pytest.mark.parametrize(("compiled", "told"), [
+    (7, ""), (5, "compiled the model for 5"), ("auto", "compiled the model for auto"),
+])
+def test_the_executions_of_a_model_with_its_own_compile_are_known(caplog, compiled, told):
+    """Issue: they were read from its compile configuration, which need not have them, so it was warned of falsely."""
+    model = OwnCompile([layers.Input((3,)), layers.Dense(1)])
+    model.compile(compiled)
+    task._warn_of_executions(model, flags.parse_keras_task(["--steps_per_execution=7"], {}), plugin_of())
+    assert told in caplog.text and bool(told) == ("--steps_per_execution" in caplog.text)

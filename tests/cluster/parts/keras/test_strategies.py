@@ -130,9 +130,9 @@ def test_each_beat_renews_the_time(monkeypatch):
 
 
 @pytest.mark.parametrize(("flag", "is_refused"), [
-    ("--train_steps=70", True), ("--batch_size=50", True), ("--seed=3", True), ("--save_model_steps=9", True),
-    ("--validation_epochs=0", True), ("--steps_per_execution=2", True), ("--log_steps=7", False),
-    ("--learning_rate=0.5", False),
+    ("--train_steps=70", True), ("--steps_per_epoch=20", True), ("--batch_size=50", True), ("--seed=3", True),
+    ("--save_model_steps=9", True), ("--validation_epochs=0", True), ("--steps_per_execution=2", True),
+    ("--log_steps=7", False), ("--learning_rate=0.5", False),
 ])
 def test_workers_that_would_not_take_the_same_steps_are_refused(monkeypatch, flag, is_refused):
     """Issue: only their epochs were compared, so a loop ended in a traceback, and other batches in no error at all."""
@@ -143,7 +143,8 @@ def test_workers_that_would_not_take_the_same_steps_are_refused(monkeypatch, fla
     def check(argv):
         config = flags.parse_keras_task(argv, {})
         cluster = types.SimpleNamespace(task=Task("worker", 1, "b:2"))
-        task._check_agreement(types.SimpleNamespace(config=config, cluster=cluster), strategy, plan_epochs(80, 40, 0))
+        plan = plan_epochs(config.train_steps, config.steps_per_epoch, 0)
+        task._check_agreement(types.SimpleNamespace(config=config, cluster=cluster), strategy, plan)
 
     def as_if_all_differed(strategy, number):
         asked.append(number)
