@@ -6,7 +6,7 @@
     self.frame.age[5] = 1                   the same, as for tables["x"].age and load().age
 
 In a module that names pandas, they are calls of the functions below. What is no column of a frame is changed as it is
-written.
+written, and so is all under a pandas whose columns are no copies.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from ps_train.parts.legacy.one_number import number_of
+from ps_train.parts.legacy.pandas_advice import columns_are_copies
 from ps_train.parts.legacy.python2_calls import call_node, node_at
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
@@ -102,9 +103,10 @@ def set_in_column(value: Any, *place: Any) -> None:
 
 
 def _is_column(owner: Any, key: Any, part: Any) -> bool:
+    """Returns whether a part is a column of a frame, and a copy."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(owner, pandas.DataFrame) and isinstance(part, pandas.Series) and (
-        key in owner.columns)
+        key in owner.columns and columns_are_copies(pandas))
 
 
 class _Chains(ast.NodeTransformer):
