@@ -120,6 +120,16 @@ def test_columns_that_are_no_copies_are_changed_as_it_is_written(monkeypatch, ve
         assert ages == [2, 0, 99]
 
 
+@pytest.mark.parametrize("image", ["net.image", "nets[0].image", "load().image", "net.images['a']"])
+def test_an_array_beside_columns_takes_a_list_of_slices(image):
+    """Issue: in a module that names pandas, `self.net.image[crop] = 0` failed; slice_lists.py did not see it."""
+    net = types.SimpleNamespace(image=np.zeros([2, 3]))
+    net.images = {"a": net.image}
+    run(f"crop = [slice(0, 2), 1]\n{image}[crop] = 4\n{image}[crop] += 1\n{image}[[slice(1, 2), 0]], last = 7, 8\n"
+        f"{image}[crop][0] = one\n", net=net, nets=[net], load=lambda: net, one=np.array([9.0]))
+    assert net.image.tolist() == [[0, 9, 0], [7, 5, 0]]
+
+
 def test_an_operand_is_computed_after_the_item():
     """As Python does it, and each part of the place once."""
     names = run("def key():\n    calls.append('key')\n    return 'x'\ndef value():\n    d['x'][0] = 100\n    return 1\n"
