@@ -103,7 +103,8 @@ class CSVReader(_DatasetReader):
         Args:
           filenames: one, or several, whose lines follow one another.
           column_names: of each column; "values" may be there several times.
-          column_dtypes: of each column; int64 for "times", else float32 by default.
+          column_dtypes: of each column, in which an empty field is 0; by default int64 for "times", and float32 without
+            empty fields for the others.
           skip_header_lines: lines at the beginning of each file.
           read_num_records_hint: how many lines are read at once.
 
@@ -118,15 +119,15 @@ class CSVReader(_DatasetReader):
             raise ValueError("If specified, the length of column_dtypes must match the length of column_names (got "
                              f"column_dtypes={column_dtypes} and column_names={column_names}).")
         self._filenames, self._names, self._dtypes = filenames, list(column_names), dtypes
-        self._skipped = skip_header_lines or 0
+        self._skipped, self._has_dtypes = skip_header_lines or 0, bool(column_dtypes)
 
     def _records(self) -> tf.data.Dataset:
         files = tf.data.Dataset.from_tensor_slices(tf.reshape(tf.convert_to_tensor(self._filenames), [-1]))
         return files.flat_map(lambda file: tf.data.TextLineDataset(file).skip(self._skipped))
 
     def _process_records(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        columns = tf.decode_csv(records, [[tf.zeros([], dtype)] if name == _TIMES or dtype != tf.float32 else
-                                          tf.zeros([0], dtype) for name, dtype in zip(self._names, self._dtypes)])
+        columns = tf.decode_csv(records, [tf.zeros([1 if name == _TIMES or self._has_dtypes else 0], dtype)
+                                          for name, dtype in zip(self._names, self._dtypes)])
         named: dict[str, list[tf.Tensor]] = {}
         for name, column in zip(self._names, columns):
             named.setdefault(name, []).append(column)

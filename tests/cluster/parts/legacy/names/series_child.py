@@ -70,6 +70,17 @@ def test_files_of_lines_are_read_one_after_the_other(tmp_path):
     assert whole["values"].tolist() == [[1.5, 2], [3.5, 4]] * 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_empty_field_is_0_if_the_dtypes_are_given(tmp_path, dtype):
+    """As in TF1; by default the fields are required. Issue: those of float32 were required in both cases."""
+    (tmp_path / "lines").write_text("5,,3.0\n,2.0,\n", encoding="utf-8")
+    names = ("times", "values", "values")
+    (whole,) = run(series.CSVReader(str(tmp_path / "lines"), names, [tf.int64, dtype, dtype]).read_full)
+    assert whole["times"].tolist() == [5, 0] and whole["values"].tolist() == [[0, 3], [2, 0]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="required"):
+        run(series.CSVReader(str(tmp_path / "lines"), names).read_full)
+
+
 def test_records_are_read(tmp_path):
     """Of `tf.train.Example`s."""
     with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
