@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.canned.timeseries.feature_keys import TrainEvalFeatures
+
+from ps_train.parts.legacy.names.time_series import saved_model_utils  # with the numpy that it needs
 
 _TIMES, _VALUES = TrainEvalFeatures.TIMES, TrainEvalFeatures.VALUES
 _ALL = 2**40  # records, more than there are
@@ -63,21 +64,15 @@ class NumpyReader(_DatasetReader):
     """A series in arrays."""
 
     def __init__(self, data: Mapping[str, Any], read_num_records_hint: int = 4096) -> None:
-        """Takes feature -> array; "times" are [series], "values" [series] or [series, features].
+        """Takes feature -> array; "times" are [series], "values" [series] or [series, features], or batches of one.
 
         Raises:
           ValueError: "times" or "values" is missing, or the shapes do not fit.
         """
         super().__init__(read_num_records_hint)
-        self._features = {key: np.asarray(value) for key, value in data.items()}
-        missing = {_TIMES, _VALUES} - set(self._features)
-        if missing:
-            raise ValueError(f"{_TIMES} and {_VALUES} are required features.")
-        shape = self._features[_TIMES].shape
-        if any(value.shape[:len(shape)] != shape for value in self._features.values()) or len(shape) != 1:
-            shapes = {key: value.shape for key, value in self._features.items()}
-            raise ValueError(f"The features of a series must be [series, ...], and {_TIMES} [series]; got {shapes}")
-        if self._features[_VALUES].ndim == 1:
+        batch = saved_model_utils._canonicalize_numpy_data(data, require_single_batch=True)  # noqa: SLF001 (as TF1's)
+        self._features = {key: value[0] for key, value in batch.items()}
+        if self._features[_VALUES].ndim == 1:  # those of a batch
             self._features[_VALUES] = self._features[_VALUES][:, None]
 
     def check_dataset_size(self, minimum_dataset_size: int) -> None:

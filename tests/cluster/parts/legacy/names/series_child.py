@@ -94,8 +94,24 @@ def test_records_are_read(tmp_path):
     assert whole["times"].tolist() == [0, 1, 2] and whole["values"].tolist() == [[0], [0.5], [1]]
 
 
+@pytest.mark.parametrize("times, values", [
+    ([[3, 4]], [[1.0, 2.0]]), ([[3, 4]], [[[1.0], [2.0]]]), ([3, 4], [1.0, 2.0]), ([3, 4], [[1.0], [2.0]])])
+def test_an_array_may_be_a_batch_of_one(times, values):
+    """Issue: it was refused, though TF1 takes it."""
+    (whole,) = run(series.NumpyReader({"times": times, "values": values}).read_full)
+    assert whole["times"].tolist() == [3, 4] and whole["values"].tolist() == [[1], [2]]
+
+
+def test_one_record_is_a_series():
+    """Of one time, as in TF1."""
+    (whole,) = run(series.NumpyReader({"times": 3, "values": 1.5}).read_full)
+    assert whole["times"].tolist() == [3] and whole["values"].tolist() == [[1.5]]
+
+
 @pytest.mark.parametrize("data, error", [
-    ({"times": TIMES}, "required"), ({"times": TIMES, "values": WAVE[:5]}, "must be")])
+    ({"times": TIMES}, "required"), ({"times": TIMES, "values": WAVE[:5]}, "prefixed by"),
+    ({"times": TIMES, "values": WAVE.reshape([-1, 1, 1])}, "unexpected number of dimensions"),
+    ({"times": TIMES.reshape([2, -1]), "values": WAVE.reshape([2, -1])}, "batch input")])
 def test_an_unfit_series_is_refused(data, error):
     """At once, and not in a step."""
     with pytest.raises(ValueError, match=error):
