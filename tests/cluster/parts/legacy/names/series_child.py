@@ -180,12 +180,17 @@ def test_an_exported_model_goes_on_with_the_series(tmp_path):
 
 
 def test_hidden_layers_and_periods_are_used(tmp_path):
-    """Each layer has its variables; a window of 0 leaves the time."""
+    """Each layer has its variables, with the names of TF 1.15's checkpoints; a window of 0 leaves the time.
+
+    Issue: the names of hidden layers lacked "sequential".
+    """
     model = series.ARRegressor(periodicities=[20], input_window_size=0, output_window_size=4, num_features=1,
                                     hidden_layer_sizes=[8, 3], model_dir=str(tmp_path))
     model.train(series.RandomWindowInputFn(READER, window_size=4, batch_size=4), steps=2)
-    shapes = [model.get_variable_value(name).shape for name in model.get_variable_names() if name.endswith("kernel")]
-    assert {(40, 8), (8, 3), (3, 4)} <= set(shapes)
+    shapes = {name.removeprefix("model/flat_prediction_model/"): model.get_variable_value(name).shape
+              for name in model.get_variable_names() if name.endswith("kernel")}
+    assert shapes == {"sequential/dense/kernel": (40, 8), "sequential/dense_1/kernel": (8, 3),
+                      "predicted_mean/kernel": (3, 4), "log_sigma_square/kernel": (3, 4)}
 
 
 def test_anomalies_are_refused():
