@@ -6,7 +6,7 @@
     self.frame.age[5] = 1                   the same, as for tables["x"].age and load().age
 
 In a module that names pandas, they are calls of the functions below. What is no column of a frame is changed as it is
-written.
+written, and so is all under a pandas whose columns are no copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import sys
 from typing import Any
 
 from ps_train.parts.legacy.one_number import number_of
+from ps_train.parts.legacy.pandas_advice import columns_are_copies
 from ps_train.parts.legacy.python2_calls import call_node, node_at
+from ps_train.parts.legacy.slice_lists import indexed
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _CHANGED, _SET, _PLACE = "__ps_train_column_changed__", "__ps_train_column_set__", "__ps_train_column_place__"
@@ -51,7 +53,7 @@ def install_chains() -> None:
 
 def change_column(owner: Any, key: Any, is_attribute: bool, method: str, *args: Any, **kwargs: Any) -> None:
     """Calls a method that changes `owner[key]`, or the attribute, in place; a column of a frame is set again."""
-    part = getattr(owner, key) if is_attribute else owner[key]
+    part = _part_of(owner, key, is_attribute)
     if not _is_column(owner, key, part):
         getattr(part, method)(*args, **kwargs)
     elif kwargs.pop("inplace", False):
@@ -68,7 +70,7 @@ class ColumnPlace:
     def __init__(self, owner: Any, key: Any, is_attribute: bool, index: Any, accessor: str = "") -> None:
         """Takes the values of the expressions; `accessor` is "" for none."""
         self._owner, self._key, self._index, self._accessor = owner, key, index, accessor
-        self._part = getattr(owner, key) if is_attribute else owner[key]
+        self._part = _part_of(owner, key, is_attribute)
 
     def item(self) -> Any:
         """Returns the value that is there."""
@@ -84,7 +86,7 @@ class ColumnPlace:
         self._owner[self._key] = column
 
     def _holder(self, part: Any) -> Any:
-        return getattr(part, self._accessor) if self._accessor else part
+        return indexed(getattr(part, self._accessor) if self._accessor else part)
 
     def _set_in(self, part: Any, value: Any) -> None:
         try:
@@ -101,10 +103,16 @@ def set_in_column(value: Any, *place: Any) -> None:
     ColumnPlace(*place).set(value)
 
 
+def _part_of(owner: Any, key: Any, is_attribute: bool) -> Any:
+    # slice_lists.py finds no index any more where this module has changed the statement.
+    return getattr(owner, key) if is_attribute else indexed(owner)[key]
+
+
 def _is_column(owner: Any, key: Any, part: Any) -> bool:
+    """Returns whether a part is a column of a frame, and a copy."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(owner, pandas.DataFrame) and isinstance(part, pandas.Series) and (
-        key in owner.columns)
+        key in owner.columns and columns_are_copies(pandas))
 
 
 class _Chains(ast.NodeTransformer):

@@ -6,6 +6,7 @@ import ast
 import importlib.metadata
 import re
 import sys
+from types import ModuleType
 
 _READ_ONLY = re.compile(r"\b(array|destination) is read-only")
 
@@ -25,6 +26,11 @@ def warn_of_copies(tree: ast.Module) -> None:
         print(f"ps_train run: pandas {version}: `column = frame.age; column[rows] = 0` does not change the frame, as "
               "it did until pandas 3, and other results may differ without an error (docs/compatibility.md); to have "
               "columns as before, run pip install 'pandas<3'", file=sys.stderr)
+
+
+def columns_are_copies(pandas: ModuleType) -> bool:
+    """Returns whether each column that a script takes is a copy: since pandas 3, and in pandas 2 if it is set so."""
+    return _has_copies(pandas.__version__) or getattr(pandas.options.mode, "copy_on_write", False) is True
 
 
 def _is_import(node: ast.AST) -> bool:

@@ -42,7 +42,10 @@ class FlatPredictionModel(tf.keras.Model):
         del input_window_size
         size = num_features * output_window_size
         self._flatten = tf.keras.layers.Flatten()
-        self._hidden = [tf.keras.layers.Dense(units, activation="relu") for units in hidden_layer_sizes or ()]
+        # The model in the model gives the variables their names of TF1, in checkpoints.
+        self._hidden = tf.keras.Sequential([
+            tf.keras.layers.Dense(units, activation="relu") for units in hidden_layer_sizes]) if (
+                hidden_layer_sizes) else None
         self._mean = tf.keras.layers.Dense(size, name="predicted_mean")
         self._log_covariance = tf.keras.layers.Dense(size, name="log_sigma_square")
         self._shape = [-1, output_window_size, num_features]
@@ -56,8 +59,8 @@ class FlatPredictionModel(tf.keras.Model):
         """
         windows = [input_window_features, output_window_features]
         flat = tf.concat([self._flatten(window) for window in windows if 0 not in window.shape.as_list()], axis=1)
-        for layer in self._hidden:
-            flat = layer(flat)
+        if self._hidden is not None:
+            flat = self._hidden(flat)
         return {"mean": tf.reshape(self._mean(flat), self._shape),
                 "covariance": tf.reshape(tf.exp(self._log_covariance(flat)), self._shape)}
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.canned.timeseries.feature_keys import TrainEvalFeatures
+
+from ps_train.parts.legacy.names.time_series import saved_model_utils  # with the numpy that it needs
 
 _TIMES, _VALUES = TrainEvalFeatures.TIMES, TrainEvalFeatures.VALUES
 _ALL = 2**40  # records, more than there are
@@ -63,21 +64,15 @@ class NumpyReader(_DatasetReader):
     """A series in arrays."""
 
     def __init__(self, data: Mapping[str, Any], read_num_records_hint: int = 4096) -> None:
-        """Takes feature -> array; "times" are [series], "values" [series] or [series, features].
+        """Takes feature -> array; "times" are [series], "values" [series] or [series, features], or batches of one.
 
         Raises:
           ValueError: "times" or "values" is missing, or the shapes do not fit.
         """
         super().__init__(read_num_records_hint)
-        self._features = {key: np.asarray(value) for key, value in data.items()}
-        missing = {_TIMES, _VALUES} - set(self._features)
-        if missing:
-            raise ValueError(f"{_TIMES} and {_VALUES} are required features.")
-        shape = self._features[_TIMES].shape
-        if any(value.shape[:len(shape)] != shape for value in self._features.values()) or len(shape) != 1:
-            shapes = {key: value.shape for key, value in self._features.items()}
-            raise ValueError(f"The features of a series must be [series, ...], and {_TIMES} [series]; got {shapes}")
-        if self._features[_VALUES].ndim == 1:
+        batch = saved_model_utils._canonicalize_numpy_data(data, require_single_batch=True)  # noqa: SLF001 (as TF1's)
+        self._features = {key: value[0] for key, value in batch.items()}
+        if self._features[_VALUES].ndim == 1:  # those of a batch
             self._features[_VALUES] = self._features[_VALUES][:, None]
 
     def check_dataset_size(self, minimum_dataset_size: int) -> None:
@@ -103,7 +98,8 @@ class CSVReader(_DatasetReader):
         Args:
           filenames: one, or several, whose lines follow one another.
           column_names: of each column; "values" may be there several times.
-          column_dtypes: of each column; int64 for "times", else float32 by default.
+          column_dtypes: of each column, in which an empty field is 0; by default int64 for "times", and float32 without
+            empty fields for the others.
           skip_header_lines: lines at the beginning of each file.
           read_num_records_hint: how many lines are read at once.
 
@@ -118,15 +114,15 @@ class CSVReader(_DatasetReader):
             raise ValueError("If specified, the length of column_dtypes must match the length of column_names (got "
                              f"column_dtypes={column_dtypes} and column_names={column_names}).")
         self._filenames, self._names, self._dtypes = filenames, list(column_names), dtypes
-        self._skipped = skip_header_lines or 0
+        self._skipped, self._has_dtypes = skip_header_lines or 0, bool(column_dtypes)
 
     def _records(self) -> tf.data.Dataset:
         files = tf.data.Dataset.from_tensor_slices(tf.reshape(tf.convert_to_tensor(self._filenames), [-1]))
         return files.flat_map(lambda file: tf.data.TextLineDataset(file).skip(self._skipped))
 
     def _process_records(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        columns = tf.decode_csv(records, [[tf.zeros([], dtype)] if name == _TIMES or dtype != tf.float32 else
-                                          tf.zeros([0], dtype) for name, dtype in zip(self._names, self._dtypes)])
+        columns = tf.decode_csv(records, [tf.zeros([1 if name == _TIMES or self._has_dtypes else 0], dtype)
+                                          for name, dtype in zip(self._names, self._dtypes)])
         named: dict[str, list[tf.Tensor]] = {}
         for name, column in zip(self._names, columns):
             named.setdefault(name, []).append(column)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import types
 
 import numpy as np
@@ -92,6 +93,41 @@ def test_code_that_is_no_column_s_stays_right():
     d = names["d"]
     assert names["rows"] == {"a": 5} and d["x"] == [2, 7, 8] and d["x"] is names["same"] and d["loss"].tolist() == [1.5]
     assert d["rows"] == [[1, 2]] and d["own"] == {"b": 2}
+
+
+@pytest.mark.parametrize("version, is_set, is_copied", [
+    ("3.1.1", False, True), ("2.3.3", False, False), ("2.3.3", True, True), ("1.4.0", None, False)])
+def test_columns_that_are_no_copies_are_changed_as_it_is_written(monkeypatch, version, is_set, is_copied):
+    """Issue: `ages = frame.age` kept the old values under pandas 2, as the frame got another column."""
+    class Frame(dict):
+        columns = property(dict.keys)
+
+    class Column(list):
+        def fillna(self, value, inplace):
+            self[:] = [value if item is None else item for item in self]
+
+        def copy(self):
+            return Column(self)
+
+    mode = types.SimpleNamespace() if is_set is None else types.SimpleNamespace(copy_on_write=is_set)
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(
+        __version__=version, options=types.SimpleNamespace(mode=mode), DataFrame=Frame, Series=Column))
+    ages = Column([1, None, 120])
+    frame = run("f['age'][2] = 99\nf['age'][0] += 1\n", f=Frame(age=ages))["f"]
+    assert frame["age"] == [2, None, 99] and (frame["age"] is not ages) == is_copied
+    if not is_copied:
+        run("f['age'].fillna(0, inplace=True)\n", f=frame)
+        assert ages == [2, 0, 99]
+
+
+@pytest.mark.parametrize("image", ["net.image", "nets[0].image", "load().image", "net.images['a']"])
+def test_an_array_beside_columns_takes_a_list_of_slices(image):
+    """Issue: in a module that names pandas, `self.net.image[crop] = 0` failed; slice_lists.py did not see it."""
+    net = types.SimpleNamespace(image=np.zeros([2, 3]))
+    net.images = {"a": net.image}
+    run(f"crop = [slice(0, 2), 1]\n{image}[crop] = 4\n{image}[crop] += 1\n{image}[[slice(1, 2), 0]], last = 7, 8\n"
+        f"{image}[crop][0] = one\n", net=net, nets=[net], load=lambda: net, one=np.array([9.0]))
+    assert net.image.tolist() == [[0, 9, 0], [7, 5, 0]]
 
 
 def test_an_operand_is_computed_after_the_item():

@@ -70,6 +70,17 @@ def test_files_of_lines_are_read_one_after_the_other(tmp_path):
     assert whole["values"].tolist() == [[1.5, 2], [3.5, 4]] * 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_empty_field_is_0_if_the_dtypes_are_given(tmp_path, dtype):
+    """As in TF1; by default the fields are required. Issue: those of float32 were required in both cases."""
+    (tmp_path / "lines").write_text("5,,3.0\n,2.0,\n", encoding="utf-8")
+    names = ("times", "values", "values")
+    (whole,) = run(series.CSVReader(str(tmp_path / "lines"), names, [tf.int64, dtype, dtype]).read_full)
+    assert whole["times"].tolist() == [5, 0] and whole["values"].tolist() == [[0, 3], [2, 0]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="required"):
+        run(series.CSVReader(str(tmp_path / "lines"), names).read_full)
+
+
 def test_records_are_read(tmp_path):
     """Of `tf.train.Example`s."""
     with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
@@ -83,8 +94,24 @@ def test_records_are_read(tmp_path):
     assert whole["times"].tolist() == [0, 1, 2] and whole["values"].tolist() == [[0], [0.5], [1]]
 
 
+@pytest.mark.parametrize("times, values", [
+    ([[3, 4]], [[1.0, 2.0]]), ([[3, 4]], [[[1.0], [2.0]]]), ([3, 4], [1.0, 2.0]), ([3, 4], [[1.0], [2.0]])])
+def test_an_array_may_be_a_batch_of_one(times, values):
+    """Issue: it was refused, though TF1 takes it."""
+    (whole,) = run(series.NumpyReader({"times": times, "values": values}).read_full)
+    assert whole["times"].tolist() == [3, 4] and whole["values"].tolist() == [[1], [2]]
+
+
+def test_one_record_is_a_series():
+    """Of one time, as in TF1."""
+    (whole,) = run(series.NumpyReader({"times": 3, "values": 1.5}).read_full)
+    assert whole["times"].tolist() == [3] and whole["values"].tolist() == [[1.5]]
+
+
 @pytest.mark.parametrize("data, error", [
-    ({"times": TIMES}, "required"), ({"times": TIMES, "values": WAVE[:5]}, "must be")])
+    ({"times": TIMES}, "required"), ({"times": TIMES, "values": WAVE[:5]}, "prefixed by"),
+    ({"times": TIMES, "values": WAVE.reshape([-1, 1, 1])}, "unexpected number of dimensions"),
+    ({"times": TIMES.reshape([2, -1]), "values": WAVE.reshape([2, -1])}, "batch input")])
 def test_an_unfit_series_is_refused(data, error):
     """At once, and not in a step."""
     with pytest.raises(ValueError, match=error):
@@ -153,12 +180,17 @@ def test_an_exported_model_goes_on_with_the_series(tmp_path):
 
 
 def test_hidden_layers_and_periods_are_used(tmp_path):
-    """Each layer has its variables; a window of 0 leaves the time."""
+    """Each layer has its variables, with the names of TF 1.15's checkpoints; a window of 0 leaves the time.
+
+    Issue: the names of hidden layers lacked "sequential".
+    """
     model = series.ARRegressor(periodicities=[20], input_window_size=0, output_window_size=4, num_features=1,
                                     hidden_layer_sizes=[8, 3], model_dir=str(tmp_path))
     model.train(series.RandomWindowInputFn(READER, window_size=4, batch_size=4), steps=2)
-    shapes = [model.get_variable_value(name).shape for name in model.get_variable_names() if name.endswith("kernel")]
-    assert {(40, 8), (8, 3), (3, 4)} <= set(shapes)
+    shapes = {name.removeprefix("model/flat_prediction_model/"): model.get_variable_value(name).shape
+              for name in model.get_variable_names() if name.endswith("kernel")}
+    assert shapes == {"sequential/dense/kernel": (40, 8), "sequential/dense_1/kernel": (8, 3),
+                      "predicted_mean/kernel": (3, 4), "log_sigma_square/kernel": (3, 4)}
 
 
 def test_anomalies_are_refused():
