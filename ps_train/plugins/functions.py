@@ -263,7 +263,7 @@ def _rebound(
 
 
 def _bound_at_definition(
-    node: ast.stmt, target: types.FunctionType | type
+    node: Any, target: types.FunctionType | type
 ) -> Iterator[tuple[str, ast.expr, Any]]:
     """Yields (name, expression, value) of what was evaluated once, when the function or class was defined.
 
@@ -274,8 +274,9 @@ def _bound_at_definition(
         defaults = node.args.defaults
         yield from zip(arguments[len(arguments) - len(defaults):], defaults, target.__defaults__ or ())
         for argument, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
-            if default is not None and argument.arg in (target.__kwdefaults__ or {}):
-                yield argument.arg, default, target.__kwdefaults__[argument.arg]
+            given = target.__kwdefaults__ or {}
+            if default is not None and argument.arg in given:
+                yield argument.arg, default, given[argument.arg]
         return
     bound = _names_bound(node.body)
     for statement in node.body:
@@ -284,7 +285,7 @@ def _bound_at_definition(
                 method := vars(target).get(statement.name), types.FunctionType) and not statement.decorator_list:
             found = list(_bound_at_definition(statement, method))
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-            [*others, last] = getattr(statement, "targets", None) or [statement.target]
+            [*others, last] = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             if isinstance(last, ast.Name) and not others and last.id in vars(target) and bound.count(last.id) == 1:
                 found = [(last.id, statement.value, vars(target)[last.id])]
         yield from (one for one in found if not any(
