@@ -158,7 +158,7 @@ def read_copy(copy: VariableCopy) -> tf.Tensor:
     """Returns the value of a copy, under a name that begins as the variable's: models choose variables by name."""
     value = copy.current.read_value()
     with tf.name_scope(None):  # not the very name: loops know tensors by their names, and the graph has the variable
-        value = tf.identity(value, name=copy.original.name)
+        value = tf.identity(value, name=f"{copy.original.name}/copy")
     value.__class__ = type("VariableValue", (type(value),), dict.fromkeys(
         ("value", "read_value", "initialized_value"), lambda value: value))
     return value

@@ -394,6 +394,14 @@ def test_an_optimizer_that_nothing_runs_makes_no_slots(start_servers):
     assert "aside/Momentum" not in {one.op.name for one in graph.savers.variables}
 
 
+def test_update_ops_with_an_optimizer_are_refused_in_rounds(start_servers):
+    """They would update the parameters themselves, in a loop on a copy."""
+    with raises("train_op_unsupported") as caught:
+        clusters.build_graph(start_servers(1, 1), 0, model=model_with_two("update ops", False), dataset=own_dataset(),
+                             **MODES["rounds"])
+    assert "UPDATE_OPS have an update of the model's MomentumOptimizer" in str(caught.value)
+
+
 def test_a_hook_that_may_repeat_the_train_ops_update_is_named(start_servers, caplog):
     """It would make a whole update, so a line says so."""
     clusters.build_graph(start_servers(1, 1), 0, model=model_with_two("both"), dataset=own_dataset())
