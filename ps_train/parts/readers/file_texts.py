@@ -1,12 +1,14 @@
 """The text of a range, and the records of a file, as datasets: from this machine, from a store, or decompressed.
 
-    file of this machine      --TensorFlow's own datasets-->  text, records
+    file of this machine      --a seek to the range-->        text
+                              --TensorFlow's own dataset-->   records
     file in a store, or one   --one request for a range-->    text
     that grows
                               --a stream-->                   records
     file.gz or .zst           --a stream, decompressed-->     texts of whole lines, records
 
 A stream and a request run in functions of Python, in the process of the worker: --existing_servers cannot read these.
+Nor can it seek: TensorFlow's own dataset then reads the file from its beginning to the end of the range.
 """
 
 from __future__ import annotations
@@ -76,15 +78,30 @@ def texts(file_range: FileRange, errors: CarriedErrors) -> tf.data.Dataset:
     def fetched(*part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.ensure_shape(tf.numpy_function(fetch, part, tf.string), []), part[1]
 
-    local = _size_check(file_range, ~(is_stream | is_stored)).concatenate(tf.data.FixedLengthRecordDataset(
-        tf.boolean_mask([file_range.file], [~(is_stream | is_stored)]), record_bytes=tf.maximum(one, stop - start),
-        header_bytes=start, footer_bytes=tf.maximum(zero, file_bytes - stop)))
+    is_local = ~(is_stream | is_stored)
+    from_beginning = tf.data.FixedLengthRecordDataset(
+        tf.boolean_mask([file_range.file], [is_local]), record_bytes=tf.maximum(one, stop - start),
+        header_bytes=start, footer_bytes=tf.maximum(zero, file_bytes - stop))
+    local = _size_check(file_range, is_local).concatenate(
+        _sought(file_range.file, start, stop, is_local & (start > 0)).concatenate(from_beginning).take(1))
     stored = tf.data.Dataset.from_tensors((file_range.file, start, stop, file_bytes)).filter(
         _traced(lambda *_: is_stored & ~is_stream)).map(_traced(fetched))
     streamed = from_stream(
         file_range.file, is_stream, _line_texts, errors, (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)),
         start, file_bytes)
     return local.map(_traced(lambda text: (text, start))).concatenate(stored).concatenate(streamed)
+
+
+def _sought(file: tf.Tensor, start: tf.Tensor, stop: tf.Tensor, is_wanted: tf.Tensor) -> tf.data.Dataset:
+    """Returns a dataset of the text of a range; an empty one if it is not wanted, or cannot be read that way."""
+    def seek(name: bytes, first: np.int64, last: np.int64) -> bytes:
+        return read_range(name.decode(), int(first), int(last))
+
+    wanted = tf.data.Dataset.from_tensors((file, start, stop)).filter(_traced(lambda *_: is_wanted))
+    # The function is not known in the process of a server of --existing_servers. Any other fault of a file comes again
+    # where TensorFlow reads it.
+    return wanted.map(_traced(lambda *part: tf.ensure_shape(tf.numpy_function(seek, part, tf.string), []))).apply(
+        tf.data.experimental.ignore_errors())
 
 
 def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErrors) -> tf.data.Dataset:

@@ -13,7 +13,7 @@ import pytest
 import ps_train
 from ps_train.graph import extensions
 from ps_train.parts.readers import file_texts, files
-from ps_train.parts.readers.file_ranges import plan_ranges
+from ps_train.parts.readers.file_ranges import plan_ranges, ranges_of_numbers
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -21,6 +21,7 @@ fsspec = pytest.importorskip("fsspec", reason="the extra `stores` is not install
 zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd",
                            reason="the extra `zstd` is not installed")
 LINES = [b"%d" % number for number in range(0, 3000, 3)]
+_HOLE_BYTES = 200 << 20  # of a file that takes no space there
 
 
 _COMPRESSED = [("", bytes), (".gz", gzip.compress), (".gz", bytes), (".zst", zstd.compress), (".zst", bytes)]
@@ -90,6 +91,44 @@ def test_lines_are_the_same_from_everywhere(folder, monkeypatch, suffix, compres
     plan = plan_ranges(f"{folder}/part*", **options)
     assert len(plan) == 2 if suffix else len(plan) > 5
     assert {one.file for one in plan} == {f"{folder}/part{number}{suffix}" for number in (0, 1)}
+
+
+def bytes_read():
+    """Returns how many bytes this process has read from files."""
+    with open("/proc/self/io", encoding="ascii") as file:
+        return int(file.readline().partition("rchar: ")[2])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts the bytes with /proc")
+def test_what_stands_before_a_range_is_not_read(tmp_path):
+    """TensorFlow's dataset would read all of a file that is before a range, and so each file many times."""
+    text, small, large = b"\n".join(LINES), f"{tmp_path}/small", f"{tmp_path}/large"
+    write(small, text)
+    with open(large, "wb") as file:
+        file.seek(_HOLE_BYTES)
+        file.write(text)
+    plan = [part._replace(file=large, start=part.start + _HOLE_BYTES, stop=part.stop + _HOLE_BYTES,
+                          file_bytes=_HOLE_BYTES + len(text)) for part in plan_ranges(small, range_bytes=300)]
+    before = bytes_read()
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        ranges = ranges_of_numbers(tf.data.Dataset.range(len(plan)), plan)
+        dataset = ps_train.range_batches(ranges, line_reader().read, 10_000)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        batch = iterator.get_next()
+        session.run(iterator.initializer)
+        assert session.run(batch).tolist() == [*map(int, LINES)]
+    assert bytes_read() - before < _HOLE_BYTES // 10
+
+
+def test_a_range_is_read_where_python_cannot_seek_to_it(tmp_path, monkeypatch):
+    """As in the process of a server of --existing_servers, which knows no function of this one."""
+    def unknown(*part):
+        raise ValueError("callback pyfunc_0 is not found")
+
+    write(f"{tmp_path}/part", b"\n".join(LINES))
+    monkeypatch.setattr(file_texts, "read_range", unknown)
+    assert values(line_reader, f"{tmp_path}/part", range_bytes=300) == [*map(int, LINES)]
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
