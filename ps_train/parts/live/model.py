@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,7 +43,8 @@ class _Loaded:
         self.graph = tf.Graph()
         with self.graph.as_default():
             self.session = tf.Session(graph=self.graph, config=tf.ConfigProto(allow_soft_placement=True))
-            loaded = tf.saved_model.loader.load(self.session, [tf.saved_model.tag_constants.SERVING], folder)
+            with _without_wildcards(folder) as path:
+                loaded = tf.saved_model.loader.load(self.session, [tf.saved_model.tag_constants.SERVING], path)
             get = tf.saved_model.utils.get_tensor_from_tensor_info
             self.signatures = {key: tuple({name: get(info, self.graph) for name, info in infos.items()}
                                           for infos in (signature.inputs, signature.outputs))
@@ -62,6 +65,18 @@ class _Loaded:
             raise ConfigError("wrong_inputs", f"signature {key}: got the inputs {', '.join(sorted(inputs))}; allowed: "
                               f"{', '.join(sorted(tensors))}")
         return self.session.run(outputs, {tensors[name]: value for name, value in inputs.items()})
+
+
+@contextlib.contextmanager
+def _without_wildcards(folder: str) -> Iterator[str]:
+    """Yields a path of the folder without wildcards: TensorFlow takes it for a pattern when it looks for variables."""
+    if not re.search(r"[*?\[\\]", folder):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as place:
+        link = os.path.join(place, "model")
+        os.symlink(os.path.abspath(folder), link)
+        yield link
 
 
 def _newest_export(folder: str, *, takes_versions: bool) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import functools
+import glob
 import gzip
 import importlib
 import io
@@ -111,12 +112,26 @@ def find_files(files: Files) -> list[str]:
     names: set[str] = set()
     for pattern in patterns_of(files):
         matching = list(_sizes_in_store(pattern)) if is_in_store(pattern) else [
-            name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
+            name for name in tf.io.gfile.glob(_as_it_stands(pattern)) if not tf.io.gfile.isdir(name)]
         whole = _whole(pattern, matching) if is_growing() else matching
         if not whole:
             raise DataError("input_file_missing", f"{pattern}: no such file{' that is whole' if matching else ''}")
         names.update(whole)
     return sorted(names)
+
+
+def _as_it_stands(pattern: str) -> str:
+    """Returns a pattern without wildcards in a file, or in its first folders, that exist by the names as they stand."""
+    name = pattern
+    while _WILDCARD.search(name) and not _exists(name):
+        name = name.rpartition("/")[0]
+    return glob.escape(name) + pattern[len(name):]
+
+
+def _exists(name: str) -> bool:
+    with contextlib.suppress(tf.errors.OpError):  # such as a folder that may not be read
+        return tf.io.gfile.exists(name)
+    return False
 
 
 def _whole(pattern: str, names: Sequence[str]) -> list[str]:
@@ -164,7 +179,7 @@ def sizes_now(pattern: str) -> dict[str, int]:
     if is_in_store(pattern):
         return _sizes_in_store(pattern)
     sizes = {}
-    for name in tf.io.gfile.glob(pattern):
+    for name in tf.io.gfile.glob(_as_it_stands(pattern)):
         with contextlib.suppress(tf.errors.NotFoundError):  # it is gone by now
             stat = tf.io.gfile.stat(name)
             if not stat.is_directory:
@@ -282,9 +297,9 @@ def _listed(files: Any, pattern: str) -> dict[str, Any]:
     """Returns path -> entry of what matches a pattern of fsspec; raises what the store raises."""
     if "://" in pattern:  # of the web, where "?" is no wildcard
         return files.glob(pattern, detail=True)
-    if not _WILDCARD.search(pattern):
-        entry = _if_there(lambda: files.info(pattern))
-        return {pattern: entry} if entry else {}
+    if "[" in pattern or not _WILDCARD.search(pattern):  # a name may have brackets
+        if entry := _if_there(lambda: files.info(pattern)):
+            return {pattern: entry}
     # Not `glob`, nor `find`, which take a folder that cannot be listed now for an empty one.
     root = fixed_folder(pattern)
     found, waiting = {}, [(root, pattern[len(root):].strip("/").split("/"))]

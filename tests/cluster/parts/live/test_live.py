@@ -170,6 +170,19 @@ def states(tmp_path):
                                                                     folders[1])
 
 
+@pytest.mark.parametrize("name", ["x[1]", "a*b", "a?b", "a["])
+def test_a_model_is_read_from_a_folder_whose_name_has_wildcards(states, tmp_path, name):
+    """TensorFlow looks for its variables by a pattern."""
+    (state, folder), _ = states
+    expected = LiveModel(_export(state, folder))
+    shutil.copytree(expected.folder, tmp_path / name)
+    with expected, LiveModel(str(tmp_path / name)) as model:
+        found, wanted = (one.predict(_FEATURES) for one in (model, expected))
+        assert found.keys() == wanted.keys()
+        for key in found:
+            np.testing.assert_array_equal(found[key], wanted[key])
+
+
 @pytest.mark.parametrize("way", ["session", "saved_model.load"])
 def test_a_push_makes_a_loaded_model_predict_as_the_next_checkpoint(states, tmp_path, way):
     """In a process without ps_train: rows that are new, changed and dropped, and dense variables."""

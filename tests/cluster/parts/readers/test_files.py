@@ -245,6 +245,21 @@ def test_a_file_that_changes_after_the_plan_was_made_ends_the_reading(folder, tm
     assert str(caught.value).startswith(f"{name}: got ")
 
 
+@pytest.mark.parametrize("look", [files.find_files, files.sizes_now])
+def test_a_name_with_wildcards_is_taken_as_it_stands_if_it_is_there(folder, look):
+    """Otherwise it is a pattern; on this machine, folders before one are taken as they stand, too."""
+    for name in ("part[1].csv", "part1.csv"):
+        write(f"{folder}/{name}", b"1\n")
+    assert [*look(f"{folder}/part[1].csv")] == [f"{folder}/part[1].csv"]
+    assert [*look(f"{folder}/part[12].csv")] == [f"{folder}/part1.csv"]
+    if "://" not in folder:
+        for name in ("x[1]/a?[2]/part-0", "x[1]/a?[2]/part-1", "x1/ab2/part-2"):
+            write(f"{folder}/{name}", b"1\n")
+        assert sorted(look(f"{folder}/x[1]/a?[2]/part-*")) == [f"{folder}/x[1]/a?[2]/part-{number}" for number in (0, 1)]
+        assert [*look(f"{folder}/x[1]/a?[2]/part-0")] == [f"{folder}/x[1]/a?[2]/part-0"]
+        assert [*look(f"{folder}/x[1]*/a?[2]/part-*")] == [f"{folder}/x1/ab2/part-2"]
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error"),
                                    tf.errors.UnavailableError(None, None, "away")])
