@@ -26,11 +26,11 @@ def check_data_dir(config: Any, working_dir: str = "") -> None:
       working_dir: where a relative path begins; "" for the folder of this process.
 
     Raises:
-      ConfigError: --data_dir was given and does not exist.
+      ConfigError: --data_dir was given and does not exist, or is empty.
     """
     # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
     is_download = getattr(config, "download_only", False) and "job_name" not in config.given
-    if "data_dir" in config.given and not is_download and (
+    if "data_dir" in config.given and not (is_download and config.data_dir) and (
             problem := problem_of_data_dir(config.data_dir, working_dir)):
         refuse([problem])
 
@@ -38,7 +38,7 @@ def check_data_dir(config: Any, working_dir: str = "") -> None:
 def problem_of_data_dir(data_dir: str, working_dir: str = "") -> Problem | None:
     """Returns the problem if a folder of data that was set does not exist on this machine."""
     path = os.path.join(working_dir, os.path.expanduser(data_dir))
-    if not data_dir or "://" in data_dir or os.path.exists(path):
+    if "://" in data_dir or data_dir and os.path.exists(path):
         return None
     return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
                    f"{working_dir or os.getcwd()}); give the folder with the dataset's files, or create one for a "

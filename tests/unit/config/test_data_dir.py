@@ -41,11 +41,19 @@ def test_a_data_dir_that_does_not_exist_is_one_line(argv, tmp_path, monkeypatch)
     [],  # the default folder is made for a download
     ["--download_only", "--data_dir=new"],  # so is one that the user asks for
     ["--data_dir=s3://bucket/clicks"],  # TensorFlow looks there
-    ["--data_dir=~"], ["--data_dir="],
+    ["--data_dir=~"], ["--data_dir=."],
 ], ids=" ".join)
 def test_a_folder_that_exists_or_may_be_created_is_accepted(argv):
     """And a data_dir of another kind is left to the dataset."""
     check_data_dir(task.parse_task([*argv, "--job_name=worker"] if "--download_only" not in argv else argv))
+
+
+@pytest.mark.parametrize("argv", [[*_HOSTS], ["--download_only"]], ids=["train", "download"])
+def test_an_empty_data_dir_is_not_the_current_folder(argv):
+    """As where a variable of a script has no value: TensorFlow would look where the task was started."""
+    with raises("data_dir_missing") as caught:
+        check_data_dir(task.parse_task([*argv, "--data_dir="]))
+    assert "got ''" in str(caught.value)
 
 
 def test_the_preparation_of_a_launch_makes_no_folder():
