@@ -10,7 +10,7 @@ docs/decisions/input.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -26,7 +26,7 @@ def from_arrays(
 
     Args:
       arrays: arrays with the same first dimension, the number of examples, such as `(features, labels)`; each may also
-        be a dict of arrays.
+        be a dict of arrays, and a list of numbers or texts counts as the array that `tf.constant` makes of it.
       batch_size: examples in a mini-batch.
       shuffle: whether each epoch has the examples in a new order.
       repeat: whether to start again after the last example, which makes every batch full; otherwise the last batch may
@@ -40,7 +40,7 @@ def from_arrays(
     Raises:
       ValueError: the arrays differ in length, or are empty.
     """
-    structure = tuple(arrays)
+    structure = tuple(map(_lists_as_arrays, arrays))
     flat = tf.nest.flatten(structure)
     lengths = {len(array) for array in flat}
     if len(lengths) != 1 or not lengths.isdisjoint({0}):
@@ -55,6 +55,15 @@ def from_arrays(
         return batches
     num_batches = tf.data.experimental.INFINITE_CARDINALITY if repeat else math.ceil(len(flat[0]) / batch_size)
     return batches.apply(tf.data.experimental.assert_cardinality(num_batches))  # `ps_train keras` asks for it
+
+
+def _lists_as_arrays(arrays: Any) -> Any:
+    """Returns an array, or a structure of arrays, with an array in place of each list of numbers or texts."""
+    if isinstance(arrays, Mapping):
+        return {name: _lists_as_arrays(entry) for name, entry in arrays.items()}
+    if not isinstance(arrays, (list, tuple)) or any(np.ndim(entry) for entry in tf.nest.flatten(arrays)):
+        return arrays
+    return tf.make_ndarray(tf.make_tensor_proto(arrays))
 
 
 def _row_numbers(count: int, batch_size: int, *, shuffle: bool, repeat: bool, seed: int | None) -> tf.data.Dataset:

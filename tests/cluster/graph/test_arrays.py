@@ -72,6 +72,23 @@ def test_the_arrays_are_not_in_the_graph_def():
     assert graph.as_graph_def().ByteSize() < 20_000
 
 
+def test_lists_are_arrays_as_constants_are():
+    """Of numbers, rows of them, and texts; a list of arrays stays a list."""
+    lists = ({"x": [[0.5, 1], [1.5, 2]], "name": ["a", "b"], "both": [np.array([1, 2]), np.array([3, 4])]},
+             [7, np.int64(8)])
+    [(features, labels)], _ = read(lists, batch_size=2)
+    np.testing.assert_array_equal(features["x"], np.array([[0.5, 1], [1.5, 2]], np.float32))
+    assert features["x"].dtype == np.float32 and features["name"].tolist() == [b"a", b"b"]
+    assert [one.tolist() for one in features["both"]] == [[1, 2], [3, 4]] and labels.tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("arrays", [([1, 2], [3]), ([], [])], ids=["unequal", "empty"])
+def test_lists_of_unequal_or_no_length_are_refused(arrays):
+    """As arrays are."""
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"got \[\d.*\] examples"):
+        from_arrays(arrays, batch_size=1)
+
+
 @pytest.mark.parametrize("arrays", [(np.zeros(3), np.zeros(4)), (np.zeros(0),)], ids=["unequal", "empty"])
 def test_arrays_of_unequal_or_no_length_are_refused(arrays):
     """The error says how many examples there were."""
