@@ -15,7 +15,7 @@ from ps_train.parts.readers.files import find_files, is_growing
 
 from .tabular import pipeline
 from .tabular.features import category_ids, log_numbers
-from .tabular.schema import Schema, read_schema
+from .tabular.schema import Schema, identity, read_schema, read_values
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -43,6 +43,11 @@ def _schema(params: Mapping[str, Any]) -> Schema:
         return next((lines[0].decode(errors="replace") for lines in found if lines), "")
 
     return read_schema(pipeline.schema_path(params), first_line)
+
+
+def data_identity(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns that a training must be continued with."""
+    return identity(read_values(pipeline.schema_path(params)))
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:

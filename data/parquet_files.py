@@ -21,7 +21,7 @@ from ps_train.parts.readers.files import find_files
 
 from .tabular import pipeline
 from .tabular.features import category_ids, log_numbers
-from .tabular.schema import read_values
+from .tabular.schema import identity, read_values
 
 DEFAULT_PARAMS: dict[str, Any] = {
     **pipeline.DEFAULT_PARAMS, "train_files": "train*.parquet", "eval_files": "eval*.parquet",
@@ -44,6 +44,11 @@ def prepare(params: Mapping[str, Any]) -> None:
     columns = [schema["label"], *schema["numbers"], *schema["categories"]]
     for name in [name for training in (True, False) for name in find_files(pipeline.pattern(params, training))]:
         parquet_files.check_columns(name, columns)
+
+
+def data_identity(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns that a training must be continued with."""
+    return identity(read_values(pipeline.schema_path(params)))
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:

@@ -90,6 +90,11 @@ def read_values(path: str) -> Mapping[str, Any]:
     return _checked(path, given)
 
 
+def identity(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a model of another schema was not trained on; the others say how files are read."""
+    return {"schema_content": {name: values[name] for name in ("label", "numbers", "categories", "log_numbers")}}
+
+
 def _checked(path: str, given: Any) -> Mapping[str, Any]:
     """Returns the values of a schema, with the defaults of those that are not given.
 

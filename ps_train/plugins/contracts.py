@@ -105,6 +105,7 @@ class Dataset:
       is_sharded: whether input_fn takes `shard`; if not, every worker reads all of the data, as under Estimator.
       is_eval_sharded: the same for held-out data, for which a module may have another function.
       serving_input_fn: as that of a model.
+      data_identity: `data_identity(params)`, name -> what else must be the same in a training that goes on, or None.
     """
 
     name: str
@@ -114,3 +115,4 @@ class Dataset:
     is_sharded: bool = True
     is_eval_sharded: bool = True
     serving_input_fn: Callable[..., Any] | None = None
+    data_identity: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] = lambda params: None

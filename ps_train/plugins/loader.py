@@ -37,7 +37,7 @@ _FLAG_FOLDERS = {"--model": "models", "--dataset": "data"}
 INPUT_PAIR = ("train_input_fn", "eval_input_fn")
 CONTRACTS = {  # what a module may have; a part may look for more
     "model": ("model_fn", "DEFAULT_PARAMS", "make_optimizer", "serving_input_fn", "callbacks"),
-    "dataset": ("input_fn", *INPUT_PAIR, "DEFAULT_PARAMS", "prepare", "serving_input_fn"),
+    "dataset": ("input_fn", *INPUT_PAIR, "DEFAULT_PARAMS", "prepare", "serving_input_fn", "data_identity"),
 }
 _MAX_LISTED = 12  # modules that an error lists
 
@@ -76,11 +76,11 @@ def load_dataset(name: str) -> Dataset:
     else:
         function, is_sharded = _input_function(module, "input_fn")
         is_eval_sharded = is_sharded
-    prepare = _nothing_to_prepare
-    if hasattr(module, "prepare"):
-        prepare = checked_function("--dataset", module, "prepare", ("params",))
+    prepare, data_identity = (
+        checked_function("--dataset", module, name, ("params",)) if hasattr(module, name) else lambda params: None
+        for name in ("prepare", "data_identity"))
     return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded,
-                   is_eval_sharded, _serving_input_fn(module))
+                   is_eval_sharded, _serving_input_fn(module), data_identity)
 
 
 def _make_optimizer(module: types.ModuleType) -> Callable[..., Any] | None:
@@ -130,10 +130,6 @@ def _ignoring_others(function: Callable[..., Any], taken: Sequence[str]) -> Call
         return function(**{name: arguments[name] for name in taken if name in arguments})
 
     return call
-
-
-def _nothing_to_prepare(params: Mapping[str, Any]) -> None:
-    """The `prepare` of a dataset that defines none."""
 
 
 def checked_function(

@@ -34,13 +34,13 @@ def make_record(
 
     Args:
       model_params: the model's `params`, of which the record has those in its DEFAULT_PARAMS, and the hidden units.
-      dataset_params: the dataset's `params`, of which the record has those in its DEFAULT_PARAMS.
+      dataset_params: the dataset's `params`, of which the record has those in its DEFAULT_PARAMS, and its identity.
     """
     compared = {"hidden_units", *model.default_params}
     return {"model": model.name, "model_params": {name: model_params[name] for name in sorted(compared)},
             "dataset": dataset.name,
             "dataset_params": {name: dataset_params[name] for name in sorted(dataset.default_params)
-                               if not name.endswith("_files")}}
+                               if not name.endswith("_files")} | (dataset.data_identity(dataset_params) or {})}
 
 
 def make_input_record(dataset: Plugin, dataset_params: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,7 +116,9 @@ def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
         if record.get(kind) == plugin.name:
             params.update({name: value for name, value in _recorded_params(record, kind).items()
                            if name not in given and name not in config.given and name in params})
-    used = folder_record.make_record(*plugins)
+    # Only the models are compared: the data need not be there.
+    used = folder_record.make_record(plugins.model, plugins.model_params, dataclasses.replace(
+        plugins.dataset, data_identity=lambda params: None), plugins.dataset_params)
     folder_record.check_record(folder, {name: used[name] for name in ("model", "model_params")},
                                parse_accepted("--accept_params", config.accept_params))
     return plugins

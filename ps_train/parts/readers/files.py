@@ -297,9 +297,9 @@ def _listed(files: Any, pattern: str) -> dict[str, Any]:
     """Returns path -> entry of what matches a pattern of fsspec; raises what the store raises."""
     if "://" in pattern:  # of the web, where "?" is no wildcard
         return files.glob(pattern, detail=True)
-    if "[" in pattern or not _WILDCARD.search(pattern):  # a name may have brackets
-        if entry := _if_there(lambda: files.info(pattern)):
-            return {pattern: entry}
+    may_be_name = "[" in pattern or not _WILDCARD.search(pattern)
+    if may_be_name and (entry := _if_there(lambda: files.info(pattern))):
+        return {pattern: entry}
     # Not `glob`, nor `find`, which take a folder that cannot be listed now for an empty one.
     root = fixed_folder(pattern)
     found, waiting = {}, [(root, pattern[len(root):].strip("/").split("/"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -12,6 +13,9 @@ from data.tabular.columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineF
 from data.tabular.features import category_ids
 from ps_train.errors import DataError
 from ps_train.parts.readers.files import growing
+from ps_train.plugins.contracts import Model
+from ps_train.plugins.loader import load_dataset
+from ps_train.storage import folder_record
 from tests.cluster.data.reading import read_batches, read_examples
 from tests.errors import raises
 from tests.tensorflow_mode import tf
@@ -50,6 +54,24 @@ def test_columns_are_found_by_name_and_come_in_the_order_of_the_schema(write):
     np.testing.assert_array_equal(features["ids"], hashed(SITES, DEVICES))
     features, _ = read_examples(csv_files, "train", params, count=2)
     assert sorted(map(bytes, features["ids"])) == sorted(map(bytes, np.tile(hashed(SITES, DEVICES), (4, 1))))
+
+
+@pytest.mark.parametrize(("name", "value", "is_other"), [
+    ("numbers", [*SCHEMA["numbers"]][::-1], True), ("log_numbers", True, True), ("columns", ["any"], False)])
+@pytest.mark.parametrize("dataset", ["data.csv_files", "data.parquet_files"])
+def test_a_training_is_not_continued_with_a_schema_of_other_features(write, tmp_path, dataset, name, value, is_other):
+    """The record of a training has them; how the files are read may change. A changed file went unnoticed."""
+    model, plugin = Model("m", lambda: None, {}), load_dataset(dataset)
+
+    def record(schema):
+        return folder_record.make_record(model, {"hidden_units": 1}, plugin, write(schema=schema))
+
+    folder_record.write_record(str(tmp_path), record(SCHEMA))
+    folder_record.check_record(str(tmp_path), record(SCHEMA))
+    changed = record({**SCHEMA, name: value})
+    folder_record.check_record(str(tmp_path), changed, ["schema_content"])
+    with raises("other_training_in_folder") if is_other else contextlib.nullcontext():
+        folder_record.check_record(str(tmp_path), changed)
 
 
 def test_the_columns_may_be_those_of_a_later_file(write, tmp_path):

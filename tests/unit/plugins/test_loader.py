@@ -199,7 +199,7 @@ def test_loads_a_dataset_with_and_without_prepare(write):
     """`prepare` is optional; without it nothing is done."""
     without = loader.load_dataset(write(DATASET))
     assert without.input_fn(mode="train", params={}, shard=(0, 1)) == "dataset"
-    assert without.prepare({}) is None
+    assert without.prepare({}) is None and without.data_identity({}) is None
     with_one = loader.load_dataset(write(DATASET + "def prepare(params): return 'prepared'\n"))
     assert with_one.prepare({}) == "prepared"
 

@@ -255,7 +255,7 @@ def test_a_name_with_wildcards_is_taken_as_it_stands_if_it_is_there(folder, look
     if "://" not in folder:
         for name in ("x[1]/a?[2]/part-0", "x[1]/a?[2]/part-1", "x1/ab2/part-2"):
             write(f"{folder}/{name}", b"1\n")
-        assert sorted(look(f"{folder}/x[1]/a?[2]/part-*")) == [f"{folder}/x[1]/a?[2]/part-{number}" for number in (0, 1)]
+        assert sorted(look(f"{folder}/x[1]/a?[2]/part-*")) == [f"{folder}/x[1]/a?[2]/part-{end}" for end in (0, 1)]
         assert [*look(f"{folder}/x[1]/a?[2]/part-0")] == [f"{folder}/x[1]/a?[2]/part-0"]
         assert [*look(f"{folder}/x[1]*/a?[2]/part-*")] == [f"{folder}/x1/ab2/part-2"]
 
