@@ -145,6 +145,9 @@ class KerasConfig(
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), KerasConfig) + flag_help.foreign(self.given, "keras", KerasConfig)
         problems += _misplaced(self.strategy, self.given)
+        if self.strategy == "parameter_server" and self.on_bad_record == "skip":
+            problems.append(Problem("flags_conflict", "--on_bad_record: got 'skip' with --strategy=parameter_server, "
+                                    "where input_fn can make no counter; allowed: stop, or another strategy"))
         if self.devices:
             problems += [Problem("flags_conflict",
                                  f"--{name}: --devices selects the devices already; leave one of the two out")

@@ -25,6 +25,7 @@ from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
+from ps_train.graph import extensions
 from ps_train.parts import table
 from ps_train.parts.keras import callbacks, checkpoints, custom_loops, fitting, readable, strategies
 from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
@@ -131,6 +132,18 @@ def _explaining_losses(cluster: Cluster, train_dir: str, stop: threading.Event) 
                                f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
 
 
+@contextlib.contextmanager
+def _explaining_data() -> Iterator[None]:
+    """Turns an error of TensorFlow that a reader of files knows, such as a malformed line, into one line."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        # Without a graph of their own, readers are in the default graph of the thread that calls input_fn.
+        extensions.explain_error(tf.compat.v1.get_default_graph(), error, "keras")
+        raise
+
+
+@_explaining_data()
 def _train_and_report(context: TrainingContext) -> None:
     config, plugins, pulse = context.config, context.plugins, context.pulse
     with strategies.bounded_without_python(config.start_timeout_secs):

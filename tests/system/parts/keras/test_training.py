@@ -156,6 +156,24 @@ def test_training_data_that_end_are_an_error_and_the_steps_before_are_saved(star
     assert "After 20 training steps" in start("enough", 20, exit_code=0)
 
 
+def test_a_malformed_line_is_named(start_process, tmp_path):
+    """As in graph mode; input_fn was blamed."""
+    (tmp_path / "lines.py").write_text(
+        "import tf_keras\n"
+        "def build_model(params):\n"
+        "    numbers = tf_keras.Input([1], name='numbers')\n"
+        "    model = tf_keras.Model({'numbers': numbers}, tf_keras.layers.Dense(1)(numbers))\n"
+        "    model.compile('sgd', 'mse')\n"
+        "    return model\n")
+    (tmp_path / "schema.json").write_text('{"label": "y", "numbers": ["x"]}')
+    (tmp_path / "eval.csv").write_text("y,x\n" + "1,0.5\n" * 100)
+    (tmp_path / "train.csv").write_text("y,x\n" + "1,0.5\n" * 4000 + "1,half\n" + "1,0.5\n" * 4000)
+    output = run(start_process, "one", "keras", "--model=lines", "--dataset=data.csv_files", f"--data_dir={tmp_path}",
+                 f"--train_dir={tmp_path}/train", "--train_steps=1000", exit_code=1, cwd=tmp_path)
+    assert f"{tmp_path}/train.csv, line 4002 (byte 24004): column x: expected a number" in output.splitlines()[-1]
+    assert "Traceback" not in output
+
+
 def test_a_module_whose_name_begins_with_keras_trains_to_its_report(start_process, tmp_path):
     """With a model, a loss and a metric that only it has; its callbacks are called, and may end training.
 

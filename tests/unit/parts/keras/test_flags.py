@@ -41,6 +41,7 @@ def test_the_flags_of_train_keep_their_meaning():
     (["--strategy=parameter_server", "--variable_partitioner=fixed:0"], "flag_malformed",
      "--variable_partitioner: got 'fixed:0'"),
     (["--strategy=mirrored", "--devices=cpu:0", "--num_gpus=1"], "flags_conflict", "--num_gpus: "),
+    (["--strategy=parameter_server", "--on_bad_record=skip"], "flags_conflict", "--on_bad_record: got 'skip'"),
     (["--strategy=one_device", "--devices=cpu:0,cpu:1"], "flags_conflict", "--devices: got 'cpu:0,cpu:1'"),
 ])
 def test_flags_that_do_not_fit_the_strategy_are_refused(argv, code, part):
