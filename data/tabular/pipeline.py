@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.parts.readers.file_ranges import refuse_compressed
+from ps_train.parts.readers.file_ranges import refuse_unreadable
 from ps_train.parts.readers.file_texts import records_of
 from ps_train.parts.readers.files import find_files, is_growing, is_stream, open_bytes, open_stream
 from ps_train.runtime.compression import compression_of
@@ -154,7 +154,7 @@ def first_lines(name: str, *, may_grow: bool) -> list[bytes]:
                 start += more
     except (OSError, tf.errors.OpError) as error:
         raise DataError("input_file_unreadable", f"{name}: {getattr(error, 'strerror', None) or error}") from error
-    refuse_compressed(name, start)
+    refuse_unreadable(name, start)
     lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1] or len(start) >= _CHECKED_BYTES or may_grow:
         lines = lines[:-1]  # it may be incomplete

@@ -65,8 +65,9 @@ def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
              **dict.fromkeys(values["categories"], CATEGORY)}
     missing = [name for name in kinds if names.count(name) != 1]
     if missing:
+        hint = "; the names in the file are not UTF-8: convert it" if any("\ufffd" in name for name in names) else ""
         raise DataError("schema_malformed", f"{path}: column {missing[0]!r} is there {names.count(missing[0])} times; "
-                        f"expected once among the columns {', '.join(names)}")
+                        f"expected once among the columns {', '.join(names)}{hint}")
     form = LineForm(tuple(Column(name, kinds.get(name, IGNORED)) for name in names), values["delimiter"],
                     values["quotes"])
     order = {kind: [name for name in names if kinds.get(name) == kind] for kind in (NUMBER, CATEGORY)}

@@ -15,6 +15,7 @@ A part may set a `RangeSource` for a graph, from which its training then gets th
 from __future__ import annotations
 
 import abc
+import codecs
 import contextlib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
@@ -244,7 +245,7 @@ def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]
     num_ranges = -(-size // range_bytes)
     with open_bytes(name, size) as file:
         start = file.read(_LOOK_BYTES)
-        refuse_compressed(name, start)
+        refuse_unreadable(name, start)
         first = _next_line(file, 1) if has_header else _mark_bytes(start)
     positions = [size * part // num_ranges for part in range(1, num_ranges)]
     with contextlib.ExitStack() as stack:
@@ -261,7 +262,7 @@ def _cuts_of_stream(name: str, size: int, has_header: bool) -> list[int]:
     """Returns what `_cuts` does: [first byte of the decompressed text, end], or [] if there is no text."""
     with open_stream(name) as file:  # cannot seek
         start = file.read(_LOOK_BYTES)
-        refuse_compressed(name, start)
+        refuse_unreadable(name, start)
         first = _mark_bytes(start)
         if has_header:
             first = start.find(b"\n") + 1 or len(start) + len(file.readline())
@@ -288,7 +289,7 @@ def cuts_of_growth(
     with open_bytes(name, size) as file:
         if not start:
             head = file.read(_LOOK_BYTES)
-            refuse_compressed(name, head)
+            refuse_unreadable(name, head)
             start = _next_line(file, 1) if has_header else _mark_bytes(head)
         stop = _end_of_lines(file, start, size)
         num_ranges = -(-(stop - start) // (range_bytes or _MOST_BYTES))
@@ -312,8 +313,11 @@ def _mark_bytes(start: bytes) -> int:
     return len(_BYTE_ORDER_MARK) if start.startswith(_BYTE_ORDER_MARK) else 0
 
 
-def refuse_compressed(name: str, start: bytes) -> None:
-    """Raises DataError if a text file that begins like this, where gzip was undone, is compressed."""
+def refuse_unreadable(name: str, start: bytes) -> None:
+    """Raises DataError if a text file that begins like this, where gzip was undone, is compressed or UTF-16."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError("input_file_not_utf8", f"{name} is UTF-16 text, whose lines cannot be found; convert it to "
+                        "UTF-8, as with iconv -f UTF-16 -t UTF-8")
     if kind := compression_of(start):
         own_name = STREAM_NAMES.get(kind)
         advice = f"decompress it first, or let its name end in {own_name}" if own_name else "decompress it first"

@@ -74,6 +74,17 @@ def test_a_training_is_not_continued_with_a_schema_of_other_features(write, tmp_
         folder_record.check_record(str(tmp_path), changed)
 
 
+@pytest.mark.parametrize(("encoding", "code", "part"), [
+    ("utf-16", "input_file_not_utf8", "convert it to UTF-8"), ("latin-1", "schema_malformed", "not UTF-8: convert it")])
+def test_a_file_that_is_not_utf8_is_refused_where_its_columns_are_not_found(write, tmp_path, encoding, code, part):
+    """The schema was blamed."""
+    params = write(schema={"label": "click", "numbers": ["größe"]})
+    (tmp_path / "train1.csv").write_text("click,größe\n1,2\n", encoding=encoding)
+    with raises(code) as caught:
+        csv_files.prepare(params)
+    assert part in str(caught.value)
+
+
 def test_the_columns_may_be_those_of_a_later_file(write, tmp_path):
     """Issue: an empty file that came first left no columns, and the schema was blamed."""
     params = write()

@@ -169,6 +169,15 @@ _COMPRESSIONS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compre
                  "zstd": lambda text: b"\x28\xb5\x2f\xfd" + text, "zip": lambda text: b"PK\x03\x04" + text}
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("options", [{}, {"has_header": True}, {"range_bytes": 8}], ids=["small", "header", "ranges"])
+def test_a_text_file_of_utf_16_is_refused(tmp_path, encoding, options):
+    """As Excel writes it. The schema was blamed for its columns, or a line for its numbers."""
+    (tmp_path / "a").write_bytes("\ufeffnumber\n1\n2\n".encode(encoding))
+    with raises("input_file_not_utf8"):
+        plan_ranges(str(tmp_path / "a"), **options)
+
+
 @pytest.mark.parametrize("kind", _COMPRESSIONS)
 def test_a_compressed_text_file_is_refused_by_name(tmp_path, kind):
     """Of each usual kind, under a name that does not end in .gz; text that begins with the letters of one is text."""
