@@ -140,8 +140,9 @@ class Evaluator:
 
     @property
     def metric_names(self) -> list[str]:
-        """The names of the model's metrics."""
-        return sorted(self._model.values)
+        """The names of the model's metrics that are one number, also if that is not known yet; see `scalars`."""
+        return sorted(name for name, value in self._model.values.items() if tf.is_tensor(value)
+                      and value.shape.rank in (0, None) and value.dtype not in (tf.bool, tf.string))
 
     def evaluate(self, path: str) -> Evaluation:
         """Returns the metrics of a checkpoint.

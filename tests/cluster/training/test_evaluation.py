@@ -66,6 +66,21 @@ def test_a_second_evaluation_starts_anew(tmp_path):
     assert evaluator.evaluate(path) == evaluator.evaluate(path)
 
 
+def test_only_metrics_that_are_one_number_can_be_chosen():
+    """Issue: --early_stopping took the points of a curve, of which no evaluation has a value to compare."""
+    def metrics(features, labels):
+        mean = tf.metrics.mean(labels)
+        unknown = tf.py_func(lambda: np.float32(1), [], tf.float32)
+        values = {"number": mean[0], "unknown": unknown, "curve": tf.stack([mean[0]] * 2), "pair": (mean[0], mean[0]),
+                  "text": tf.constant("a"), "flag": mean[0] > 0}
+        return {name: (value, mean[1]) for name, value in values.items()}
+
+    model = contracts.Model("m", lambda features, labels, mode, params: ps_train.ModelSpec(
+        tf.reduce_mean(labels), eval_metric_ops=metrics(features, labels)), {})
+    dataset = clusters.array_dataset(*clusters.linear_data())
+    assert evaluation.Evaluator(model, EVAL_PARAMS, dataset, EVAL_PARAMS).metric_names == ["number", "unknown"]
+
+
 class _Stop(tf.train.SessionRunHook):
     """Asks for the end after two batches of each evaluation."""
 
