@@ -56,7 +56,8 @@ class Batches:
         self.device = device
         with tf.device(device), tf.name_scope(INPUT_SCOPE):
             self._input = dataset.input_fn(mode=mode, params=dict(params), shard=shard)
-            self.has_one_batch_per_run = _is_pair_of_tensors(self._input)
+            is_pair = isinstance(self._input, (tuple, list)) and len(self._input) == 2
+            self.has_one_batch_per_run = is_pair and all(map(tf.is_tensor, tf.nest.flatten(self._input)))
             self._source = source_of_graph()
             if self._source is not None:
                 self._source.check_used(self._name)
@@ -128,10 +129,6 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
-
-
-def _is_pair_of_tensors(value: Any) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == 2 and all(map(tf.is_tensor, tf.nest.flatten(value)))
 
 
 class InputSource(abc.ABC):

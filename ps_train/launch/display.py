@@ -1,6 +1,7 @@
 """The output of all tasks in one stream.
 
-    on a terminal   each line after the coloured name of its task; below, a bar in place of the chief's progress lines
+    on a terminal   each line after the coloured name of its task; below, a bar in place of the chief's progress lines,
+                    or, without any, the line that a task has begun and may redraw, as a script with a bar does
     elsewhere       plain lines; about one of the chief's progress lines per second
     as JSON         every line of every task, as one object (--log_format=json)
 
@@ -28,6 +29,7 @@ _COLOURS = (36, 35, 33, 32, 34, 31)  # cyan, magenta, yellow, green, blue, red: 
 _BAR_CELLS = 12
 _FEWEST_CELLS = 4
 _ERASE_LINE = "\r\x1b[K"
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f]")  # escape sequences of a terminal, and backspaces
 _PROGRESS_PERIOD_SECS = 1.0
 JSON_NAME = "launch"  # the task in the launcher's own lines of JSON
 
@@ -65,7 +67,8 @@ class Display:
         self.activity = ""
         self._failed_first = ""  # the task whose traceback is shown: most others have the same one
         self._next_progress_secs = -math.inf
-        width = max(map(len, names), default=0)
+        self._unfinished: dict[str, str] = {}  # name of a task -> the line that it has begun; the last changed one last
+        self._width = width = max(map(len, names), default=0)
         self._prefixes = {name: _prefix(name, width, _COLOURS[index % len(_COLOURS)] if has_colours else None)
                           for index, name in enumerate(names)}
 
@@ -82,13 +85,16 @@ class Display:
         self._write(message)
 
     def _write(self, lines: str) -> None:
-        self._put(f"{_ERASE_LINE}{lines}\n{self._bar_text()}" if self.progress else f"{lines}\n")
+        below = self._bar_text()
+        self._put(f"{_ERASE_LINE}{lines}\n{below}" if below else f"{lines}\n")
 
     def write_output(self, processes: Iterable[Process]) -> None:
         """Writes the output of the tasks since the last call."""
         for process in processes:
             for line, report in process.new_output():
                 self.write_line(process.name, line, report)
+            if self._is_terminal:
+                self._show_unfinished(process.name, _CONTROL.sub("", process.unfinished_line))
 
     def write_line(self, name: str, line: str, report: Report | None = None) -> None:
         """Writes a line of a task's output, or shows the report of which it is part.
@@ -107,8 +113,9 @@ class Display:
 
     def close(self, signals: Sequence[int]) -> None:
         """Erases the bar, when the tasks have ended."""
-        if self._stream is not None and self.progress is not None:
+        if self._stream is not None and self._bar_text():
             self.progress = None
+            self._unfinished.clear()
             self._put(_ERASE_LINE)
 
     def _is_due(self, name: str, progress: Progress) -> bool:
@@ -123,8 +130,22 @@ class Display:
         self.progress = report
         self._put(_ERASE_LINE + self._bar_text())
 
+    def _show_unfinished(self, name: str, line: str) -> None:
+        if line == self._unfinished.get(name, ""):
+            return
+        self._unfinished.pop(name, None)
+        if line:
+            self._unfinished[name] = line
+        if self.progress is None:
+            self._put(_ERASE_LINE + self._bar_text())
+
     def _bar_text(self) -> str:
-        return "" if self.progress is None else bar(self.progress, shutil.get_terminal_size().columns - 1)
+        columns = shutil.get_terminal_size().columns - 1
+        if self.progress is not None:
+            return bar(self.progress, columns)
+        for name, line in reversed(self._unfinished.items()):
+            return self._prefixes[name] + line[:max(columns - self._width - len(" | "), 0)]
+        return ""
 
     def _put(self, text: str) -> None:
         if self._stream is None:

@@ -43,6 +43,7 @@ POLL_SECS = 0.05
 _LAST_LINES = 10
 _KILL_SECS = 10.0
 _READ_BYTES = 1 << 20
+_SHOWN_BYTES = 1 << 12
 _ERRORS = {kind.exit_code: kind for kind in (UserCodeError, ConfigError, ClusterLostError, StoppedError)}
 _PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of a machine, which may be over later
@@ -187,6 +188,11 @@ class Process:
     def has_joined(self) -> bool:
         """Whether it has reported that it has joined a cluster, as a script does that makes its own server."""
         return self._reports.has_joined()
+
+    @property
+    def unfinished_line(self) -> str:
+        """What it has written of a line that has no break yet, in its last state if it is redrawn; its begin only."""
+        return self._unfinished_line[:_SHOWN_BYTES].decode("utf-8", "replace").rstrip("\r")
 
     def restart(self, become: Become | None = None) -> None:
         """Starts it again after it has ended, with the same command and port; its output is appended to the log.

@@ -13,12 +13,9 @@ from typing import Any, Callable
 from ps_train.errors import ConfigError
 from ps_train.plugins.contracts import Plugin
 
-
-def _parse_bool(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-
-
-_PARSERS: dict[type, Callable[[str], Any]] = {bool: _parse_bool, int: int, float: float, str: str}
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_PARSERS: dict[type, Callable[[str], Any]] = {
+    bool: lambda text: _BOOLEANS[text.lower()], int: int, float: float, str: str}
 
 
 def can_be_set(kind: type) -> bool:

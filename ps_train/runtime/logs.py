@@ -47,7 +47,8 @@ class _JsonFormatter(logging.Formatter):
             values["traceback"] = self.formatException(record.exc_info)
         values.update(getattr(record, "fields", {}))
         known = {name: value for name, value in values.items() if value is not None}
-        return json.dumps(_finite(known), ensure_ascii=False, default=_plain)
+        return json.dumps(_finite(known), ensure_ascii=False, default=lambda value: (  # such as a number of numpy
+            _finite(float(value)) if hasattr(value, "__float__") else str(value)))
 
 
 _json: list[_JsonFormatter] = []  # that of this process, if its log is JSON
@@ -58,10 +59,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _plain(value: Any) -> Any:
-    return _finite(float(value)) if hasattr(value, "__float__") else str(value)  # a number of numpy
 
 
 def show(text: str, **fields: Any) -> bool:

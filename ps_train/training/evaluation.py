@@ -107,8 +107,10 @@ class EvalModel:
 
     def _run_all(self, session: Any) -> tuple[float, int]:
         """Runs the metrics' updates until the data ends; returns what `run_through` does."""
-        loss_sum, num_examples = 0.0, 0
+        loss_sum, num_examples, self._hooks.should_stop = 0.0, 0, False  # a hook may have ended the evaluation before
         for _ in itertools.count() if self._num_batches is None else range(self._num_batches):
+            if self._hooks.should_stop:
+                break
             try:
                 loss, batch_size, _ = session.run([self.spec.loss, self._batch_size, self._update_ops])
             except tf.errors.OutOfRangeError:
@@ -138,8 +140,9 @@ class Evaluator:
 
     @property
     def metric_names(self) -> list[str]:
-        """The names of the model's metrics."""
-        return sorted(self._model.values)
+        """The names of the model's metrics that are one number, also if that is not known yet; see `scalars`."""
+        return sorted(name for name, value in self._model.values.items() if tf.is_tensor(value)
+                      and value.shape.rank in (0, None) and value.dtype not in (tf.bool, tf.string))
 
     def evaluate(self, path: str) -> Evaluation:
         """Returns the metrics of a checkpoint.

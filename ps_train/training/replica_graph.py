@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -197,16 +196,13 @@ def build_train_graph(
         with _on_first_ps(cluster):
             tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-        compute = functools.partial(_call_model, model, model_params, _run_config(cluster, settings.seed))
+        config = _run_config(cluster, settings.seed)
         updates = _with_make_optimizer(settings.updates, model, model_params)
-        built = _build(cluster, batches, compute, settings._replace(updates=updates), parts)
+        built = _build(cluster, batches, lambda batch: plugin_calls.call_for_training(
+            model, *batch, model_params, config), settings._replace(updates=updates), parts)
         transfer.simplify_graph(graph)
         return built if settings.steps_per_execution == 1 else _with_unrolled_steps(
             built, cluster, settings.steps_per_execution)
-
-
-def _call_model(model: Model, params: Mapping[str, Any], config: RunConfig, batch: tuple[Any, Any]) -> TrainModel:
-    return plugin_calls.call_for_training(model, *batch, params, config)
 
 
 def _with_make_optimizer(settings: UpdateSettings, model: Model, params: Mapping[str, Any]) -> UpdateSettings:

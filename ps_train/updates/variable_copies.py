@@ -120,10 +120,12 @@ def logical_variables(variables: Sequence[tf.Variable]) -> list[LogicalVariable]
     """Returns the variables as the model knows them, with the parts of each one together."""
     by_name: dict[str, LogicalVariable] = {}
     # An operation whose name was taken already, if only in another case, has another name than its variable was got by.
-    got_by = {one.op.name: name for name, one in variable_scope._get_default_variable_store()._vars.items()}  # noqa: SLF001
+    # One of tf.Variable is got by no name, also where its own is that by which get_variable gives another one.
+    store = variable_scope._get_default_variable_store()._vars  # noqa: SLF001
+    got_by = {one.op.name: name for name, one in store.items()}
     for variable in variables:
-        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
-        name = part.full_name if part else got_by.get(variable.op.name, variable.op.name)
+        part, own = variable._get_save_slice_info(), variable.op.name  # noqa: SLF001 (the Saver uses it; not public)
+        name = part.full_name if part else got_by.get(own, f"{own}/not_got" if own in store else own)
         by_name.setdefault(name, LogicalVariable(name, [])).parts.append(variable)
     return list(by_name.values())
 

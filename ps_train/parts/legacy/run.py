@@ -30,7 +30,15 @@ from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.graph import batches
-from ps_train.parts.legacy import autograph_rules, children, conversion, mode_advice, session_strings, source
+from ps_train.parts.legacy import (
+    autograph_rules,
+    children,
+    conversion,
+    mode_advice,
+    session_strings,
+    source,
+    strategy_ends,
+)
 from ps_train.parts.legacy.classic import ending, membership, script_cluster, session_repairs, sessions
 from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
@@ -58,7 +66,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         _prepare_tensorflow_1(config)
     else:
         ports.release_held_port()  # its strategy starts the server
-        _report_servers()
+        _join_servers()
         horovod_imports.refuse_in_tensorflow_2()
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
@@ -70,11 +78,13 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)
-    _report_strategy()
+    strategy_server = _report_strategy()
     ps = next((server for server in _servers if server.cluster.job == "ps"), None)
     serves_only = ps is not None and membership.current() is None
     if code == 0 and not serves_only:  # a failed script ends at once, as the other tasks wait for it
         ending.wait_for_threads()
+        if strategy_server is not None and not is_tensorflow_1:
+            strategy_ends.announce_to_servers(strategy_server)
     ending.script_ended.set()
     if code == 0 and serves_only:
         ps.leave()
@@ -144,7 +154,7 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
     """Provides `tf.estimator`, with ps_train's server and sessions, if the package is installed."""
     if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
         return
-    from ps_train.parts.legacy import estimator, observer, strategy_ends  # noqa: PLC0415 (most scripts have none)
+    from ps_train.parts.legacy import estimator, observer  # noqa: PLC0415 (most scripts have none)
 
     def find_end(run_config: Any) -> Callable[[bool], bool] | None:
         # No earlier: some scripts set TF_CONFIG themselves.
@@ -186,8 +196,8 @@ def _run(script: Script, changes: Conversion) -> int:
     return 0
 
 
-def _report_servers() -> None:
-    """Reports each server that a script of TensorFlow 2 creates; its task may end in `join`."""
+def _join_servers() -> None:
+    """Reports each server that a script of TensorFlow 2 creates, and lets its `join` end with the coordinator."""
     make = server_lib.Server.__init__
 
     @functools.wraps(make)
@@ -196,16 +206,18 @@ def _report_servers() -> None:
         _report_joined(self.server_def)
 
     server_lib.Server.__init__ = init
+    server_lib.Server.join = lambda self: strategy_ends.join_server(self.server_def)
 
 
-def _report_strategy() -> None:
-    """Reports the cluster of a `tf.distribute` strategy, if the script has created one."""
+def _report_strategy() -> Any:
+    """Reports the cluster of a `tf.distribute` strategy; returns its ServerDef, None if the script has created none."""
     strategy_context = context.context_safe()
     for name in ("_server_def", "_collective_ops_server_def"):
         server_def = getattr(strategy_context, name, None)
         if server_def is not None:
             _report_joined(server_def)
-            return
+            return server_def
+    return None
 
 
 def _report_joined(server_def: Any) -> None:

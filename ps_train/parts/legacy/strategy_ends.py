@@ -2,7 +2,11 @@
 
     a worker that only serves    a mark in its server    --> its process ends with 0; if the chief is gone without, 138
     a ps, which does nothing     a mark in its server    --> as above
+    a server of TensorFlow 2     a mark in its server    --> its `join` ends the process with 0
     an evaluator                 a file in model_dir     --> the last evaluation, and the final export
+
+The servers of TensorFlow 2 are those of ParameterServerStrategy, whose chief has no other way to tell them; without the
+mark they go on serving, since a chief that was lost may come back.
 
 A ps stays until then, because `ps_train launch` takes the end of a ps for that of training, and restarts no task.
 """
@@ -97,6 +101,41 @@ def wait_as_ps(task: Task, workers: Sequence[Task], server_class: Any, timeouts:
                                    "or never started?")
         reminder.remind()
     raise StoppedError("stopped", "stopped while the workers trained")
+
+
+def announce_to_servers(server_def: Any) -> None:
+    """Says to the other servers of a cluster of TensorFlow 2 that its coordinator, this process, has ended well."""
+    for task in _tasks_of(server_def):
+        if task.job != server_def.job_name and _answers(task):
+            clients.set_mark(task, _MARK)
+
+
+def join_server(server_def: Any) -> NoReturn:
+    """Serves until the coordinator has ended well, and is gone; then ends the process.
+
+    Raises:
+      StoppedError: a signal asked this process to stop.
+      SystemExit: it has ended.
+    """
+    tasks = _tasks_of(server_def)
+    own = next(task for task in tasks if (task.job, task.index) == (server_def.job_name, server_def.task_index))
+    coordinators = [task for task in tasks if task.job not in ("ps", "worker")]
+    stop, has_come = threading.Event(), False
+    ending.on_stop(stop.set)
+    reminder = Reminder("a coordinator, such as chief:0 (ps_train launch run --chief_job=chief)")
+    while not stop.wait(_POLL_SECS):
+        is_there = any(map(_answers, coordinators))
+        if not is_there and clients.has_mark(own, _MARK):
+            raise SystemExit(0)
+        has_come = has_come or is_there
+        if not has_come:
+            reminder.remind()
+    raise StoppedError("stopped", "stopped while serving")
+
+
+def _tasks_of(server_def: Any) -> list[Task]:
+    return [Task(job.name, index, address) for job in server_def.cluster.job
+            for index, address in sorted(job.tasks.items())]
 
 
 class ChiefWatch:

@@ -85,10 +85,15 @@ class SelectionRecord:
         return self._standings[flag]
 
     def count(self, values: Mapping[str, float], step: int) -> list[MetricStanding]:
-        """Counts an evaluation once for each metric and direction; returns those in which it is the best so far."""
+        """Counts an evaluation once for each metric and direction; returns those in which it is the best so far.
+
+        Args:
+          values: name -> value of each metric; without a value it is neither better nor worse.
+        """
         self.last_step = step
         standings = {id(standing): standing for standing in self._standings.values()}.values()
-        return [standing for standing in standings if standing.count(values.get(standing.metric, float("nan")), step)]
+        return [standing for standing in standings
+                if standing.metric in values and standing.count(values[standing.metric], step)]
 
     def _read(self) -> dict[str, Any]:
         try:

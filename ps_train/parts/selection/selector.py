@@ -132,16 +132,16 @@ class Selector:
         """Checks the flags against the model.
 
         Args:
-          metrics: the names of the model's metrics.
+          metrics: the names of the model's metrics that are one number.
 
         Raises:
-          ConfigError: the model has no such metric; the error lists its metrics.
+          ConfigError: the model has no such metric; the error lists those that it has.
           UserCodeError: the model cannot be exported.
         """
         for flag, target in self.settings.targets.items():
             if target.metric not in {LOSS, *metrics}:
-                raise ConfigError("no_such_metric", f"--{flag}: the model has no metric {target.metric!r}; allowed: "
-                                  f"{', '.join(sorted({LOSS, *metrics}))}")
+                raise ConfigError("no_such_metric", f"--{flag}: the model has no metric {target.metric!r} that is one "
+                                  f"number; allowed: {', '.join(sorted({LOSS, *metrics}))}")
         if self.settings.exporters:
             model, params, *_ = self._plugins
             serving = _serving()
@@ -204,7 +204,11 @@ class Selector:
         record = self._record()
         if record is None or evaluation.global_step == record.last_step:
             return
-        for best in record.count({LOSS: evaluation.loss_mean, **evaluation.metrics}, evaluation.global_step):
+        values = {LOSS: evaluation.loss_mean, **evaluation.metrics}
+        for flag, target in self.settings.targets.items():
+            if target.metric not in values:
+                _warn(f"--{flag}: {target.metric} is not one number, so evaluations do not count")
+        for best in record.count(values, evaluation.global_step):
             if (best.metric, best.is_max) != self.settings.kept:
                 continue
             best.checkpoint = self._keep(path, best.metric, best.value)

@@ -21,7 +21,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
 from ps_train.coordination.state import NO_DATA, Finished, Snapshot, State
-from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.errors import BlackboardError, ClusterLostError, UserCodeError
+from ps_train.graph import nan_guard
 from ps_train.runtime import clock, threads
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
 from ps_train.updates.update import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService, SyncSettings
@@ -146,7 +147,7 @@ class UpdateRunner(ChiefService):
                 _log.debug("no more updates in this session: %s", error)
                 return
             stopped.set()
-            self.error = error
+            self.error = _explained(error)
             sessions.close_in_background(session)
 
     def _update(self, session: tf.Session, context: ChiefContext) -> None:
@@ -216,3 +217,10 @@ class UpdateRunner(ChiefService):
             _log.info("%s ran out of data, and too few workers are left for an update: training ends", who)
             context.board.announce_stopping(f"{NO_DATA} for {who}, and too few workers are left for an update")
         sessions.run_bounded(session, self._operations.release_op, options=RUN_OPTIONS)
+
+
+def _explained(error: Exception) -> Exception:
+    """Returns an error of an update, or what to do about it if a number in it was not finite."""
+    fault = nan_guard.nan_in(error) if isinstance(error, tf.errors.InvalidArgumentError) else None
+    return UserCodeError("not_finite", f"in an update of all workers: {fault}; nothing of it was applied. Look at the "
+                         "model and its data, or lower --learning_rate") if fault else error

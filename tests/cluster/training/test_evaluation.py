@@ -66,6 +66,49 @@ def test_a_second_evaluation_starts_anew(tmp_path):
     assert evaluator.evaluate(path) == evaluator.evaluate(path)
 
 
+def test_only_metrics_that_are_one_number_can_be_chosen():
+    """Issue: --early_stopping took the points of a curve, of which no evaluation has a value to compare."""
+    def metrics(features, labels):
+        mean = tf.metrics.mean(labels)
+        unknown = tf.py_func(lambda: np.float32(1), [], tf.float32)
+        values = {"number": mean[0], "unknown": unknown, "curve": tf.stack([mean[0]] * 2), "pair": (mean[0], mean[0]),
+                  "text": tf.constant("a"), "flag": mean[0] > 0}
+        return {name: (value, mean[1]) for name, value in values.items()}
+
+    model = contracts.Model("m", lambda features, labels, mode, params: ps_train.ModelSpec(
+        tf.reduce_mean(labels), eval_metric_ops=metrics(features, labels)), {})
+    dataset = clusters.array_dataset(*clusters.linear_data())
+    assert evaluation.Evaluator(model, EVAL_PARAMS, dataset, EVAL_PARAMS).metric_names == ["number", "unknown"]
+
+
+class _Stop(tf.train.SessionRunHook):
+    """Asks for the end after two batches of each evaluation."""
+
+    num_batches = 0
+
+    def after_create_session(self, session, coord):
+        self.num_batches = 0
+
+    def after_run(self, run_context, run_values):
+        self.num_batches += 1
+        if self.num_batches == 2:
+            run_context.request_stop()
+
+
+def test_a_hook_ends_an_evaluation_and_the_next_one_starts_anew(tmp_path):
+    """As in an Estimator. Issue: it was ignored."""
+    features, labels = clusters.linear_data()
+
+    def model_fn(features, labels, mode, params):
+        return clusters.linear_model().model_fn(features, labels, mode, params)._replace(evaluation_hooks=[_Stop()])
+
+    evaluator = evaluation.Evaluator(
+        contracts.Model("stopping", model_fn, {}), EVAL_PARAMS, clusters.array_dataset(features, labels), EVAL_PARAMS)
+    path = save_linear(tmp_path, 12)
+    num_examples = [evaluator.evaluate(path).num_examples for _ in range(2)]
+    assert num_examples == [48, 48]  # of 64
+
+
 def test_the_report_names_step_loss_and_metrics():
     """The lines that the README shows."""
     result = reports.Evaluation(100, 10, "cross entropy", 12.5, {"b": 0.25, "accuracy": 0.5})

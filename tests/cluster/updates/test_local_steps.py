@@ -391,10 +391,25 @@ def _naming_twice(features, labels):
     return tf.reduce_mean(tf.square(tf.linalg.matvec(features, values[0] + 2 * values[1]) - labels))
 
 
+def _sharing_a_name():
+    """Returns what makes a loss with `weights` of tf.Variable, made once, and those of get_variable."""
+    graphs = []
+
+    def make_loss(features, labels):
+        if tf.get_default_graph() not in graphs:
+            graphs.append(tf.get_default_graph())
+            tf.Variable(tf.zeros([4]), name="weights")
+        got = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        return tf.reduce_mean(tf.square(tf.linalg.matvec(features, tf.trainable_variables()[0] + 2 * got) - labels))
+
+    return make_loss
+
+
 @pytest.mark.parametrize(
-    "make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting, _choosing, _naming_twice],
+    "make_loss", [_regularised, _regularised_layers, _moving, _translating, _collecting, _choosing, _naming_twice,
+                  _sharing_a_name()],
     ids=["regularised, losses collected", "layers", "moving average", "table", "own collections", "values by name",
-         "names that are taken"])
+         "names that are taken", "a tf.Variable of the same name"])
 def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, make_loss):
     """Regularizers, collected losses, default names, update ops, metrics, lookups: as without local steps."""
     ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(make_loss), period=Period(steps))[1]
@@ -426,6 +441,10 @@ def _looked_up(features, labels):
 
 def _anew(features, labels):
     return tf.reduce_mean(features * tf.Variable(tf.ones([4]), name="mine"))
+
+
+def _anew_of_same_name(features, labels):
+    return tf.reduce_mean(features * tf.Variable(tf.ones([4]), name="w") * tf.get_variable("w", [4]))
 
 
 def _counting(features, labels):
@@ -468,6 +487,7 @@ def _keeping():
     (_decaying, "untracked_variable", "w"), (_keeping(), "untracked_variable", "w"),
     (_bound, "variable_not_copyable", "w"), (_translated, "lookup_table_in_loop", ""),
     (_looked_up, "variable_not_copyable", "table"), (_anew, "model_creates_other_variables", "mine"),
+    (_anew_of_same_name, "model_creates_other_variables", "w"),
     (_counting, "variable_not_copyable", "count"), (_tallied, "variable_not_copyable", "tally"),
 ])
 def test_a_model_that_cannot_be_trained_so_is_refused(make_loss, code, variable):

@@ -41,6 +41,7 @@ def test_of_a_line_that_is_redrawn_for_hours_one_state_is_kept(tmp_path):
                                          (b"%\r", [], b"30%\r"), (b"\ntwo\n", ["30%", "two"], b"")):
                 log.write(written)
                 assert list(child.new_lines()) == lines and child._unfinished_line == kept
+                assert child.unfinished_line == kept.decode().rstrip("\r")
     finally:
         child.kill()
         child.close()

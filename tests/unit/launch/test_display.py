@@ -112,6 +112,55 @@ def test_on_a_terminal_the_bar_stays_under_the_lines():
     assert stream.getvalue().endswith("\r\x1b[K")
 
 
+class Script:
+    """A process whose output is that of a script: lines, and what it has begun to write."""
+
+    def __init__(self, name):
+        self.name, self.lines, self.unfinished_line = name, [], ""
+
+    def new_output(self):
+        while self.lines:
+            yield self.lines.pop(0), None
+
+
+def test_on_a_terminal_a_bar_of_a_script_is_shown_as_it_moves(monkeypatch):
+    """Issue: it was shown only at its line break, which may come after hours. Other lines stand above it."""
+    monkeypatch.setenv("COLUMNS", "80")
+    stream, shown = make(is_terminal=True)
+    ps, worker = scripts = [Script("ps:0"), Script("worker:0")]
+
+    def written(**changes):
+        stream.truncate(stream.seek(0))
+        for script, lines, unfinished_line in changes.get("by", ()):
+            script.lines, script.unfinished_line = lines, unfinished_line
+        shown.write_output(scripts)
+        return stream.getvalue().replace("\r\x1b[K", "<")
+
+    assert written(by=[(worker, [], "\b\b 10%\x1b[A")]) == "<worker:0 |  10%"
+    assert written() == ""
+    assert written(by=[(ps, [], "waits...")]) == "<ps:0     | waits..."
+    assert written(by=[(worker, [], " 20%")]) == "<worker:0 |  20%"
+    assert written(by=[(ps, ["waits... done"], "")]) == (
+        "<ps:0     | waits... done\nworker:0 |  20%<worker:0 |  20%")
+    assert written(by=[(worker, ["100%"], "")]) == "<worker:0 | 100%\nworker:0 |  20%<"
+    assert written(by=[(worker, [], "x" * 1000)]) == "<worker:0 | " + "x" * 68
+    shown.close([])
+    assert stream.getvalue().endswith("\r\x1b[K")
+    assert written(by=[(worker, ["end"], "")]) == "worker:0 | end\n"
+
+
+def test_a_line_that_is_not_finished_shows_neither_elsewhere_nor_beside_the_progress():
+    """Without a terminal nothing can be redrawn, and the bar of a training has the place."""
+    for is_terminal in (False, True):
+        stream, shown = make(is_terminal=is_terminal)
+        worker = Script("worker:0")
+        if is_terminal:
+            shown.write_line("worker:0", HALF.format(), HALF)
+        before, worker.unfinished_line = stream.getvalue(), "10%"
+        shown.write_output([worker])
+        assert stream.getvalue() == before
+
+
 def test_on_a_terminal_the_chiefs_stage_takes_the_place_of_its_progress():
     """Elsewhere it is a line like others."""
     stage = Stage(1001, 1000, FINISHING)

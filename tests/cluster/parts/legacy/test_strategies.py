@@ -15,6 +15,7 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
 from ps_train.parts.legacy import source, strategies, strategy_ends
+from ps_train.parts.legacy.classic import ending
 from ps_train.runtime.waits import Timeouts
 from tests import processes
 from tests.errors import raises
@@ -51,6 +52,19 @@ def set_task(monkeypatch, job=None, index=0, workers=2, **jobs):
                "worker": [f"w:{number + 1}" for number in range(workers)]}
     task = {"cluster": cluster, "task": {"type": job, "index": index}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(task if job else {}))
+
+
+def test_a_server_of_tensorflow_2_stays_until_its_coordinator_has_ended_well(monkeypatch):
+    """A coordinator that was lost may come back: only its mark ends the server, and only once it is gone."""
+    monkeypatch.setattr(strategy_ends, "_POLL_SECS", 0.001)
+    monkeypatch.setattr(ending, "on_stop", lambda stop: None)
+    answers, marks = iter([False, True, True, False, False]), iter([False, False, True])
+    monkeypatch.setattr(strategy_ends.reachability, "accepts", lambda address: next(answers))
+    monkeypatch.setattr(strategy_ends.clients, "has_mark", lambda task, name: next(marks))
+    cluster = tf.train.ClusterSpec({"ps": ["p:1"], "worker": ["w:1"], "chief": ["c:1"]})
+    with pytest.raises(SystemExit) as ended:
+        strategy_ends.join_server(tf.train.ServerDef(cluster=cluster.as_cluster_def(), job_name="ps", task_index=0))
+    assert (ended.value.code, [*answers], [*marks]) == (0, [], [])
 
 
 @pytest.mark.parametrize("given", [

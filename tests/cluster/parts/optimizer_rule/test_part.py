@@ -236,6 +236,18 @@ def test_a_norm_that_is_infinite_stops_the_step(mode, start_servers):
     assert "after global step 2: the norm of the gradients has Inf" in str(caught.value)
 
 
+@pytest.mark.parametrize("mode", ["sync", "classic"])
+def test_an_infinite_norm_in_the_chiefs_update_is_one_line(mode, start_servers, tmp_path):
+    """Issue: users got the traceback of the operation in ps_train."""
+    features, labels = clusters.linear_data()
+    features[20, 2] = 1e15
+    with raises("not_finite", kind=UserCodeError) as caught:
+        clusters.train_together(
+            start_servers(2, 1), tmp_path, STEPS, 1, rule=ChosenRule(clip_norm=NORM),
+            dataset=clusters.array_dataset(features, labels, shuffle=False), **MODES[mode])
+    assert "in an update of all workers: the norm of the gradients has Inf" in str(caught.value)
+
+
 @pytest.mark.parametrize("mode", ["async", "sync", "classic"])
 def test_a_norm_that_overflows_is_left_out_by_an_optimizer_that_scales_the_loss(mode, start_servers, tmp_path):
     """Issue: the first overflow, by which the scale adapts, ended the training. All updates after it are clipped."""

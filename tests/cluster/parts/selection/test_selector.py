@@ -236,6 +236,14 @@ def test_a_wrong_metric_is_one_line():
     assert "error, loss" in str(caught.value)
 
 
+def test_a_metric_without_a_value_at_run_time_ends_no_training(tmp_path):
+    """It may be a curve whose shape the graph does not say: such an evaluation is neither better nor worse."""
+    selector = Selector(SelectionSettings(stopping=Target("curve", True), patience=1), str(tmp_path), _plugins())
+    for step in (10, 20, 30):
+        selector.consider(_evaluation(step, 0.1), save_linear(tmp_path, step))
+    assert (selector.last_step(), selector.should_stop()) == (30, "")
+
+
 _MUTE = Model("mute", lambda features, labels, mode, params: ps_train.ModelSpec(), {})
 
 

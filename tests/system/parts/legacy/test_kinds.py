@@ -44,6 +44,30 @@ def test_a_keras_script_trains_with_keras_2(start_process, tmp_path):
     assert (tmp_path / "worker0" / "ckpt_2.index").exists()  # the other worker's are temporary
 
 
+PARAMETER_SERVER = """\
+import tensorflow as tf
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type != "chief":
+    server = tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id)
+    server.join()
+coordinator = tf.distribute.coordinator.ClusterCoordinator(tf.distribute.ParameterServerStrategy(resolver))
+with coordinator.strategy.scope():
+    count = tf.Variable(0.0)
+for _ in range(4):
+    coordinator.schedule(tf.function(lambda: count.assign_add(1.0)))
+coordinator.join()
+print("counted", count.numpy())
+"""
+
+
+def test_the_servers_of_parameter_server_strategy_end_with_their_chief(start_process, tmp_path):
+    """Issue: TensorFlow's `join` never returns, so that `launch run` never ended."""
+    (tmp_path / "script.py").write_text(PARAMETER_SERVER)
+    start_process.start("launch", ["launch", "run", "--chief_job=chief", str(tmp_path / "script.py")])
+    assert start_process.exit_code("launch") == 0
+    assert "counted 4.0" in start_process.log("launch")
+
+
 PYTHON_2 = """\
 import tensorflow as tf
 import helper
