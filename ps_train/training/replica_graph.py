@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -197,16 +196,14 @@ def build_train_graph(
         with _on_first_ps(cluster):
             tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-        compute = functools.partial(_call_model, model, model_params, _run_config(cluster, settings.seed))
+        run_config = _run_config(cluster, settings.seed)
         updates = _with_make_optimizer(settings.updates, model, model_params)
-        built = _build(cluster, batches, compute, settings._replace(updates=updates), parts)
+        built = _build(
+            cluster, batches, lambda batch: plugin_calls.call_for_training(model, *batch, model_params, run_config),
+            settings._replace(updates=updates), parts)
         transfer.simplify_graph(graph)
         return built if settings.steps_per_execution == 1 else _with_unrolled_steps(
             built, cluster, settings.steps_per_execution)
-
-
-def _call_model(model: Model, params: Mapping[str, Any], config: RunConfig, batch: tuple[Any, Any]) -> TrainModel:
-    return plugin_calls.call_for_training(model, *batch, params, config)
 
 
 def _with_make_optimizer(settings: UpdateSettings, model: Model, params: Mapping[str, Any]) -> UpdateSettings:
@@ -242,7 +239,9 @@ def _build(
         trained, global_step, settings.updates, batches, compute, settings.steps_per_execution)), trained.spec)
     shared = tf.global_variables()
     hooks = training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1)
-    savers = _make_savers(shared, update, parts)  # they save what a hook has made, too
+    saver = tf.train.Saver(saved := checkpoints.saved_objects(), save_relative_paths=True)  # what a hook has made, too
+    update.dense.packed.save_from(saver)
+    savers = Savers(shared, saved, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
     if settings.bound and num_local_steps > 1:  # a round that was cut short counts, too
         with _on_first_ps(cluster), tf.control_dependencies(
                 staleness.count_steps(cluster.worker_number, update.failed_run_steps, settings.bound)):
@@ -265,12 +264,6 @@ def _add_loss_summary(loss: tf.Tensor) -> None:
             if summary.op.type == "ScalarSummary"]
     if LOSS_TAG.encode() not in tags:
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=LOSS_TAG, values=loss))
-
-
-def _make_savers(shared: list[tf.Variable], update: Update, parts: Parts) -> Savers:
-    saver = tf.train.Saver(saved := checkpoints.saved_objects(), save_relative_paths=True)
-    update.dense.packed.save_from(saver)
-    return Savers(shared, saved, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
 
 
 def _with_local_init(update: Update, spec: ModelSpec) -> Update:
