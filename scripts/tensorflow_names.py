@@ -27,8 +27,9 @@ REPO = pathlib.Path(__file__).resolve().parents[1]
 PAGE = REPO / "docs/tensorflow_names.md"
 _INSIDE = re.compile(r"tensorflow\.(python|core)\.[\w.]+(:[\w.]+)?")
 _MARK = "noqa: SLF001"
-# Of atexit, concurrent.futures, multiprocessing, fsspec and tf_keras.
-_OF_OTHERS = ("_run_exitfuncs", "_python_exit", "_run_finalizers", "_fs", "_strip_protocol", "_SAVING_V3_ENABLED")
+# Of atexit, concurrent.futures, multiprocessing, fsspec, tf_keras and pandas.
+_OF_OTHERS = ("_run_exitfuncs", "_python_exit", "_run_finalizers", "_fs", "_strip_protocol", "_SAVING_V3_ENABLED",
+              "_obj_with_exclusions")
 _HEAD = """# Private names of TensorFlow
 
 Names of TensorFlow that ps_train uses and that are not part of its public API, apart from the operations of

@@ -239,8 +239,19 @@ def check_writable(train_dir: str) -> None:
                           f"--train_dir: this user may not write to {train_dir!r}; give another folder")
 
 
-def saved_objects(path: str = "") -> list[Any]:
-    """Returns what a Saver of the current graph takes: global variables, and tables to which a model adds entries.
+def saved_objects() -> list[Any]:
+    """Returns what a Saver of the current graph takes: global variables and `saved_tables`."""
+    return [*tf.global_variables(), *saved_tables()]
+
+
+def restoring_savers(path: str, scaffold: Any) -> list[tf.train.Saver]:
+    """Returns what restores the variables of the current graph, by the model's own saver if any, and its tables."""
+    own_saver = getattr(scaffold, "saver", None)
+    return [own_saver or tf.train.Saver(tf.global_variables()), tf.train.Saver(saved_tables(path), allow_empty=True)]
+
+
+def saved_tables(path: str = "") -> list[Any]:
+    """Returns the tables of the current graph to which a model adds entries, such as a MutableHashTable.
 
     Args:
       path: of a checkpoint: without the tables that it does not have, as a model may count in evaluation only.
@@ -257,7 +268,7 @@ def saved_objects(path: str = "") -> list[Any]:
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise UserCodeError("table_named_twice", f"model_fn makes two mutable tables called {twice[0]}, and a "
                             "checkpoint can have only one of them; give each another `name`")
-    return [*tf.global_variables(), *tables]
+    return tables
 
 
 def check_fits(path: str, variables: Sequence[Any]) -> None:

@@ -136,7 +136,7 @@ class Evaluator:
             self._global_step = tf.train.create_global_step()
             self._model = EvalModel(model, model_params, dataset, dataset_params, data=data)
             self._model.rows.add_saving()
-        self._saver = getattr(self._model.spec.scaffold, "saver", None)
+        self._savers: list[tf.train.Saver] = []
 
     @property
     def metric_names(self) -> list[str]:
@@ -158,8 +158,9 @@ class Evaluator:
             self._model.check_ends(session)
             session.run(self._model.local_init_op)
             with self._graph.as_default():
-                self._saver = self._saver or tf.train.Saver(checkpoints.saved_objects(path))
-            self._saver.restore(session, path)
+                self._savers = self._savers or checkpoints.restoring_savers(path, self._model.spec.scaffold)
+            for saver in self._savers:
+                saver.restore(session, path)
             self._model.rows.restore(session, path)
             loss_sum, num_examples = self._model.run_through(session)
             refuse_empty(self._dataset, num_examples, self._data.mode)

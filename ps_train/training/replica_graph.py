@@ -238,7 +238,9 @@ def _build(
         trained, global_step, settings.updates, batches, compute, settings.steps_per_execution)), trained.spec)
     shared = tf.global_variables()
     hooks = training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1)
-    savers = _make_savers(shared, update, parts)  # they save what a hook has made, too
+    saver = tf.train.Saver(saved := checkpoints.saved_objects(), save_relative_paths=True)  # what a hook has made, too
+    update.dense.packed.save_from(saver)
+    savers = Savers(shared, saved, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
     if settings.bound and num_local_steps > 1:  # a round that was cut short counts, too
         with _on_first_ps(cluster), tf.control_dependencies(
                 staleness.count_steps(cluster.worker_number, update.failed_run_steps, settings.bound)):
@@ -261,12 +263,6 @@ def _add_loss_summary(loss: tf.Tensor) -> None:
             if summary.op.type == "ScalarSummary"]
     if LOSS_TAG.encode() not in tags:
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=LOSS_TAG, values=loss))
-
-
-def _make_savers(shared: list[tf.Variable], update: Update, parts: Parts) -> Savers:
-    saver = tf.train.Saver(saved := checkpoints.saved_objects(), save_relative_paths=True)
-    update.dense.packed.save_from(saver)
-    return Savers(shared, saved, saver, MergingSaver(saver, added) if (added := parts.saved_parts()) else None)
 
 
 def _with_local_init(update: Update, spec: ModelSpec) -> Update:

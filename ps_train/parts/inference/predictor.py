@@ -134,8 +134,7 @@ def of_checkpoint(
         rows = extensions.row_parameters()
         rows.connect()
         rows.add_saving()
-        own_saver = getattr(spec.scaffold, "saver", None)
-        if own_saver is None:
+        if getattr(spec.scaffold, "saver", None) is None:
             checkpoints.check_fits(path, tf.global_variables())
         rows.check_fits(path)
         session = tf.Session(graph=graph, config=session_options(num_threads))
@@ -143,7 +142,8 @@ def of_checkpoint(
         local_init_op = getattr(spec.scaffold, "local_init_op", None)
         session.run([tf.local_variables_initializer(), tf.tables_initializer(),
                      *([] if local_init_op is None else [local_init_op])])
-        (own_saver or tf.train.Saver(checkpoints.saved_objects(path))).restore(session, path)
+        for saver in checkpoints.restoring_savers(path, spec.scaffold):
+            saver.restore(session, path)
         rows.restore(session, path)
         outputs = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
         on_error.pop_all()

@@ -166,7 +166,7 @@ class ServedGraph:
             contents.check_tables_fit(path, tables.specs)
             if self._own_saver is None:
                 checkpoints.check_fits(path, self.dense)
-        self.mutable = [] if path is None else checkpoints.saved_objects(path)[len(self.dense):]
+        self.mutable = [] if path is None else checkpoints.saved_tables(path)
         connection.connect_lookups()
         self.tables: dict[str, Any] = {store.spec.name: store for store in tables.all_stores()}
 

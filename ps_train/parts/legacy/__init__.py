@@ -12,8 +12,8 @@ Start with `run.py`.
     conversion  paths that are written into a script, and code of Python 2; leftovers of it are leftovers.py's, which
                 asks scopes.py where a name belongs, python2_library has the modules, python2_numbers `round` and
                 `hash`, keyword_names `async` and `await`, chained_pandas the columns that pandas 3 leaves as they are,
-                pandas_advice says what else differs there, one_number numpy's arrays of one, slice_lists its lists of
-                slices
+                pandas_advice and numpy_advice say what else differs, one_number has numpy's arrays of one, slice_lists
+                its lists of slices
     old_protos  modules that an older protoc has generated; late_globals, `global` behind a use of the name;
                 implicit_imports, what a package of Python 2 imported from its own folder; proto_strings, text in
                 protocol buffers; ended_generators, StopIteration that leaves a generator;

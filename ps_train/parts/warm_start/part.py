@@ -4,6 +4,8 @@
 
     tables of the model    --> table or variable in the checkpoint --> load, when the tables are empty
 
+    mutable tables         --> entries in the checkpoint (entries.py)
+
     --init_by_modulo --> the order of the rows (partitions.py)
 
 Optimizer slots and the global step are taken only if --init_map names them; the slots of rows never are. A variable
@@ -33,6 +35,7 @@ from ps_train.parts.tables.part import TableParameters
 from ps_train.parts.tables.pretrained import Origin, PretrainedRows, deeprec_variables
 from ps_train.parts.tables.rules import TableSpec
 from ps_train.parts.warm_start import casting, partitions
+from ps_train.parts.warm_start.entries import Entries, tensor_names
 from ps_train.parts.warm_start.flags import parse_init_map, parse_names
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints, folder_record
@@ -63,6 +66,7 @@ class WarmStartPart(Part):
         self._variables: list[tf.Variable] = []
         self._losses: list[tf.Tensor] = []
         self._rows: PretrainedRows | None = None
+        self._entries: Entries | None = None
         self._fetched = contextlib.ExitStack()
         self._warm_start: WarmStart | None = None
         self._stop: threading.Event | None = None  # none where no task runs
@@ -77,6 +81,7 @@ class WarmStartPart(Part):
         rows = extensions.row_parameters()
         if isinstance(rows, TableParameters) and rows.specs:
             self._rows = PretrainedRows(rows.files, self._local_device)
+        self._entries = Entries(checkpoints.saved_tables(), self._local_device)
 
     @contextlib.contextmanager
     def around_task(self, stop: threading.Event) -> Iterator[None]:
@@ -92,7 +97,7 @@ class WarmStartPart(Part):
             path = self._fetched.enter_context(_on_this_machine(self._path, self._stop))
             self._warm_start = WarmStart(
                 path, self._pairs, self._variables, self._rows.specs if self._rows else {}, losses=self._losses,
-                by_modulo=self._by_modulo)
+                by_modulo=self._by_modulo, entries=self._entries)
 
     def before_server(self, task: PreparedWorker) -> None:
         """Logs that the flag has no effect if the training continues from a checkpoint."""
@@ -146,7 +151,7 @@ class WarmStart:
     def __init__(
         self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable],
         tables: Mapping[str, TableSpec] | None = None, *, losses: Sequence[tf.Tensor] = (),
-        by_modulo: Sequence[str] = (),
+        by_modulo: Sequence[str] = (), entries: Entries | None = None,
     ) -> None:
         """Finds the variables in the checkpoint, and sets none yet.
 
@@ -158,6 +163,7 @@ class WarmStart:
           tables: name -> table, those of the model.
           losses: depend on all variables that the model computes with.
           by_modulo: names in the checkpoint of variables in parts, over which "mod" spread the rows.
+          entries: sets those of mutable tables.
 
         Raises:
           ConfigError: the checkpoint cannot be read or lacks a name, or a shape, type or value does not fit.
@@ -175,7 +181,9 @@ class WarmStart:
             self._variables.setdefault(_name_of(variable), []).append(variable)
         self._slots = self._find_slots({name.removeprefix(_COPIES) for name in _variables_behind(losses)})
         self._tables = dict(tables or {})
-        found = dict(self._mapped(pairs) if pairs else self._same_names())
+        self._entries = entries or Entries()
+        self._filled, others = self._entries.take(pairs, self._shapes)
+        found = dict(self._mapped(others) if pairs else self._same_names())
         self._saved_names = {name: saved for name, saved in found.items() if name not in self._tables}
         self._origins = {name: self._origin(saved) for name, saved in found.items() if name in self._tables}
         self._derived = self._find_derived()
@@ -201,16 +209,16 @@ class WarmStart:
         wrong += [problem for name, origin in self._origins.items()
                   if (problem := origin.problem(self._tables[name]))]
         wanted, dtypes = [*self._wanted()], self._reader.get_variable_to_dtype_map()
-        wrong += casting.problems_of_kinds(wanted, dtypes)
+        wrong += [*casting.problems_of_kinds(wanted, dtypes), *self._entries.problems(self._filled, self._reader)]
         if wrong:
             others = "leave them out of --init_map" if has_map else "name the other variables with --init_map"
             raise ConfigError("checkpoint_of_another_model", f"--init_checkpoint: {self._path} has other shapes or "
                               f"types: {_listed(wrong)}; {others}, or change the model")
-        if not self._saved_names and not self._origins:
+        if not (self._saved_names or self._origins or self._filled):
             raise ConfigError("checkpoint_of_another_model", "--init_checkpoint: no variable of the model is in "
                               f"{self._path}, which has {_listed(sorted(self._shapes))}; name them with --init_map")
         try:
-            checkpoints.verify(self._path, [*self._saved_names.values(), *(
+            checkpoints.verify(self._path, [*self._saved_names.values(), *tensor_names(self._filled), *(
                 name for origin in self._origins.values() for name in origin.tensor_names())])
         except CheckpointError as error:
             raise ConfigError(error.code, f"--init_checkpoint: {error}; give another one") from None
@@ -230,7 +238,7 @@ class WarmStart:
         """Logs the number of values, and which of the model's variables are missing in the checkpoint."""
         taken = {*self._saved_names, *self._origins, *map(_name_of, self._derived)}
         missing = [name for name in [*self._model_names(), *self._tables] if name not in taken]
-        tables = f" and the rows of {_listed(list(self._origins))}" if self._origins else ""
+        tables = f" and the rows of {_listed([*self._origins, *self._filled])}" if self._origins or self._filled else ""
         _log.info("%d variables%s begin with the values in %s%s", len(self._saved_names), tables, self._path,
                   f"; new: {_listed(missing)}" if missing else "")
         taken = {*self._saved_names.values(), *(origin.name for origin in self._origins.values())}
@@ -249,6 +257,7 @@ class WarmStart:
                 value = value[np.argsort(self._row_ids[saved])]
             for variable in self._variables[name]:
                 variable.load(_part_of(value, variable), session)
+        self._entries.load(session, self._reader, self._filled)
         for variable in self._derived:  # one after the other: one may derive from the one before
             session.run(variable.initializer)
 

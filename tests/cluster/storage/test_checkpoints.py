@@ -74,7 +74,7 @@ def test_a_table_is_missing_in_training_and_left_out_otherwise(tmp_path):
         tf.add_to_collection(tf.GraphKeys.SAVEABLE_OBJECTS, tf.data.experimental.make_saveable_from_iterator(iterator))
         tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0, name="tally")
         assert [one.name for one in checkpoints.saved_objects()] == ["tally"]
-        assert checkpoints.saved_objects(path) == []
+        assert checkpoints.saved_tables(path) == []
         with raises("checkpoint_of_another_model") as caught:
             checkpoints.check_fits(path, checkpoints.saved_objects())
         assert "tally-keys is missing; tally-values is missing" in str(caught.value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import threading
 
 import numpy as np
@@ -10,8 +12,10 @@ import pytest
 
 import ps_train
 from ps_train.errors import StoppedError
+from ps_train.parts.inference import predictor, request_inputs
 from ps_train.plugins import contracts
 from ps_train.runtime import reports
+from ps_train.storage import checkpoints
 from ps_train.training import evaluation
 from tests import clusters
 from tests.clusters import EVAL_PARAMS, SAVED_WEIGHTS, linear_evaluator, save_linear
@@ -125,6 +129,36 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
         path = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"))
     with raises("checkpoint_of_another_model"):
         linear_evaluator(*clusters.linear_data()).evaluate(path)
+
+
+def test_a_models_own_saver_leaves_no_table_empty(tmp_path):
+    """A model that evaluates moving averages restores its variables; the entries of its tables come with them."""
+    def model_fn(features, labels, mode, params):
+        seen = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0, name="seen")
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        predictions = weight * tf.ones_like(labels) + seen.lookup(tf.constant(1, tf.int64))
+        if mode == ps_train.TRAIN:
+            return seen.insert(tf.constant([1], tf.int64), tf.constant([5.0]))
+        return ps_train.ModelSpec(
+            loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,
+            scaffold=tf.train.Scaffold(saver=tf.train.Saver(
+                {"average": weight, "global_step": tf.train.get_global_step()})))
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        tf.get_variable("average", initializer=2.0)
+        insert = model_fn(None, tf.zeros([1]), ps_train.TRAIN, {})
+        session.run([tf.global_variables_initializer(), insert])
+        path = tf.train.Saver(checkpoints.saved_objects()).save(session, str(tmp_path / "model.ckpt"), 3)
+    features, labels = np.zeros([4, 2], np.float32), np.full([4], 6.0, np.float32)
+    model = contracts.Model("averaged", model_fn, {})
+    evaluator = evaluation.Evaluator(model, EVAL_PARAMS, clusters.array_dataset(features, labels), EVAL_PARAMS)
+    assert [evaluator.evaluate(path).loss_mean for _ in range(2)] == [1.0, 1.0]  # (2 + 5 - 6)^2
+    make_input = functools.partial(request_inputs.input_of_specs, tf.TensorSpec([None, 2], tf.float32))
+    predicting = contracts.Model("averaged", lambda features, labels, mode, params: model_fn(
+        features, features[:, 0], mode, params), {})
+    with contextlib.closing(predictor.of_checkpoint(path, predicting, {}, make_input, 1)) as predicted:
+        assert predicted.predict({"inputs": features})["predictions"].tolist() == [7.0] * 4
 
 
 def test_an_empty_held_out_set_is_an_error(tmp_path):

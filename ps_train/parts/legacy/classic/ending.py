@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 from ps_train.errors import PsTrainError
-from ps_train.parts.legacy import mode_advice, pandas_advice, path_mapping
+from ps_train.parts.legacy import mode_advice, numpy_advice, pandas_advice, path_mapping
 from ps_train.parts.legacy.classic import membership
 from ps_train.runtime import logs, open_files, reports, signals, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
@@ -140,7 +140,8 @@ def _report(error: BaseException) -> None:
                               "give --max_restarts to `ps_train launch` [session_lost]"]
     else:
         trace, fault = tracebacks.report(error, *_python2_advice)
-        hints = [path_mapping.path_hint(error), mode_advice.mode_hint(error), pandas_advice.read_only_hint(error)]
+        hints = [path_mapping.path_hint(error), mode_advice.mode_hint(error), pandas_advice.read_only_hint(error),
+                 numpy_advice.bounds_hint(error)]
         message = [*(fault.lines() if fault else []), *filter(None, hints)]
     failure = reports.Failure(message, is_in_user_code=bool(trace))
     lines = [*trace, *failure.lines()]

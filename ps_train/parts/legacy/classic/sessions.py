@@ -316,7 +316,8 @@ class Supervisor(tf.train.Supervisor):
         install_session_manager()
         note_global_step(kwargs.get("graph"))
         super().__init__(*args, **kwargs)
-        ending.on_stop(self.request_stop)
+        self._before = ending.Registered([], [], [])
+        self._register()
 
     def start_standard_services(self, sess: tf.Session) -> list:
         """Starts TensorFlow's threads, without the one for summaries that depend on placeholders: it would fail."""
@@ -335,6 +336,7 @@ class Supervisor(tf.train.Supervisor):
     def prepare_or_wait_for_session(self, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are ready; see TensorFlow's class."""
         session = super().prepare_or_wait_for_session(*args, **kwargs)
+        self._register()
         if self.is_chief and self.saver and self.save_path:
             training = membership.current_training()
 
@@ -342,8 +344,23 @@ class Supervisor(tf.train.Supervisor):
                 if membership.current_training() is training:  # else the parameters on the ps are another's
                     self.saver.save(session, self.save_path, global_step=self.global_step)
 
-            ending.on_stop(self.request_stop, save)
+            self._register(save)
         return session
+
+    def _register(self, *saves: Callable[[], None]) -> None:
+        """Lets a signal end this loop; an outer one, in which a script may evaluate, can still save."""
+        found = ending.registered()
+        if self.request_stop not in found.stop_requests:
+            self._before = found
+        ending.set_registered(ending.Registered([self.request_stop], [*saves], self._before.last_savers))
+
+    def stop(self, *args: Any, **kwargs: Any) -> None:
+        """See TensorFlow's class; a signal finds what it would have found before."""
+        try:
+            super().stop(*args, **kwargs)
+        finally:
+            if self._before.stop_requests and self.request_stop in ending.registered().stop_requests:
+                ending.set_registered(self._before)
 
 
 @functools.wraps(_monitored_training_session)

@@ -127,6 +127,24 @@ def of_abstract_dtype(original: Callable, *args: Any, **kwargs: Any) -> np.ndarr
         return original(*concrete[:len(args)], **dict(zip(kwargs, concrete[len(args):])))
 
 
+# Functions that make arrays, and the place of the argument dtype.
+_MAKERS = {"array": 1, "asarray": 1, "full": 2, "full_like": 2}
+
+
+def with_lowest_bits(original: Callable, *args: Any, **kwargs: Any) -> np.ndarray:
+    """A function that makes an array, as `np.array([-1, 300], np.uint8)`, which numpy 2 refuses; here 255 and 44."""
+    try:
+        return original(*args, **kwargs)
+    except OverflowError:
+        place = _MAKERS[original.__name__]
+        dtype = dict(enumerate(args)).get(place, kwargs.get("dtype"))
+        if dtype is None and original.__name__ == "full_like":
+            dtype = _as_array(args[0]).dtype
+        if dtype is None or len(args) > place + 1:
+            raise
+    return original(*args[:place], **{**kwargs, "dtype": np.int64}).astype(dtype)
+
+
 def array(original: Callable, value: Any, *args: Any, **kwargs: Any) -> np.ndarray:
     """Makes an array; copy=False means what it did before numpy 2: no copy if none is needed."""
     if kwargs.get("copy") is False and _COPIES_IF_NEEDED:
@@ -265,6 +283,7 @@ WRAPPERS = {
     of_abstract_dtype: () if _takes_abstract_dtypes() else (
         "array", "asarray", "arange", "empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like",
         "full_like"),
+    with_lowest_bits: tuple(_MAKERS) if _COPIES_IF_NEEDED else (),
     print_all: ("set_printoptions", "printoptions", "array2string"), array: ("array",), ragged_array: ("asarray",),
     reshape: ("reshape",), of_list: (
         "resize", "ravel", "squeeze", "transpose", "repeat", "tile", "asanyarray", "atleast_1d", "atleast_2d", "append",

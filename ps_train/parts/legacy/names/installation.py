@@ -63,6 +63,7 @@ def install() -> None:
         keras_modules.offer_modules()
         keras_arguments.take_old_arguments()
         root.keras.__version__ = importlib.import_module("tf_keras").__version__
+        set_missing(importlib.import_module("tensorflow.python.keras"), "__version__", root.keras.__version__)
     script_modules.offer_public_names(root)
     for name in library.RESTORED:
         if name in sys.modules:  # tf_keras imports some

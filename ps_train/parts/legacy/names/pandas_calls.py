@@ -4,6 +4,9 @@
     frame.applymap(f)   frame.fillna(method="ffill")   pandas.get_dummies(frame), which are numbers
     frame.loc[0, "floats"] = ""                   which makes the column one of objects
     frame.corr()   frame.groupby("key").mean()    of the columns with numbers, whatever others there are
+    frame.groupby("key").sum()                    of these, too, if there is one
+    frame.x.agg(np.std)                           the method of pandas, with n - 1, not the function of numpy
+    pandas.read_csv(path)                         "None" is a text there
     row[0]   row[0] = 1                           by position, if the labels are no numbers
     frame.set_value(0, "x", 1)   pandas.to_datetime(texts), of several formats   frame.to_csv(path, line_terminator="")
 
@@ -12,6 +15,7 @@ Text is of the dtype `object`, as before pandas 3. Chained assignment: chained_p
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import datetime
 import functools
@@ -34,6 +38,7 @@ _ORDERS = {"pivot": ("index", "columns", "values"), "pivot_table": ("values", "i
 _OF_NUMBERS = ("mean", "median", "std", "var", "sem", "skew", "kurt", "prod", "corr", "cov", "quantile")
 # Kinds of labels among which no number is one.
 _UNNUMBERED = frozenset(("string", "mixed", "bytes", "datetime64", "datetime", "date", "time", "timedelta64"))
+_REDUCTIONS = ("sum", "prod", "mean", "median", "std", "var", "min", "max")
 _OF_GROUPS = ("mean", "median", "std", "var", "sem", "prod")
 
 
@@ -50,9 +55,8 @@ def restore_calls(pandas: types.ModuleType) -> None:
         set_missing(frame, "applymap", frame.map)
     for name in _OF_NUMBERS:
         wrap(name, _of_numbers, frame)
-    groups = type(frame({"key": [0]}).groupby("key"))
-    for name in _OF_GROUPS:
-        wrap(name, _of_groups, groups)
+    _restore_aggregations(frame, series)
+    importlib.import_module("pandas._libs.parsers").STR_NA_VALUES.discard("None")  # since pandas 2
     for name in ("__getitem__", "__setitem__"):
         wrap(name, _by_place, series)
     wrap("replace", _replace_text, series.str)
@@ -70,6 +74,18 @@ def restore_calls(pandas: types.ModuleType) -> None:
         wrap("coerce_to_target_dtype", _with_another_dtype, block)
     if hasattr(pandas, "json_normalize"):
         set_missing(pandas.io.json, "json_normalize", pandas.json_normalize)
+
+
+def _restore_aggregations(frame: type, series: type) -> None:
+    groups, groups_of_one = type(frame({"key": [0]}).groupby("key")), type(series([0]).groupby([0]))
+    for name in _OF_GROUPS:
+        wrap(name, _of_groups, groups)
+    wrap("sum", _sum_of_groups, groups)
+    for owner in (frame, series, groups, groups_of_one):
+        wrap("agg", _by_name, owner)
+        wrap("aggregate", _by_name, owner)
+    for owner in (groups, groups_of_one):
+        wrap("transform", _by_name, owner)
 
 
 def _with_another_dtype(original: Callable, block: Any, other: Any, raise_on_upcast: bool = False) -> Any:
@@ -136,6 +152,29 @@ def _of_groups(original: Callable, groups: Any, *args: Any, **kwargs: Any) -> An
     if not args and "numeric_only" not in kwargs and _has_others(groups.obj):
         kwargs["numeric_only"] = True
     return original(groups, *args, **kwargs)
+
+
+def _sum_of_groups(original: Callable, groups: Any, *args: Any, **kwargs: Any) -> Any:
+    """`sum`, which joins text only if there are no numbers."""
+    values = groups._obj_with_exclusions  # noqa: SLF001 (without the keys; no public place)
+    if not args and "numeric_only" not in kwargs and _has_others(values):
+        kwargs["numeric_only"] = values.select_dtypes(include=["number", "bool"]).shape[1] > 0
+    return original(groups, *args, **kwargs)
+
+
+def _by_name(original: Callable, owner: Any, func: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`agg` and the like, which took functions of numpy and Python for the methods of these names until pandas 3."""
+    return original(owner, _named(func), *args, **kwargs)
+
+
+def _named(function: Any) -> Any:
+    if isinstance(function, dict):
+        return {key: _named(each) for key, each in function.items()}
+    if isinstance(function, list):
+        return [_named(each) for each in function]
+    name = getattr(function, "__name__", "")
+    is_known = name in _REDUCTIONS and any(function is getattr(module, name, None) for module in (np, builtins))
+    return name if is_known else function
 
 
 def _has_others(frame: Any) -> bool:

@@ -9,6 +9,7 @@
     canvas.set_window_title("x")     of the canvas's manager since 3.6
     matplotlib.use("Agg", warn=False)
     plt.hold(True)                   until 2.2; today all is drawn into the same axes, as it was by default
+    fig.add_subplot("211")           until 3.5; whole numbers as text or floats, as in plt.subplot(n / 2, 2, i), too
 """
 
 from __future__ import annotations
@@ -99,8 +100,9 @@ def _histogram(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def restore_figures(figure: types.ModuleType) -> None:
-    """Lets `gca` make axes of a projection."""
+    """Lets `gca` make axes of a projection, and `add_subplot` take other numbers than whole ones for a place."""
     wrap("gca", _current_axes, figure.Figure)
+    wrap("add_subplot", _subplot, figure.FigureBase)
 
 
 def _current_axes(original: Callable[..., Any], figure: Any, **kwargs: Any) -> Any:
@@ -111,9 +113,15 @@ def _current_axes(original: Callable[..., Any], figure: Any, **kwargs: Any) -> A
     return original(figure) if is_there else figure.add_subplot(1, 1, 1, **kwargs)
 
 
+def _subplot(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    is_number = [isinstance(part, float) or (isinstance(part, str) and part.isdigit()) for part in args]
+    return original(*(int(part) if number else part for part, number in zip(args, is_number)), **kwargs)
+
+
 def restore_pyplot(pyplot: types.ModuleType) -> None:
     """Sets the same for the functions of the current figure."""
     _set_hold(pyplot)
+    wrap("subplot", _subplot, pyplot)
     wrap("gca", lambda _, **kwargs: pyplot.gcf().gca(**kwargs), pyplot)
 
 

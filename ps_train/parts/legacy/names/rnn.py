@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import variable_scope
 
 
@@ -207,6 +208,23 @@ class HighwayWrapper(_Wrapper):
         weights = tf.get_variable(f"{name}_w", [size, size])
         biases = tf.get_variable(f"{name}_b", [size], initializer=tf.constant_initializer(start))
         return tf.sigmoid(tf.nn.xw_plus_b(inputs, weights, biases))
+
+
+class CompiledWrapper(_Wrapper):
+    """Lets XLA compile the step of a cell, if it can on the device."""
+
+    def __init__(self, cell: Any, compile_stateful: bool = False) -> None:
+        super().__init__(cell)
+        self._compiled: Any = True if compile_stateful else _has_no_state
+
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> tuple[Any, Any]:
+        with tf.xla.experimental.jit_scope(self._compiled):
+            return self._cell(inputs, state, scope=scope)
+
+
+def _has_no_state(node: Any) -> bool:
+    definition = op_def_registry.get(node.op)
+    return definition is not None and not definition.is_stateful
 
 
 class AttentionCellWrapper(_Wrapper):

@@ -84,7 +84,17 @@ class NumpyReader(_DatasetReader):
                              "provide more records.")
 
     def _records(self) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(self._features)
+        return tf.data.Dataset.range(len(self._features[_TIMES]))
+
+    def _process_records(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        # From this process, and not from the graph, which checkpoints have, and which is of 2 GB at most.
+        arrays = self._features.values()
+        parts = tf.numpy_function(
+            lambda numbers: [array[numbers] for array in arrays], [records],
+            [tf.as_dtype(array.dtype) for array in arrays])
+        for part, array in zip(parts, arrays):
+            part.set_shape([None, *array.shape[1:]])
+        return dict(zip(self._features, parts))
 
 
 class CSVReader(_DatasetReader):

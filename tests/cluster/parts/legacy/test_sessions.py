@@ -491,6 +491,32 @@ def test_a_session_inside_the_loop_of_another_leaves_the_outer_one_its_last_save
         assert tf.train.latest_checkpoint(folder).endswith("model.ckpt-2")
 
 
+@pytest.mark.parametrize("is_made_before", [False, True])
+def test_a_supervisor_inside_the_loop_of_a_session_leaves_that_its_last_save(
+        worker, graph, tmp_path, stoppable, is_made_before):
+    """Issue: after an evaluation by a Supervisor inside a loop, a signal saved nothing."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    folder, inner_folder = str(tmp_path / "outer"), str(tmp_path / "inner")
+
+    def make():
+        with tf.Graph().as_default():
+            inner_count = tf.train.get_or_create_global_step().assign_add(1)
+            return tf.train.Supervisor(logdir=inner_folder, save_model_secs=0), inner_count
+
+    made = make() if is_made_before else None
+    with saving_session(worker, folder, "MonitoredTrainingSession") as session:
+        session.run(count)
+        supervisor, inner_count = made or make()
+        with supervisor.managed_session() as inner:
+            inner.run(inner_count)
+            save_all()
+            assert tf.train.latest_checkpoint(inner_folder).endswith("model.ckpt-1")
+            assert tf.train.latest_checkpoint(folder).endswith("model.ckpt-1")
+        session.run(count)
+        save_all()
+        assert tf.train.latest_checkpoint(folder).endswith("model.ckpt-2") and not ending._savers
+
+
 def test_a_session_that_a_script_has_left_open_does_not_save_the_parameters_of_its_next_training(
         worker, tmp_path, stoppable):
     """It would overwrite the model of the fold before."""

@@ -292,7 +292,9 @@ def test_optimizers_have_the_rates_of_the_package_keras(name, rate):
 
 def test_keras_says_its_version():
     """By each of its names."""
-    assert tf.keras.__version__ == keras.__version__ >= "2.15"
+    from tensorflow.python import keras as inside
+
+    assert tf.keras.__version__ == keras.__version__ == inside.__version__ >= "2.15"
 
 
 def test_mixed_precision_and_schedules_have_names_of_2_0_to_2_3():

@@ -53,6 +53,24 @@ def test_a_highway_goes_past_the_cell():
         assert "netTrue/carry_w" in {variable.op.name for variable in tf.global_variables()}
 
 
+@pytest.mark.parametrize("compile_stateful", [False, True])
+def test_a_compiled_cell_is_the_cell(compile_stateful):
+    """The same outputs and variables; operations with a state are compiled if the script wants it."""
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        outputs = []
+        for scope, cell in (("plain", tf.nn.rnn_cell.LSTMCell(3)),
+                            ("compiled", rnn.CompiledWrapper(tf.nn.rnn_cell.LSTMCell(3), compile_stateful))):
+            with tf.variable_scope(scope, initializer=tf.constant_initializer(0.3)):
+                outputs.append(tf.nn.dynamic_rnn(cell, tf.ones([2, 5, 4]), dtype=tf.float32)[0])
+        names = {variable.op.name.partition("/")[2] for variable in tf.global_variables()}
+        assert len(names) == 2 and len(tf.global_variables()) == 4
+        session.run(tf.global_variables_initializer())
+        np.testing.assert_allclose(*session.run(outputs), rtol=1e-5)
+        compiled = {op.type for op in graph.get_operations() if "_XlaCompile" in op.node_def.attr
+                    and op.get_attr("_XlaCompile")}
+        assert "MatMul" in compiled and ("ReadVariableOp" in compiled) == compile_stateful
+
+
 @pytest.mark.parametrize("make", [
     lambda: gated_cells.UGRNNCell(4), lambda: gated_cells.IntersectionRNNCell(4),
     lambda: lstm_cells.LayerNormLSTMCell(4), lambda: lstm_cells.LayerNormLSTMCell(4, layer_norm=True),

@@ -7,6 +7,7 @@ import types
 import numpy as np
 import pytest
 
+from ps_train.parts.legacy import numpy_advice
 from ps_train.parts.legacy.names import arrays
 from ps_train.parts.legacy.names.arrays import ragged_array, reshape, restore_pandas, wrap
 from ps_train.runtime import tracebacks
@@ -126,6 +127,39 @@ def test_a_file_that_was_opened_as_text_takes_an_array(tmp_path):
         assert arrays.load(np.load, file).tolist() == list(range(300))
     arrays.save_array(np.savez, str(tmp_path / "more.npz"), a=np.ones(2))
     assert arrays.load(np.load, str(tmp_path / "more.npz"))["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("make", "args", "kwargs", "expected"), [
+    (np.array, ([-1, 300], np.uint8), {}, [255, 44]), (np.asarray, ([-1, 3],), {"dtype": "uint32"}, [2**32 - 1, 3]),
+    (np.full, (2, -1, np.uint8), {}, [255, 255]), (np.full, ([1], 200), {"dtype": np.int8}, [-56]),
+    (np.full_like, (np.zeros(1, np.uint8), -1), {}, [255]), (np.array, ([1, 2], np.uint8), {"ndmin": 1}, [1, 2]),
+    (np.full_like, (np.zeros(1), -1, np.uint16), {}, [65535]),
+    (np.array, (-1,), {"dtype": np.uint8, "ndmin": 1}, [255])])
+def test_a_number_that_a_dtype_cannot_have_keeps_its_lowest_bits(make, args, kwargs, expected):
+    """As numpy 1 made arrays; scripts write -1 for "none" among unsigned numbers."""
+    made = arrays.with_lowest_bits(make, *args, **kwargs)
+    wanted = next((value for value in [*args[1:], *kwargs.values()] if not isinstance(value, int)), np.uint8)
+    assert made.tolist() == expected and made.dtype == wanted
+
+
+def test_a_number_that_no_dtype_has_is_still_refused():
+    """And the dtype in front of other arguments by position."""
+    for args in (([2**70], np.uint8), ([300], np.uint8, np.array([1]))):
+        with pytest.raises((OverflowError, TypeError)):
+            arrays.with_lowest_bits(np.array, *args)
+
+
+def test_numpys_refusal_of_a_number_says_what_to_do():
+    """Of arithmetic and assignments, which no wrapper reaches; not of other errors."""
+    if not arrays._COPIES_IF_NEEDED:
+        pytest.skip("numpy 1 refuses none")
+    for change in (lambda: np.zeros(2, np.uint8) - 300, lambda: np.zeros(2, np.uint8).__setitem__(0, -1),
+                   lambda: np.uint8(300)):
+        with pytest.raises(OverflowError) as refused:
+            change()
+        assert "uint8 cannot have" in numpy_advice.bounds_hint(refused.value)
+    assert not numpy_advice.bounds_hint(OverflowError("cannot convert float infinity to integer"))
+    assert not numpy_advice.bounds_hint(ValueError("Python integer 300 out of bounds for uint8"))
 
 
 @pytest.mark.parametrize(("make", "args", "kwargs", "dtype"), [

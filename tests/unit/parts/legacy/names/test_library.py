@@ -239,6 +239,8 @@ axes.xaxis.grid(b=False)
 axes.yaxis.grid(True)
 print(axes.xaxis.get_gridlines()[0].get_visible(), axes.yaxis.get_gridlines()[0].get_visible())
 print(plt.gca() is axes, figure.gca(projection="3d").name, plt.gca(projection="3d") is figure.gca())
+placed = [plt.figure().add_subplot("223"), plt.subplot("212"), plt.subplot(4 / 2, 2.0, "3"), plt.subplot(2, 2, (1, 3))]
+print([(one.get_subplotspec().num1, one.get_subplotspec().num2) for one in placed], plt.subplot(2, 1, 2) is placed[1])
 print(plt.figure().gca(projection="polar").name, plt.gca(polar=True) is plt.gca())
 """
 PLOTTED = """\
@@ -248,6 +250,7 @@ PLOTTED = """\
 True False True False True
 False True
 True 3d True
+[(2, 2), (1, 1), (2, 2), (0, 2)] True
 polar True
 """
 

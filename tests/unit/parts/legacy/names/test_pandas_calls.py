@@ -13,6 +13,7 @@ pytest.importorskip("pandas")
 
 USES = """\
 import io
+import numpy as np
 import pandas as pd
 from ps_train.parts.legacy.names import library
 library.restore_all_of_pandas(pd)
@@ -70,6 +71,17 @@ matrix, values, column = g[["a"]][:1].as_matrix(), f[["a", "c"]].get_values(), f
 values -= values.mean(0)
 matrix[0], column[0] = 3, 8
 print(matrix.tolist(), values.tolist(), column.tolist(), f.a.get_values().flags.writeable)
+k = pd.DataFrame({"k": ["x", "y", "x"], "t": ["q", "r", "s"], "v": [1, 2, 4], "b": [True, False, True]})
+print(k.groupby("k").sum().to_dict(), k.groupby("k", as_index=False).sum().columns.tolist())
+print(k.groupby("v")[["k", "t"]].sum().values.tolist(), k.groupby("k").t.sum().tolist())
+print(k.groupby("k").agg("sum").columns.tolist(), k.groupby("k").sum(numeric_only=False).columns.tolist())
+print(k.groupby("k").agg(np.mean).columns.tolist(), k.v.agg(np.std) == k.v.std() == k[["v"]].agg(np.std).v)
+print(k.groupby("k").v.agg([np.mean, np.std, len]).round(3).values.tolist()[0],
+      k.groupby("k").v.transform(sum).tolist())
+print(k.groupby("k").agg({"v": np.std, "t": max}).values.tolist()[0], k.v.agg(lambda v: 7) is not None,
+      pd.pivot_table(k, index="k", values="v", aggfunc=np.std).v.round(3).tolist()[0])
+print(pd.read_csv(io.StringIO("a,b\\nNone,1\\n,2\\nNA,3")).a.tolist(),
+      pd.read_table(io.StringIO("a\\nNone")).a.tolist())
 try:
     f.drop("a", 1, 2, 3, 4, 5, 6, 7, 8, 9)
 except TypeError as error:
@@ -101,6 +113,13 @@ False True
 7
 True
 [[3]] [[-1.0, -0.33333333333333326], [0.0, -0.33333333333333326], [1.0, 0.6666666666666667]] [8, 1, 2] True
+{'v': {'x': 5, 'y': 2}, 'b': {'x': 2, 'y': 0}} ['k', 'v', 'b']
+[['x', 'q'], ['y', 'r'], ['x', 's']] ['qs', 'r']
+['v', 'b'] ['t', 'v', 'b']
+['v', 'b'] True
+[2.5, 2.121, 2.0] [5, 2, 5]
+[2.1213203435596424, 's'] True 2.121
+['None', nan, nan] ['None']
 True
 """
 
