@@ -108,9 +108,8 @@ class EvalModel:
     def _run_all(self, session: Any) -> tuple[float, int]:
         """Runs the metrics' updates until the data ends; returns what `run_through` does."""
         loss_sum, num_examples, self._hooks.should_stop = 0.0, 0, False  # a hook may have ended the evaluation before
-        for _ in itertools.count() if self._num_batches is None else range(self._num_batches):
-            if self._hooks.should_stop:
-                break
+        runs = itertools.count() if self._num_batches is None else range(self._num_batches)
+        for _ in itertools.takewhile(lambda _: not self._hooks.should_stop, runs):
             try:
                 loss, batch_size, _ = session.run([self.spec.loss, self._batch_size, self._update_ops])
             except tf.errors.OutOfRangeError:

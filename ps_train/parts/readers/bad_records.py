@@ -88,7 +88,7 @@ class BadRecords(extensions.Watcher):
                 return tf.boolean_mask(every, tf.logical_not(is_bad))
 
         chunk = tf.data.Dataset.from_tensors(records)
-        whole = chunk.map(_traced(parse_all)).apply(tf.data.experimental.ignore_errors())
+        whole = chunk.map(_traced(parse_all)).ignore_errors()
         sound = chunk.map(_traced(take_sound)).filter(_traced(lambda some: tf.size(some) > 0)).map(_traced(parse))
         # The second part runs only if the first yields no element, because its only one could not be parsed.
         return whole.concatenate(sound).take(1)

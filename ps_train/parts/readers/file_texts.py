@@ -100,8 +100,8 @@ def _sought(file: tf.Tensor, start: tf.Tensor, stop: tf.Tensor, is_wanted: tf.Te
     wanted = tf.data.Dataset.from_tensors((file, start, stop)).filter(_traced(lambda *_: is_wanted))
     # The function is not known in the process of a server of --existing_servers. Any other fault of a file comes again
     # where TensorFlow reads it.
-    return wanted.map(_traced(lambda *part: tf.ensure_shape(tf.numpy_function(seek, part, tf.string), []))).apply(
-        tf.data.experimental.ignore_errors())
+    return wanted.map(_traced(
+        lambda *part: tf.ensure_shape(tf.numpy_function(seek, part, tf.string), []))).ignore_errors()
 
 
 def record_chunks(file_range: FileRange, chunk_records: int, errors: CarriedErrors) -> tf.data.Dataset:

@@ -114,7 +114,7 @@ class RecordReader:
                 return tf.identity(index)
 
         tried = tf.data.Dataset.from_tensor_slices(records).enumerate().map(try_one)
-        sound = tried.apply(tf.data.experimental.ignore_errors())
+        sound = tried.ignore_errors()
         num = tf.size(records, out_type=tf.int64)
         is_sound = sound.reduce(tf.zeros_like(records, tf.bool), tf.autograph.experimental.do_not_convert(
             lambda found, index: found | tf.equal(tf.range(num), index)))

@@ -147,7 +147,9 @@ class UpdateRunner(ChiefService):
                 _log.debug("no more updates in this session: %s", error)
                 return
             stopped.set()
-            self.error = _explained(error)
+            fault = nan_guard.nan_in(error) if isinstance(error, tf.errors.InvalidArgumentError) else None
+            self.error = UserCodeError("not_finite", f"in an update of all workers: {fault}; nothing of it was applied."
+                                       " Look at the model and its data, or lower --learning_rate") if fault else error
             sessions.close_in_background(session)
 
     def _update(self, session: tf.Session, context: ChiefContext) -> None:
@@ -217,10 +219,3 @@ class UpdateRunner(ChiefService):
             _log.info("%s ran out of data, and too few workers are left for an update: training ends", who)
             context.board.announce_stopping(f"{NO_DATA} for {who}, and too few workers are left for an update")
         sessions.run_bounded(session, self._operations.release_op, options=RUN_OPTIONS)
-
-
-def _explained(error: Exception) -> Exception:
-    """Returns an error of an update, or what to do about it if a number in it was not finite."""
-    fault = nan_guard.nan_in(error) if isinstance(error, tf.errors.InvalidArgumentError) else None
-    return UserCodeError("not_finite", f"in an update of all workers: {fault}; nothing of it was applied. Look at the "
-                         "model and its data, or lower --learning_rate") if fault else error
