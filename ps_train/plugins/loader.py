@@ -76,9 +76,8 @@ def load_dataset(name: str) -> Dataset:
     else:
         function, is_sharded = _input_function(module, "input_fn")
         is_eval_sharded = is_sharded
-    prepare = _nothing_to_prepare
-    if hasattr(module, "prepare"):
-        prepare = checked_function("--dataset", module, "prepare", ("params",))
+    prepare = (checked_function("--dataset", module, "prepare", ("params",)) if hasattr(module, "prepare")
+               else lambda params: None)
     return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded,
                    is_eval_sharded, _serving_input_fn(module))
 
@@ -130,10 +129,6 @@ def _ignoring_others(function: Callable[..., Any], taken: Sequence[str]) -> Call
         return function(**{name: arguments[name] for name in taken if name in arguments})
 
     return call
-
-
-def _nothing_to_prepare(params: Mapping[str, Any]) -> None:
-    """The `prepare` of a dataset that defines none."""
 
 
 def checked_function(
