@@ -257,8 +257,9 @@ class SupervisedTraining:
         """Ends training in this task. The chief also waits for the others, and saves in any case.
 
         Returns:
-          the outcome; that of the chief has the global step of the last checkpoint.
+          the outcome; that of the chief has the global step of the last checkpoint, and the time until the others end.
         """
+        begin_secs = clock.now()
         try:
             try:
                 self._end_with_others(session, outcome)
@@ -272,6 +273,8 @@ class SupervisedTraining:
             _log.warning("%s; ending without the other workers", error)
         if self._heartbeat.is_replaced or not self._cluster.is_chief:
             return outcome
+        if outcome.end in (End.DATA, End.HOOK):
+            outcome = outcome._replace(waiting_secs=outcome.waiting_secs + clock.now() - begin_secs)
         self._chief_service.conclude(session)
         self._opener.supervisor.request_stop()
         return outcome._replace(global_step=checkpoints.step_in_name(self._saving.save_last(session)))

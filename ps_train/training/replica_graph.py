@@ -196,7 +196,9 @@ def build_train_graph(
         with _on_first_ps(cluster):
             tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-        config = _run_config(cluster, settings.seed)
+        config = RunConfig(
+            task_type=cluster.job, task_id=cluster.index, is_chief=cluster.is_chief, num_ps_replicas=len(cluster.ps),
+            num_worker_replicas=cluster.num_workers, tf_random_seed=settings.seed)
         updates = _with_make_optimizer(settings.updates, model, model_params)
         built = _build(cluster, batches, lambda batch: plugin_calls.call_for_training(
             model, *batch, model_params, config), settings._replace(updates=updates), parts)
@@ -212,12 +214,6 @@ def _with_make_optimizer(settings: UpdateSettings, model: Model, params: Mapping
         return settings
     return settings._replace(plan=settings.plan._replace(
         make_model_optimizer=lambda step: make(params=dict(params), global_step=step)))
-
-
-def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
-    return RunConfig(
-        task_type=cluster.job, task_id=cluster.index, is_chief=cluster.is_chief, num_ps_replicas=len(cluster.ps),
-        num_worker_replicas=cluster.num_workers, tf_random_seed=seed)
 
 
 def _build(

@@ -43,9 +43,10 @@ class Outcome(NamedTuple):
       first_step: the global step at which it began.
       global_step: the last global step that it read.
       local_steps: mini-batches that it trained on.
-      elapsed_secs: time from its first step to its last.
+      elapsed_secs: time from its first step to its last, without waiting_secs.
       staleness: a line on the staleness of its updates, "" if it made none.
       reason: the reason that was announced with the end, "" if none was.
+      waiting_secs: time in which it had no data, or its hook had ended it, and others may have trained.
     """
 
     end: End
@@ -55,6 +56,7 @@ class Outcome(NamedTuple):
     elapsed_secs: float
     staleness: str = ""
     reason: str = ""
+    waiting_secs: float = 0.0
 
     @property
     def why(self) -> str:

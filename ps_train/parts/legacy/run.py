@@ -78,13 +78,11 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     ending.set_python2_advice("" if changes.is_python2 else f"run it with `ps_train run --python2 {words}`, which "
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)
-    strategy_server = _report_strategy()
+    _report_strategy()
     ps = next((server for server in _servers if server.cluster.job == "ps"), None)
     serves_only = ps is not None and membership.current() is None
     if code == 0 and not serves_only:  # a failed script ends at once, as the other tasks wait for it
-        ending.wait_for_threads()
-        if strategy_server is not None and not is_tensorflow_1:
-            strategy_ends.announce_to_servers(strategy_server)
+        _wait_and_announce_end()
     ending.script_ended.set()
     if code == 0 and serves_only:
         ps.leave()
@@ -209,15 +207,22 @@ def _join_servers() -> None:
     server_lib.Server.join = lambda self: strategy_ends.join_server(self.server_def)
 
 
-def _report_strategy() -> Any:
-    """Reports the cluster of a `tf.distribute` strategy; returns its ServerDef, None if the script has created none."""
+def _report_strategy() -> None:
+    """Reports the cluster of a `tf.distribute` strategy, if the script has created one."""
     strategy_context = context.context_safe()
     for name in ("_server_def", "_collective_ops_server_def"):
         server_def = getattr(strategy_context, name, None)
         if server_def is not None:
             _report_joined(server_def)
-            return server_def
-    return None
+            return
+
+
+def _wait_and_announce_end() -> None:
+    """Waits for the script's threads; then tells the servers of a ParameterServerStrategy that it has ended well."""
+    ending.wait_for_threads()
+    server_def = getattr(context.context_safe(), "_server_def", None)
+    if server_def is not None:
+        strategy_ends.announce_to_servers(server_def)
 
 
 def _report_joined(server_def: Any) -> None:

@@ -186,6 +186,7 @@ class RangeTrainer:
           ChiefFailedError: the chief's own code has failed.
           Exception: from `Loop.run`.
         """
+        begin_secs = clock.now()
         outcome = loop.run()
         first_step, elapsed_secs = outcome.first_step, outcome.elapsed_secs
         while (end := self._end_after(session, outcome.end)) is None:
@@ -195,7 +196,8 @@ class RangeTrainer:
         with contextlib.suppress(BlackboardError):
             if self._cluster.is_chief:
                 self._log_progress(self._queue.state())
-        return outcome._replace(first_step=first_step, elapsed_secs=elapsed_secs, end=end)
+        waiting_secs = clock.now() - begin_secs - elapsed_secs
+        return outcome._replace(first_step=first_step, elapsed_secs=elapsed_secs, end=end, waiting_secs=waiting_secs)
 
     def _end_after(self, session: tf.Session, end: End) -> End | None:
         """Reports what is done when the loop has ended; returns why training is over, or None if a range is free."""
