@@ -50,13 +50,13 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
         With a global step this is a whole update, with the model's operations after it; once in a graph.
 
         Raises:
-          UserCodeError: they are a mean over several workers, and an optimizer needs the mini-batch.
+          UserCodeError: they are a mean over several workers, and an optimizer needs the mini-batch; one needs a step.
         """
         applied, all_pairs = [], list(grads_and_vars)
         for one, pairs in zip(self._captured, self._split(all_pairs)):
             if any(gradient is not None for gradient, _ in pairs):
                 with one.scopes():
-                    applied.append(one.optimizer.apply_gradients(pairs, **one.options))
+                    applied.append(_apply_without_step(one, pairs))
         _refuse_batch(all_pairs, applied)
         with tf.control_dependencies(applied):
             if global_step is None:
@@ -97,6 +97,19 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
     def _non_slot_variables(self) -> list[tf.Variable]:
         return [variable for one in self._captured
                 for variable in one.optimizer._non_slot_variables()]  # noqa: SLF001 (no public name)
+
+
+def _apply_without_step(one: Captured, pairs: Sequence[transfer.Pair]) -> Any:
+    """Applies gradients by a model's optimizer; it need not count, and in rounds it would count too often."""
+    try:
+        return one.optimizer.apply_gradients(pairs, **one.options)
+    except (TypeError, AttributeError, ValueError) as error:
+        name = type(one.optimizer).__name__
+        if type(one.optimizer).apply_gradients is tf.train.Optimizer.apply_gradients or "None" not in str(error):
+            raise
+        raise UserCodeError("optimizer_needs_step", f"{name}.apply_gradients fails without a global_step: {error}; "
+                            "ps_train counts the steps itself, so let it take None: read tf.train.get_global_step() "
+                            "in its place, and count only if there is one") from error
 
 
 def _refuse_batch(pairs: Sequence[transfer.Pair], applied: Sequence[tf.Operation]) -> None:

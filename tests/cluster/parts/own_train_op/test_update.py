@@ -434,6 +434,37 @@ def test_what_a_mode_cannot_do_is_refused(start_servers, train_op, mode, code):
         clusters.build_graph(start_servers(1, 1), 0, model=model_of(train_op), dataset=own_dataset(), **MODES[mode])
 
 
+class _Counting(tf.train.GradientDescentOptimizer):
+    """Counts by itself, and so cannot do without a step; or only raises an error of its own."""
+
+    def __init__(self, error=None):
+        super().__init__(0.05)
+        self._error = error
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        applied = super().apply_gradients(grads_and_vars, name=name)
+        if self._error is not None:
+            raise self._error
+        with tf.control_dependencies([applied]):
+            return tf.assign_add(global_step, 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_optimizer_that_needs_the_step_is_told_what_to_do(start_servers, mode):
+    """Issue: "'NoneType' object has no attribute 'dtype'", in every mode, of a model that TF1 trains."""
+    model = model_of(lambda loss: _Counting().minimize(loss, tf.train.get_global_step()))
+    with raises("optimizer_needs_step") as caught:
+        clusters.build_graph(start_servers(1, 1), 0, model=model, dataset=own_dataset(), **MODES[mode])
+    assert "_Counting.apply_gradients fails without a global_step: 'NoneType'" in str(caught.value)
+
+
+def test_another_error_of_a_models_optimizer_is_its_own(start_servers):
+    """It has nothing to do with the step."""
+    model = model_of(lambda loss: _Counting(ValueError("a bad rate")).minimize(loss, tf.train.get_global_step()))
+    with pytest.raises(ValueError, match="a bad rate"):
+        clusters.build_graph(start_servers(1, 1), 0, model=model, dataset=own_dataset())
+
+
 def test_a_whole_run_of_steps_repeats_the_models_own_update(tmp_path, start_servers):
     """--steps_per_execution copies it like ps_train's own."""
     model = model_of(by_minimize)
