@@ -97,13 +97,13 @@ class _Saves:
     """A hook's saves, one at a time: two threads would write the same files."""
 
     def __init__(self, save: Callable[..., Any]) -> None:
-        self._save, self._lock = save, threading.Lock()
+        self._save_now, self._lock = save, threading.Lock()
         self._is_done = False  # it has saved since the signal to stop
 
     def __call__(self, session: tf.Session, step: int) -> Any:
         """Saves as the session asks for it, once a save in another thread has ended."""
         with self._lock:
-            should_stop = self._save(session, step)
+            should_stop = self._save_now(session, step)
             self._is_done = ending.is_stopping()
             return should_stop
 
@@ -111,4 +111,4 @@ class _Saves:
         """Saves after a signal to stop; a large checkpoint, which the end of the loop has begun, is not saved twice."""
         with self._lock:
             if not self._is_done:
-                self._save(session, session.run(global_step))
+                self._save_now(session, session.run(global_step))
