@@ -10,7 +10,6 @@ closed, a signal finds what it would have found before.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Iterable
 from typing import Any, Callable
@@ -70,8 +69,8 @@ class StopHook(tf.train.SessionRunHook):
         """Takes all hooks of the session; those that save do so, too, if the loop does not end."""
         self._saving = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
         for hook in self._saving:
-            if not hasattr(hook._save, "__wrapped__"):  # noqa: SLF001 (no public place)
-                hook._save = _one_at_a_time(hook._save)  # noqa: SLF001
+            if not isinstance(hook._save, _Saves):  # noqa: SLF001 (no public place)
+                hook._save = _Saves(hook._save)  # noqa: SLF001
         if self in _open:
             _register()
 
@@ -86,7 +85,7 @@ class StopHook(tf.train.SessionRunHook):
             return  # in the latter case the script has left it open, and the parameters on the ps are another's
         with session.graph.as_default():
             for hook in self._saving:
-                hook._save(session, session.run(hook._global_step_tensor))  # noqa: SLF001 (no public place)
+                hook._save.unless_done(session, hook._global_step_tensor)  # noqa: SLF001 (no public place)
 
 
 def _register() -> None:
@@ -94,13 +93,22 @@ def _register() -> None:
     ending.on_stop(lambda: None, *(hook.save for hook in _open if hook.saves()), loop_saves=True)
 
 
-def _one_at_a_time(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that saves when no other thread does: both would write the same files."""
-    lock = threading.Lock()
+class _Saves:
+    """A hook's saves, one at a time: two threads would write the same files."""
 
-    @functools.wraps(save)
-    def wait_and_save(*args: Any, **kwargs: Any) -> Any:
-        with lock:
-            return save(*args, **kwargs)
+    def __init__(self, save: Callable[..., Any]) -> None:
+        self._save_now, self._lock = save, threading.Lock()
+        self._is_done = False  # it has saved since the signal to stop
 
-    return wait_and_save
+    def __call__(self, session: tf.Session, step: int) -> Any:
+        """Saves as the session asks for it, once a save in another thread has ended."""
+        with self._lock:
+            should_stop = self._save_now(session, step)
+            self._is_done = ending.is_stopping()
+            return should_stop
+
+    def unless_done(self, session: tf.Session, global_step: tf.Tensor) -> None:
+        """Saves after a signal to stop; a large checkpoint, which the end of the loop has begun, is not saved twice."""
+        with self._lock:
+            if not self._is_done:
+                self._save_now(session, session.run(global_step))

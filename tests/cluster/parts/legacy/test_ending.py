@@ -13,6 +13,7 @@ import types
 import pytest
 
 from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.parts.legacy.classic.stop_hook import StopHook
 from ps_train.runtime import tracebacks
 from tests.tensorflow_mode import tf
 
@@ -101,6 +102,37 @@ def test_what_the_end_of_a_loop_saves_is_saved_if_it_does_not_end(monkeypatch, e
     watch._stop_timeout_secs = 0.2
     watch._end(ending.signal.SIGTERM)
     assert order == expected
+
+
+@pytest.mark.parametrize(("is_stopping", "expected"), [(True, [7]), (False, [7, 8])])
+def test_a_save_that_the_end_of_a_loop_has_begun_is_not_repeated(monkeypatch, tmp_path, is_stopping, expected):
+    """Issue: a save of 1.2 GB took longer than half the grace period, and was said not to be there.
+
+    The thread of the signal waited for it, and then wrote the same checkpoint again. A save before the signal is none.
+    """
+    saved, is_saving, may_end = [], threading.Event(), threading.Event()
+
+    def save(session, step):
+        is_saving.set()
+        may_end.wait(10)
+        saved.append(int(step))
+
+    monkeypatch.setattr(ending, "is_stopping", lambda: is_stopping)
+    hook, stop = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=100), StopHook()
+    hook._save = save
+    stop.save_by([hook])
+    with tf.Graph().as_default(), tf.Session() as session:
+        hook._global_step_tensor = tf.constant(8)
+        stop.after_create_session(session, None)
+        of_loop = threading.Thread(target=hook._save, args=(session, 7))
+        of_signal = threading.Thread(target=stop.save)
+        of_loop.start()
+        assert is_saving.wait(10)
+        of_signal.start()
+        may_end.set()
+        of_loop.join()
+        of_signal.join()
+    assert saved == expected
 
 
 def test_a_script_has_all_the_time_that_it_takes_to_handle_ctrl_c(monkeypatch):
@@ -249,6 +281,7 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
 _FORKING = """
 import multiprocessing, time
 from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.parts.legacy.classic.stop_hook import StopHook
 ending.SignalWatch(1.0)
 child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
 child.start()
@@ -267,6 +300,7 @@ def test_a_signal_to_a_child_of_the_script_is_not_one_to_the_script():
 _SAVING = """
 import os, signal, sys, time
 from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.parts.legacy.classic.stop_hook import StopHook
 ending.signals._ECHO_SECS = float(sys.argv[1])
 def save():
     os.kill(os.getpid(), signal.SIGTERM)
@@ -290,6 +324,7 @@ def test_the_echo_of_a_signal_does_not_end_the_last_save(echo_secs, output):
 _HANGING_UP = """
 import os, signal, sys, time
 from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.parts.legacy.classic.stop_hook import StopHook
 def save():
     os.kill(os.getpid(), signal.SIGHUP)
     time.sleep(1.0)
