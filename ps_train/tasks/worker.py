@@ -397,9 +397,8 @@ class WorkerTask:
         self._report.evaluated(evaluation)
         if steps := evaluation.global_step - outcome.first_step:
             examples = steps * connected.graph.update.gradients_per_step * settings.loop.batch_size
-            secs = outcome.elapsed_secs + outcome.waiting_secs
-            rate = examples / max(secs, 1e-9)
-            self._report.result(f"Training took {secs:.2f} s, {rate:.0f} examples per second over all "
+            secs = max(outcome.elapsed_secs + outcome.waiting_secs, 1e-9)
+            self._report.result(f"Training took {secs:.2f} s, {examples / secs:.0f} examples per second over all "
                                 "workers")
         return evaluation
 

@@ -209,8 +209,7 @@ def build_train_graph(
 
 def _with_make_optimizer(settings: UpdateSettings, model: Model, params: Mapping[str, Any]) -> UpdateSettings:
     """Returns the settings with the make_optimizer of the model, if it has one."""
-    make = model.make_optimizer
-    if not make:
+    if not (make := model.make_optimizer):
         return settings
     return settings._replace(plan=settings.plan._replace(
         make_model_optimizer=lambda step: make(params=dict(params), global_step=step)))
