@@ -83,7 +83,7 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
     """
     path, plugins = _prepare(config)
     with reading_as_trained(path):
-        prepare_data(config, plugins)
+        prepare_data(config, plugins, os.path.dirname(path))
         evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
     evaluated = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
     if config.json:
@@ -116,7 +116,7 @@ def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
         if record.get(kind) == plugin.name:
             params.update({name: value for name, value in _recorded_params(record, kind).items()
                            if name not in given and name not in config.given and name in params})
-    # Only the models are compared: the data need not be there.
+    # Only the models are compared: the data need not be there. `prepare_data` compares what is in the data.
     used = folder_record.make_record(plugins.model, plugins.model_params, dataclasses.replace(
         plugins.dataset, data_identity=lambda params: None), plugins.dataset_params)
     folder_record.check_record(folder, {name: used[name] for name in ("model", "model_params")},
@@ -129,11 +129,12 @@ def _recorded_params(record: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {**record.get(f"{kind}_params", {}), **(record.get("input", {}) if kind == "dataset" else {})}
 
 
-def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
-    """Prepares the data.
+def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins, folder: str) -> None:
+    """Prepares the data; `folder` has the checkpoint that will be used with them.
 
     Raises:
-      ConfigError: its folder is that of the training and does not exist here; a dataset might create another one.
+      ConfigError: its folder is that of the training and does not exist here; a dataset might create another one. Or
+        the dataset is that of the training and says that its data have other features (`data_identity`).
       PsTrainError: the data is wrong.
     """
     data_dir = str(plugins.dataset_params.get("data_dir") or "")
@@ -142,7 +143,12 @@ def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
         raise ConfigError("data_dir_missing",
                           f"--data_dir: not given, and that of the training, {data_dir!r}, does not exist here; give "
                           "the folder with the dataset's files")
-    plugins.dataset.prepare(plugins.dataset_params)
+    dataset, params = plugins.dataset, plugins.dataset_params
+    dataset.prepare(params)
+    if folder_record.read_record(folder).get("dataset") == dataset.name:
+        identity = dataset.data_identity(params) or {}
+        folder_record.check_record(folder, {"dataset": dataset.name, "dataset_params": identity},
+                                   parse_accepted("--accept_params", config.accept_params))
 
 
 def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
@@ -166,7 +172,7 @@ def export_checkpoint(config: ExportConfig, export: Callable[..., dict[str, str]
     output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
     with reading_as_trained(path):
         if serving.needs_dataset(plugins.model, plugins.dataset):
-            prepare_data(config, plugins)
+            prepare_data(config, plugins, os.path.dirname(path))
         make_input = serving.serving_input_maker(*plugins)
         signatures = export(path, output_dir, plugins.model, plugins.model_params, make_input)
     logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
@@ -216,10 +222,11 @@ def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator
 
 def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:
     path = "" if config.saved_model else find_checkpoint(config.train_dir, config.checkpoint)
-    plugins = load_as_trained(config, os.path.dirname(path) or config.train_dir)
+    folder = os.path.dirname(path) or config.train_dir
+    plugins = load_as_trained(config, folder)
     if not config.input or serving.needs_dataset(plugins.model, plugins.dataset):
         with reading_as_trained(path):
-            prepare_data(config, plugins)
+            prepare_data(config, plugins, folder)
     return path, plugins
 
 

@@ -98,7 +98,7 @@ def make_export(config: CheckpointFlags) -> Export:
         plugins = on_checkpoint.load_as_trained(config, config.train_dir)
         with reading_as_trained(path):
             if serving.needs_dataset(plugins.model, plugins.dataset):
-                on_checkpoint.prepare_data(config, plugins)
+                on_checkpoint.prepare_data(config, plugins, config.train_dir)
             make_input = serving.serving_input_maker(*plugins)
             write_live(path, output_dir, plugins.model, plugins.model_params, make_input,
                        Version(training, number, num_rows))

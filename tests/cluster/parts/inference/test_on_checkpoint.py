@@ -148,6 +148,11 @@ def prepare(params):
     assert os.path.isdir(params["data_dir"])
 
 
+def data_identity(params):
+    with open(os.path.join(params["data_dir"], "columns")) as columns:
+        return {"columns": columns.read()}
+
+
 def input_fn(mode, params, shard):
     arrays = np.load(os.path.join(params["data_dir"], "data.npz"))
     return ps_train.from_arrays(({"x": arrays["x"], "kind": arrays["kind"]}, arrays["label"]), 8,
@@ -156,10 +161,14 @@ def input_fn(mode, params, shard):
 
 
 def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, capsys):
-    """From another working directory; export and predict do, too, and a flag replaces what is recorded."""
+    """From another working directory; export and predict do, too, and a flag replaces what is recorded.
+
+    Data with other features are refused.
+    """
     for name in ("trained", "other"):
         (tmp_path / name).mkdir()
         np.savez(tmp_path / name / "data.npz", **served.features(), label=served.labels())
+        (tmp_path / name / "columns").write_text("x,kind")
     (tmp_path / "reads_folder.py").write_text(_READS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -183,6 +192,12 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
         assert f"{tmp_path}/trained" in str(caught.value)
     assert not (tmp_path / "trained").exists()
     _evaluate(folder, f"--data_dir={tmp_path}/elsewhere")
+    (tmp_path / "elsewhere/columns").write_text("kind,x")
+    for use in (_evaluate, lambda *flags: _predict("p.npz", *flags)):
+        with raises("other_training_in_folder") as caught:
+            use(folder, f"--data_dir={tmp_path}/elsewhere")
+        assert "columns in --params is kind,x, but x,kind in the folder" in str(caught.value)
+    _evaluate(folder, f"--data_dir={tmp_path}/elsewhere", "--accept_params=columns")
 
 
 @pytest.mark.parametrize("flags, code, part", [
