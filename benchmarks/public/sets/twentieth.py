@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pathlib
+import pickle
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +34,7 @@ def make(folder: str, mnist: str) -> None:
     """Makes all data sets in a folder."""
     del mnist
     root, rng = pathlib.Path(folder), np.random.default_rng(21)
-    for make_one in (_census_clean, _stores, _loans, _market, _questions, _films):
+    for make_one in (_census_clean, _stores, _loans, _market, _questions, _films, _products):
         make_one(root, rng)
 
 
@@ -96,3 +97,12 @@ def _films(root: pathlib.Path, rng: np.random.Generator) -> None:
     write_text(root / "films" / "feature_conf.ini", "".join(sections))
     write_text(root / "films" / "model_conf.ini", "[model_conf]\nbatch_size: 10000\n"
                "data_dir_train: ../data/train_data\ndata_dir_pred: ../data/eval_data\n")
+
+
+def _products(root: pathlib.Path, rng: np.random.Generator) -> None:
+    """products/: the categories of products, which `dsxiangli-ctr` reads whatever its data is."""
+    path = root / "products" / "remap.pkl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for value in ([], rng.integers(0, 10, 100).tolist(), (50, 100, 10, 500)):
+            pickle.dump(value, file)
