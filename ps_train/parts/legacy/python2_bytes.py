@@ -137,34 +137,33 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
 
     The `join` of text takes bytes that equal their text. A method of bytes that takes text gives text.
     """
-    method = getattr(owner, name)
+    original = getattr(owner, name)
     if isinstance(owner, str):
-        return functools.partial(_joined, owner, method) if name == "join" else method
+        return functools.partial(_joined, owner, original) if name == "join" else original
     if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # no variable that is called so
-        return functools.partial(_with_text, method)
+        return functools.partial(_with_text, original)
     if type(owner) is bytes and name in _OF_LINES:
-        return functools.partial(_of_line, owner, method)
+        return functools.partial(_of_line, owner, original)
     if not isinstance(owner, socket.socket):
-        return method
+        return original
     if name in _SENDING:
-        return lambda data, *args: method(_as_bytes(data), *args)
-    return lambda *args: given(method(*args))
+        return lambda data, *args: original(_as_bytes(data), *args)
+    return lambda *args: given(original(*args))
 
 
-def made(value: Any) -> Any:
+def made(value: Any, original: Callable[[Any], bytes] = bytes) -> Any:
     """Returns what `bytes` makes of a value: of text, which Python 3 refuses, its bytes, which equal it."""
-    return encoder_of(value)() if isinstance(value, str) else bytes(value)
+    return encoder_of(value)() if isinstance(value, str) else original(value)
 
 
-def _of_line(line: bytes, method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _of_line(line: bytes, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Calls a method of bytes. If it is given text, what it returns is text, or `Received` if the bytes are no text."""
     if not any(isinstance(part, str) for arg in args for part in (arg if isinstance(arg, tuple) else [arg])):
-        return method(*args, **options)
+        return original(*args, **options)
     is_text = Received(line).encoding == "utf-8"
     to_bytes = _as_bytes if is_text else taken
-    values = method(*(tuple(map(to_bytes, arg)) if isinstance(arg, tuple) else to_bytes(arg) for arg in args),
-                    **options)
-    return _pieces(values, bytes.decode if is_text else Received)
+    given_bytes = [tuple(map(to_bytes, arg)) if isinstance(arg, tuple) else to_bytes(arg) for arg in args]
+    return _pieces(original(*given_bytes, **options), bytes.decode if is_text else Received)
 
 
 def _pieces(value: Any, kind: Callable[[bytes], Any]) -> Any:
@@ -178,20 +177,20 @@ def dumps_of(function: Any) -> Any:
     return python2_library.dumps if function is pickle.dumps else function
 
 
-def _joined(owner: str, join: Callable[..., Any], parts: Iterable[Any]) -> Any:
+def _joined(owner: str, original: Callable[..., Any], parts: Iterable[Any]) -> Any:
     """Joins text and bytes as `+` does: with `Received` among them they are such bytes."""
     parts = parts if isinstance(parts, (list, tuple, str)) else [*parts]  # which are read twice
     kinds = {*map(type, parts)}
     if Received in kinds:
         return Received(taken(owner).join(map(taken, parts)))
-    return join([str(part) if isinstance(part, Encoded) else part for part in parts] if Encoded in kinds else parts)
+    return original([str(part) if isinstance(part, Encoded) else part for part in parts] if Encoded in kinds else parts)
 
 
-def _with_text(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _with_text(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Calls a function; once more with bytes instead of its text if it refuses that."""
     try:
-        return function(*args, **options)
+        return original(*args, **options)
     except (TypeError, ValueError, struct.error):
         if not any(isinstance(value, str) for value in args):
             raise
-    return function(*map(taken, args), **options)
+    return original(*map(taken, args), **options)

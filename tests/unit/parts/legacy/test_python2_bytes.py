@@ -12,6 +12,7 @@ import pytest
 
 from ps_train.parts.legacy import conversion
 from ps_train.parts.legacy.python2_bytes import Received, given, method_of
+from ps_train.runtime import tracebacks
 
 _EXCHANGE = """
 import cPickle as pickle
@@ -99,6 +100,10 @@ def functions_of_modules(path):
 
 def made():
     return bytes('a\\xff'), bytes(b'b'), bytes('abc') == 'abc'
+
+def wrong(here, data):
+    return [lambda: here.send('a', 'utf8'), lambda: data.split('|', 'x'), lambda: data.find(None, '|'),
+            lambda: bytes(5.5), lambda: struct.pack('<B', 256), lambda: ''.join([1])]
 """
 
 
@@ -234,6 +239,16 @@ def test_functions_of_modules_with_such_names_stay(script):
 def test_bytes_are_made_of_text(script):
     of_text, of_bytes, is_same = script["made"]()
     assert isinstance(of_text, bytes) and of_text == "a\xff" and type(of_bytes) is bytes and is_same
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_wrong_call_is_that_of_the_script(script, index):
+    """Issue: "line 150 of python2_bytes.py, which is ps_train's, failed"."""
+    here, there = socket.socketpair()
+    with here, there, pytest.raises((TypeError, struct.error)) as error:
+        script["wrong"](here, b"a|b")[index]()
+    _, fault = tracebacks.report(error.value)
+    assert fault.code == "user_code_failed"
 
 
 def test_other_results_stay_as_they_are():
