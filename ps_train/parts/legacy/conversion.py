@@ -378,12 +378,16 @@ def _refactored(text: str, path: str) -> str | None:
 
 
 _NOT_USED = "fissix.fixes.fix_sorted"  # takes the axis of array.sort(0) for a function; leftovers.py sees the values
+_IN_MEMORY = ("StringIO", "cStringIO")  # which took bytes, too; leftovers.py has such modules, and `io` refuses them
 
 
 @functools.cache
 def _tool(has_print_function: bool) -> Any:
     from fissix import refactor  # noqa: PLC0415 (an extra)
+    from fissix.fixes import fix_imports  # noqa: PLC0415 (an extra)
 
+    for name in _IN_MEMORY:
+        fix_imports.MAPPING.pop(name, None)
     logging.getLogger("fissix").setLevel(logging.ERROR)
     logging.getLogger("RefactoringTool").setLevel(logging.ERROR)
     fixers = [name for name in refactor.get_fixers_from_package("fissix.fixes") if name != _NOT_USED]

@@ -8,6 +8,8 @@
     connection.sendall("done")                          the bytes of a text
     subprocess.check_output(["git", "log"]).split("\\n")
     header = "DATA" + struct.pack("<I", len(data))
+    [line.strip("\\n").split("|") for line in gzip.open(path)]   text, if the bytes of the file are text
+    file.write(bytes(text))
 
 Parameter servers that such scripts have of their own exchange gradients so. A length that they send ahead as
 `pickle.dumps(length, pickle.HIGHEST_PROTOCOL)` has 8 bytes, as with Python 2's highest protocol. A file, which
@@ -27,17 +29,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ps_train.parts.legacy import python2_library
-from ps_train.parts.legacy.encoded_text import Encoded
+from ps_train.parts.legacy.encoded_text import Encoded, encoder_of
 from ps_train.parts.legacy.python2_calls import call_node, node_at
 
 # What the changed code uses; it is among the built-ins, where every module finds it.
 _METHOD, _GIVEN, _DUMPS = "__ps_train_bytes_method__", "__ps_train_given_bytes__", "__ps_train_dumps__"
+_MADE = "__ps_train_made_bytes__"
 _RECEIVING, _SENDING = ("recv", "recvfrom"), ("send", "sendall", "sendto")
 # Functions and methods that give bytes, and modules whose functions take bytes. A file's `read` is not among them:
 # the words of a large one would each be such bytes, whose methods take their time.
 _GIVING = ("check_output", "communicate", "pack", "unpack", "b64encode", "b64decode", "hexlify", "unhexlify",
            "compress", "decompress", "digest", "urandom")
 _OF_BYTES = ("struct", "base64", "zlib", "binascii")
+# Methods of bytes that refuse text: those of a line that was read from a file of bytes.
+_OF_LINES = ("split", "rsplit", "strip", "lstrip", "rstrip", "replace", "startswith", "endswith", "partition",
+             "rpartition", "find", "rfind", "index", "rindex", "count")
 
 
 class Received(Encoded):
@@ -91,42 +97,79 @@ def taken(value: Any) -> Any:
 
 def change_bytes(tree: ast.Module) -> ast.Module:
     """Changes the calls of such functions."""
-    return _Changes().visit(tree)
+    modules = {(alias.asname or alias.name).partition(".")[0] for node in ast.walk(tree)
+               if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
+    return _Changes(modules).visit(tree)
 
 
 class _Changes(ast.NodeTransformer):
+    def __init__(self, modules: set[str]) -> None:
+        self._modules = modules
+
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         name, owner = getattr(node.func, "attr", getattr(node.func, "id", "")), getattr(node.func, "value", None)
         is_of_bytes = isinstance(owner, ast.Name) and owner.id in _OF_BYTES
-        if owner is not None and (is_of_bytes or name in (*_RECEIVING, *_SENDING, "join")):
+        is_of_line = name in _OF_LINES and bool(node.args) and not self._is_in_module(owner)
+        if owner is not None and (is_of_bytes or is_of_line or name in (*_RECEIVING, *_SENDING, "join")):
             node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
+        if owner is None and name == "bytes" and len(node.args) == 1:
+            node.func = node_at(ast.Name(_MADE, ast.Load()), node.func)
         if name == "dumps":
             node.func = call_node(_DUMPS, node.func, node.func)
         return call_node(_GIVEN, node, node) if name in _GIVING else node
 
+    def _is_in_module(self, owner: ast.AST | None) -> bool:
+        """Returns whether a function is one of an imported module, such as `tf.strings.split`."""
+        while isinstance(owner, ast.Attribute):
+            owner = owner.value
+        return isinstance(owner, ast.Name) and owner.id in self._modules
+
 
 def install_bytes() -> None:
     """Makes what the changed code uses available."""
-    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of)):
+    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of), (_MADE, made)):
         setattr(builtins, name, function)
 
 
 def method_of(owner: Any, name: str) -> Callable[..., Any]:
     """Returns a method of an object: of a socket, it takes text, and gives `Received`; of a module, it takes text.
 
-    The `join` of text takes bytes that equal their text.
+    The `join` of text takes bytes that equal their text. A method of bytes that takes text gives text.
     """
-    method = getattr(owner, name)
+    original = getattr(owner, name)
     if isinstance(owner, str):
-        return functools.partial(_joined, owner, method) if name == "join" else method
+        return functools.partial(_joined, owner, original) if name == "join" else original
     if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # no variable that is called so
-        return functools.partial(_with_text, method)
+        return functools.partial(_with_text, original)
+    if type(owner) is bytes and name in _OF_LINES:
+        return functools.partial(_of_line, owner, original)
     if not isinstance(owner, socket.socket):
-        return method
+        return original
     if name in _SENDING:
-        return lambda data, *args: method(_as_bytes(data), *args)
-    return lambda *args: given(method(*args))
+        return lambda data, *args: original(_as_bytes(data), *args)
+    return lambda *args: given(original(*args))
+
+
+def made(value: Any, original: Callable[[Any], bytes] = bytes) -> Any:
+    """Returns what `bytes` makes of a value: of text, which Python 3 refuses, its bytes, which equal it."""
+    return encoder_of(value)() if isinstance(value, str) else original(value)
+
+
+def _of_line(line: bytes, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Calls a method of bytes. If it is given text, what it returns is text, or `Received` if the bytes are no text."""
+    if not any(isinstance(part, str) for arg in args for part in (arg if isinstance(arg, tuple) else [arg])):
+        return original(*args, **options)
+    is_text = Received(line).encoding == "utf-8"
+    to_bytes = _as_bytes if is_text else taken
+    given_bytes = [tuple(map(to_bytes, arg)) if isinstance(arg, tuple) else to_bytes(arg) for arg in args]
+    return _pieces(original(*given_bytes, **options), bytes.decode if is_text else Received)
+
+
+def _pieces(value: Any, kind: Callable[[bytes], Any]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_pieces(part, kind) for part in value)
+    return kind(value) if isinstance(value, bytes) else value
 
 
 def dumps_of(function: Any) -> Any:
@@ -134,20 +177,20 @@ def dumps_of(function: Any) -> Any:
     return python2_library.dumps if function is pickle.dumps else function
 
 
-def _joined(owner: str, join: Callable[..., Any], parts: Iterable[Any]) -> Any:
+def _joined(owner: str, original: Callable[..., Any], parts: Iterable[Any]) -> Any:
     """Joins text and bytes as `+` does: with `Received` among them they are such bytes."""
     parts = parts if isinstance(parts, (list, tuple, str)) else [*parts]  # which are read twice
     kinds = {*map(type, parts)}
     if Received in kinds:
         return Received(taken(owner).join(map(taken, parts)))
-    return join([str(part) if isinstance(part, Encoded) else part for part in parts] if Encoded in kinds else parts)
+    return original([str(part) if isinstance(part, Encoded) else part for part in parts] if Encoded in kinds else parts)
 
 
-def _with_text(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def _with_text(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Calls a function; once more with bytes instead of its text if it refuses that."""
     try:
-        return function(*args, **options)
+        return original(*args, **options)
     except (TypeError, ValueError, struct.error):
         if not any(isinstance(value, str) for value in args):
             raise
-    return function(*map(taken, args), **options)
+    return original(*map(taken, args), **options)

@@ -18,22 +18,37 @@ _QUEUE_RUNNERS_SECS = 5.0
 _log = logging.getLogger(__name__)
 
 
+class LateRunError(tf.errors.OutOfRangeError, RuntimeError):
+    """Ends the block of a monitored session, and is the RuntimeError of TensorFlow, with its text, for the script."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, "Run called even after should_stop requested.")
+        self.args = (self.message,)
+
+
 def end_blocks_at_a_late_run() -> None:
     """Lets a step after the end of training end the block of a monitored session, as the end of the data does.
 
     Scripts run two steps in one round of `while not session.should_stop()`. The first reaches the last step; for the
-    second TensorFlow raises RuntimeError, and the script would fail though its training is complete.
+    second TensorFlow raises RuntimeError, and the script would fail though its training is complete. A script that has
+    `except RuntimeError` for it gets it.
     """
     original = monitored_session._HookedSession.run  # noqa: SLF001 (no public place)
+    leave = monitored_session._MonitoredSession.__exit__  # noqa: SLF001 (as above)
+
+    @functools.wraps(leave)
+    def exit_block(session: Any, kind: Any, value: Any, traceback: Any) -> Any:
+        return leave(session, tf.errors.OutOfRangeError if kind is LateRunError else kind, value, traceback)
 
     @functools.wraps(original)
     def run(session: Any, *args: Any, **kwargs: Any) -> Any:
         if session.should_stop():
             _log.warning("the script runs a step after the last one, so its `with` block ends here: ask "
                          "session.should_stop() before each step")
-            raise tf.errors.OutOfRangeError(None, None, "Run called even after should_stop requested.")
+            raise LateRunError
         return original(session, *args, **kwargs)
     monitored_session._HookedSession.run = run  # noqa: SLF001
+    monitored_session._MonitoredSession.__exit__ = exit_block  # noqa: SLF001
 
 
 def stop_sessions_that_save() -> None:

@@ -405,6 +405,22 @@ def test_a_step_after_the_last_one_ends_the_block(worker, graph, caplog):
     assert "runs a step after the last one" in caplog.text
 
 
+def test_a_script_may_wait_for_the_error_of_a_step_after_the_last_one(worker, graph):
+    """Issue: it was an OutOfRangeError only; scripts have `except RuntimeError`, and compare the text."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    session = tf.train.MonitoredTrainingSession(hooks=[tf.train.StopAtStepHook(last_step=1)])
+    while not session.should_stop():
+        try:
+            session.run(count)
+            session.run(count)
+        except RuntimeError as error:
+            assert error.args == ("Run called even after should_stop requested.",)
+            break
+    else:
+        pytest.fail("no RuntimeError")
+    session.close()
+
+
 @pytest.mark.parametrize("kind", ["MonitoredSession", "SingularMonitoredSession"])
 def test_a_session_of_the_scripts_own_making_that_saves_ends_after_a_signal(worker, graph, tmp_path, monkeypatch, kind):
     """Issue: SIGTERM ended the process without a checkpoint, as only a MonitoredTrainingSession was asked to stop."""

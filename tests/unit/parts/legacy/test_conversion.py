@@ -18,6 +18,7 @@ from ps_train.parts.legacy import (
     leftovers,
     own_files,
     path_mapping,
+    python2_library,
     python2_numbers,
     python2_order,
 )
@@ -129,6 +130,19 @@ def test_statements_of_python_2_become_those_of_python_3(tmp_path, capsys):
     assert capsys.readouterr().out == "x 1\n"
     assert (names["text"], names["keys"], names["has"]) == ("y", [1], (True, 0o777, 10, ["0", "1"]))
     assert values_of("print('a', file=__import__('sys').stderr)\nx = xrange(2)[1]\n", tmp_path)["x"] == 1
+
+
+@needs_fissix
+@pytest.mark.parametrize("line", [
+    "from StringIO import StringIO", "from cStringIO import StringIO", "import StringIO as module",
+    "import cStringIO as module",
+    "try:\n    from cStringIO import StringIO\nexcept:\n    from StringIO import StringIO"])
+def test_a_file_in_memory_takes_text_and_bytes(line, tmp_path, monkeypatch):
+    """Issue: `StringIO(file.read())` of a file of bytes was refused: the name became that of Python 3's `io`."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, python2_library.LibraryFinder()])
+    kind = "module.StringIO" if "module" in line else "StringIO"
+    names = values_of(f"{line}\nx, y = {kind}(b'ab').read(), {kind}('c').read()\nprint 'x'\n", tmp_path)
+    assert (names["x"], names["y"]) == (b"ab", "c")
 
 
 @needs_fissix

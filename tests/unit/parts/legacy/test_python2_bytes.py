@@ -12,6 +12,7 @@ import pytest
 
 from ps_train.parts.legacy import conversion
 from ps_train.parts.legacy.python2_bytes import Received, given, method_of
+from ps_train.runtime import tracebacks
 
 _EXCHANGE = """
 import cPickle as pickle
@@ -79,6 +80,30 @@ def of_own_names(kind):
 import collections
 parts = ['<3sI', 'abc', 5]
 unpacked = struct.unpack(parts[0], struct.pack(*parts))
+
+import gzip, re
+
+def lines_of(path):
+    zipped = gzip.open(path + '.gz', 'wb')
+    zipped.write(b'1|caf\\xc3\\xa9\\n')
+    zipped.close()
+    first = [line.strip('\\n').split('|') for line in gzip.open(path + '.gz')]
+    whole = open(path, 'rb').read()
+    return (first, whole.split('\\n'), whole.find('|'), whole.endswith(('a\\n', 'b\\n')), whole.partition('|')[2],
+            whole.replace('b', 'c', 1), whole.split())
+
+def pieces_of(data):
+    return data.split('|'), data.split(b'|'), data.startswith('a')
+
+def functions_of_modules(path):
+    return os.path.split(path), re.split('b', 'abc'), u'a b'.split(u' ')
+
+def made():
+    return bytes('a\\xff'), bytes(b'b'), bytes('abc') == 'abc'
+
+def wrong(here, data):
+    return [lambda: here.send('a', 'utf8'), lambda: data.split('|', 'x'), lambda: data.find(None, '|'),
+            lambda: bytes(5.5), lambda: struct.pack('<B', 256), lambda: ''.join([1])]
 """
 
 
@@ -189,6 +214,41 @@ def test_a_value_that_cannot_be_packed_is_refused():
     with pytest.raises(struct.error, match="format requires") as error:
         method_of(struct, "pack")("<B", 256)
     assert error.value.__context__ is None
+
+
+def test_a_line_of_a_file_of_bytes_is_split_by_text(script, tmp_path):
+    """Of `gzip.open(path)` and `open(path, "rb")`; its words are text. Without an argument, all stays."""
+    path = tmp_path / "data.txt"
+    path.write_bytes(b"a|b\n")
+    first, *others = script["lines_of"](str(path))
+    assert first == [["1", "caf\xe9"]]
+    assert others == [["a|b", ""], 1, True, "b\n", "a|c\n", [b"a|b"]]
+
+
+def test_bytes_that_are_no_text_stay_bytes_in_pieces(script):
+    """Which equal their text; what bytes split stays as in Python 3."""
+    by_text, by_bytes, is_first = script["pieces_of"](b"a\xff|b")
+    assert [type(piece) for piece in by_text] == [Received] * 2 and list(map(bytes, by_text)) == [b"a\xff", b"b"]
+    assert [type(piece) for piece in by_bytes] == [bytes] * 2 and is_first
+
+
+def test_functions_of_modules_with_such_names_stay(script):
+    assert script["functions_of_modules"]("x/y") == (("x", "y"), ["a", "c"], ["a", "b"])
+
+
+def test_bytes_are_made_of_text(script):
+    of_text, of_bytes, is_same = script["made"]()
+    assert isinstance(of_text, bytes) and of_text == "a\xff" and type(of_bytes) is bytes and is_same
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_wrong_call_is_that_of_the_script(script, index):
+    """Issue: "line 150 of python2_bytes.py, which is ps_train's, failed"."""
+    here, there = socket.socketpair()
+    with here, there, pytest.raises((TypeError, struct.error)) as error:
+        script["wrong"](here, b"a|b")[index]()
+    _, fault = tracebacks.report(error.value)
+    assert fault.code == "user_code_failed"
 
 
 def test_other_results_stay_as_they_are():
