@@ -86,6 +86,8 @@ FURTHER_NAMES = {
     "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",
     **same("tf.contrib.learn.datasets", _OURS + "examples:", "load_iris load_boston"),
     **same("tf.contrib.learn.datasets.base", _OURS + "examples:", "load_iris load_boston"),
+    **same("tf.contrib.learn.estimators.test_data", _OURS + "learn_test_data:", "get_quantile_based_buckets "
+           "prepare_iris_data_for_logistic_regression iris_input_multiclass_fn iris_input_logistic_fn"),
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),
