@@ -74,6 +74,7 @@ FURTHER_NAMES = {
     "tf.keras.mixed_precision.experimental.global_policy": "tf_keras.mixed_precision:global_policy",
     **same("tf.keras.experimental", _OURS + "keras_policies:", "LinearCosineDecay NoisyLinearCosineDecay"),
     "tf.layers.Input": "tf.keras.Input",
+    "tf.optimizers": "tf.keras.optimizers",  # of TensorFlow 2, whose own work in no graph since 2.11
     "tf.contrib.memory_stats.MaxBytesInUse": _FUNCTIONS + "max_bytes_in_use",
     "tf.contrib.memory_stats.BytesInUse": _FUNCTIONS + "bytes_in_use",
     # learn, opt, predictor, saved_model
