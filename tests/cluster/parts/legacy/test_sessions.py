@@ -759,3 +759,17 @@ def test_what_prepares_a_step_is_asked_by_callables_too(graph):
     finally:
         sessions.set_redirection(None)
     assert Redirection.asked == [["number:0", "number"], number]
+
+
+def test_a_script_that_a_signal_ends_while_a_step_fails_ends_as_it_says():
+    """Issue: TensorFlow mixes the script's SystemExit and its own error into a RuntimeError; it ended with 1."""
+    def fail(message):
+        raise RuntimeError(message)
+
+    mixed = ("pybind11::error_already_set: MISMATCH of original and normalized active exception types: "
+             "ORIGINAL UnavailableError REPLACED BY SystemExit: 143")
+    with pytest.raises(SystemExit) as caught:
+        sessions.repeated_if_dropped(lambda: fail(mixed))
+    assert caught.value.code == 143
+    with pytest.raises(RuntimeError, match="another"):
+        sessions.repeated_if_dropped(lambda: fail("another"))
