@@ -296,6 +296,8 @@ class SessionManager(_TensorFlowManager):
         member = route.member
         if member is not None:
             placement.share_parameters(self._graph, member.cluster)
+        elif route.target and (cluster := membership.outside()) is not None:
+            placement.share_on_the_first_task(self._graph, cluster)
         config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(

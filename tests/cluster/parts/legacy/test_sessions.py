@@ -159,6 +159,28 @@ def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
     session.close()
 
 
+def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_without_ps(replaced, graph, monkeypatch):
+    """As until TensorFlow 1.12; the other tasks of such a script waited for their own, which nobody initialises."""
+    monkeypatch.setattr(membership, "_current", [])
+    monkeypatch.setattr(membership, "_outside", [])
+    ports = processes.free_ports(2)
+    cluster = {"agent": [f"localhost:{port}" for port in ports]}
+    first, second = (tf.train.Server(cluster, "agent", index) for index in range(2))
+    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
+    chief = tf.train.SessionManager().prepare_session(first.target, tf.global_variables_initializer())
+    with tf.Graph().as_default():
+        with tf.device("/cpu:0"):
+            step = tf.get_variable("step", [])
+        with tf.device("/job:agent/task:1"):
+            own = tf.get_variable("own", [], collections=["own"])
+        manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=1)
+        session = manager.wait_for_session(second.target, max_wait_secs=30)
+        assert session.run(step) == 3.0
+        assert [step.device, own.device] == ["/job:agent/task:0/device:CPU:0", "/job:agent/task:1"]
+        session.close()
+    chief.close()
+
+
 @pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
 def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(
         worker, graph, has_condition):
