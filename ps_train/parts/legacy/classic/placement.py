@@ -33,7 +33,7 @@ def placed_types(ps_ops: Sequence[str] | None) -> Sequence[str] | None:
 def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
     """Puts the parameters that a script has put on no device on the first ps.
 
-    Until 1.12 TensorFlow put them on the first device of the cluster by name, the same for all tasks: that of a ps, if
+    TensorFlow 1 put them on the first device of the cluster by name, the same for all tasks: that of a ps, if
     no task is called chief. Today it puts them on the task of the session, and each worker would wait for its own.
     """
     if cluster.ps:

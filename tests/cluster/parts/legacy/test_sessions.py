@@ -140,7 +140,7 @@ def test_a_monitored_session_lists_its_devices(worker, graph):
 
 
 def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
-    """As until TensorFlow 1.12; a script without a device setter waited for values that only this worker could give."""
+    """As in TensorFlow 1; a script without a device setter waited for values that only this worker could give."""
     step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
     with tf.device("/cpu:0"):
         weight = tf.get_variable("weight", [], initializer=tf.constant_initializer(4.0))
@@ -160,7 +160,7 @@ def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
 
 
 def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_without_ps(replaced, graph, monkeypatch):
-    """As until TensorFlow 1.12; the other tasks of such a script waited for their own, which nobody initialises."""
+    """As in TensorFlow 1; the other tasks of such a script waited for their own, which nobody initialises."""
     monkeypatch.setattr(membership, "_current", [])
     monkeypatch.setattr(membership, "_outside", [])
     ports = processes.free_ports(2)
