@@ -93,6 +93,9 @@ def install_estimator() -> types.ModuleType:
         sys.modules[f"{name}.estimator"] = api
     _let_features_fit_models()
     _share_input()
+    from ps_train.parts.legacy.names import canned  # noqa: PLC0415 (it needs the Estimator)
+
+    canned.take_keras_optimizers(v1, v2)
     return v1
 
 

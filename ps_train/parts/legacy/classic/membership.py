@@ -319,6 +319,7 @@ class Serving(NamedTuple):
 
 _current: list[Membership] = []
 _serving: list[Serving] = []
+_outside: list[Cluster] = []
 _has_remote = threading.Event()
 
 
@@ -365,6 +366,16 @@ def serving_ps() -> Serving | None:
 def set_serving(ps: Serving) -> None:
     """Sets what `serving_ps` returns."""
     _serving[:] = [ps]
+
+
+def outside() -> Cluster | None:
+    """Returns the cluster of this process's server if it is one without a ps or without workers, which nobody joins."""
+    return _outside[0] if _outside else None
+
+
+def set_outside(cluster: Cluster) -> None:
+    """Sets what `outside` returns."""
+    _outside[:] = [cluster]
 
 
 def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:

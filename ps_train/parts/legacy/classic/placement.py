@@ -33,15 +33,28 @@ def placed_types(ps_ops: Sequence[str] | None) -> Sequence[str] | None:
 def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
     """Puts the parameters that a script has put on no device on the first ps.
 
-    Until 1.12 TensorFlow put them on the first device of the cluster by name, the same for all tasks: that of a ps, if
+    TensorFlow 1 put them on the first device of the cluster by name, the same for all tasks: that of a ps, if
     no task is called chief. Today it puts them on the task of the session, and each worker would wait for its own.
     """
-    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES) if cluster.ps else ():
+    if cluster.ps:
+        _share_on(graph, cluster.ps[0].job, cluster.ps[0].index)
+
+
+def share_on_the_first_task(graph: tf.Graph, cluster: Cluster) -> None:
+    """Does the same in a cluster without ps or workers, for a task that waits for another one to initialise them.
+
+    The first device by name is that of the first task. It is the chief of such scripts, whose own variables are there.
+    """
+    job = min(cluster.addresses)
+    _share_on(graph, job, min(cluster.addresses[job]))
+
+
+def _share_on(graph: tf.Graph, job: str, index: int) -> None:
+    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
         if variable.op.type in {_RESOURCE, *_KNOWN}:  # not tables, which are on the ps
             device = tf.DeviceSpec.from_string(variable.device or "")
             if device.job is None:  # it may say which kind of device
-                shared = tf.DeviceSpec(cluster.ps[0].job, None, cluster.ps[0].index, device.device_type,
-                                       device.device_index)
+                shared = tf.DeviceSpec(job, None, index, device.device_type, device.device_index)
                 variable.op._set_device(shared.to_string())  # noqa: SLF001 (no public name)
 
 

@@ -14,6 +14,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Protocol
@@ -173,12 +174,26 @@ def repeated_if_dropped(run: Callable[[], Any]) -> Any:
     request was carried out in part, the repeated step applies that part twice.
     """
     try:
-        return run()
+        return _ending_as_told(run)
     except (tf.errors.AbortedError, tf.errors.CancelledError) as error:  # the latter if this task awaited a tensor
         if "request was received twice" not in error.message:
             raise
         _log.info("TensorFlow took a request for a duplicate and dropped it; running the step again")
+        return _ending_as_told(run)
+
+
+def _ending_as_told(run: Callable[[], Any]) -> Any:
+    """Returns `run()`; raises SystemExit if a script's own handler of a signal did while TensorFlow made an error.
+
+    As when all tasks of a job are stopped, and the ps is gone first. TensorFlow mixes both into a RuntimeError.
+    """
+    try:
         return run()
+    except RuntimeError as error:
+        told = re.search(r"error_already_set.* REPLACED BY SystemExit: (\d+)", str(error))
+        if told is None:
+            raise
+        raise SystemExit(int(told[1])) from error
 
 
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
@@ -281,6 +296,8 @@ class SessionManager(_TensorFlowManager):
         member = route.member
         if member is not None:
             placement.share_parameters(self._graph, member.cluster)
+        elif route.target and (cluster := membership.outside()) is not None:
+            placement.share_on_the_first_task(self._graph, cluster)
         config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(

@@ -1,4 +1,4 @@
-"""Distributions of `tf.contrib.distributions` that TensorFlow has no more: normal ones, of vectors."""
+"""Distributions of `tf.contrib.distributions` that TensorFlow has no more: normal ones of vectors, binomial ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops.distributions import util  # as the distributions of TensorFlow check their arguments
 
 _distributions = tf.distributions
 
@@ -111,6 +112,83 @@ class NormalWithSoftplusScale(_distributions.Normal):
     def __init__(self, loc: Any, scale: Any, validate_args: bool = False, allow_nan_stats: bool = True,
                  name: str = "NormalWithSoftplusScale") -> None:
         super().__init__(loc, tf.nn.softplus(scale), validate_args, allow_nan_stats, name)
+
+
+class Binomial(_distributions.Distribution):
+    """How many of `total_count` independent trials, float [...], succeed; each does with a probability.
+
+    The probability is `probs`, or its log-odds `logits`, float [...]. As in TensorFlow 1 there are no samples.
+    """
+
+    def __init__(self, total_count: Any, logits: Any = None, probs: Any = None, validate_args: bool = False,
+                 allow_nan_stats: bool = True, name: str = "Binomial") -> None:
+        parameters = dict(locals())
+        with tf.name_scope(name) as scope:
+            self._total_count = tf.convert_to_tensor(total_count, name="total_count")
+            self._logits, self._probs = util.get_logits_and_probs(
+                logits, probs, validate_args=validate_args, name=scope)
+            if validate_args:
+                with tf.control_dependencies([
+                        tf.assert_non_negative(self._total_count, message="total_count must be non-negative."),
+                        util.assert_integer_form(
+                            self._total_count, message="total_count cannot contain fractional components.")]):
+                    self._total_count = tf.identity(self._total_count)
+        super().__init__(
+            dtype=self._probs.dtype, reparameterization_type=_distributions.NOT_REPARAMETERIZED,
+            validate_args=validate_args, allow_nan_stats=allow_nan_stats, parameters=parameters,
+            graph_parents=[self._total_count, self._logits, self._probs], name=scope)
+
+    total_count = property(lambda self: self._total_count)
+    logits = property(lambda self: self._logits)
+    probs = property(lambda self: self._probs)
+
+    def _batch_shape_tensor(self) -> tf.Tensor:
+        return tf.broadcast_dynamic_shape(tf.shape(self._total_count), tf.shape(self._probs))
+
+    def _batch_shape(self) -> tf.TensorShape:
+        return tf.broadcast_static_shape(self._total_count.shape, self._probs.shape)
+
+    def _event_shape_tensor(self) -> tf.Tensor:
+        return tf.constant([], tf.int32)
+
+    def _event_shape(self) -> tf.TensorShape:
+        return tf.TensorShape([])
+
+    def _log_prob(self, counts: Any) -> tf.Tensor:
+        counts, total = self._checked(counts), self._total_count
+        return (counts * tf.log(self._probs) + (total - counts) * tf.log1p(-self._probs) + tf.lgamma(1.0 + total)
+                - tf.lgamma(1.0 + counts) - tf.lgamma(1.0 + total - counts))
+
+    def _prob(self, counts: Any) -> tf.Tensor:
+        return tf.exp(self._log_prob(counts))
+
+    def _cdf(self, counts: Any) -> tf.Tensor:
+        """Returns the probability of at most so many successes: the regularized incomplete beta function."""
+        counts = self._checked(counts)
+        probs = self._probs + tf.zeros_like(counts)
+        counts += tf.zeros_like(self._probs)
+        failures = self._total_count - counts
+        ones = tf.ones_like(failures)
+        is_all = tf.equal(counts, self._total_count)  # of which the function and its gradients are no numbers
+        return tf.where(is_all, ones, tf.betainc(tf.where(is_all, ones, failures), counts + 1, 1 - probs))
+
+    def _mean(self) -> tf.Tensor:
+        return self._total_count * self._probs
+
+    def _variance(self) -> tf.Tensor:
+        return self._mean() * (1.0 - self._probs)
+
+    def _mode(self) -> tf.Tensor:
+        return tf.floor((1.0 + self._total_count) * self._probs)
+
+    def _checked(self, counts: Any) -> tf.Tensor:
+        """Returns counts, which fail with `validate_args` unless they are whole numbers from 0 to `total_count`."""
+        if not self.validate_args:
+            return counts
+        counts = util.embed_check_nonnegative_integer_form(counts)
+        with tf.control_dependencies([tf.assert_less_equal(
+                counts, self._total_count, message="counts are not less than or equal to n.")]):
+            return tf.identity(counts)
 
 
 def softplus_inverse(x: Any, name: str | None = None) -> tf.Tensor:

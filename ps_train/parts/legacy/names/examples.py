@@ -27,6 +27,7 @@ from ps_train.parts.legacy.names.arrays import wrap
 
 _CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 _PACKAGES = ("data", "models")
+_UNCORRECTED_ROWS, _UNCORRECTED_IRIS = [34, 37], (4.9, 3.1, 1.5, 0.1)
 
 
 @functools.cache
@@ -144,7 +145,8 @@ def load_iris(data_path: str | None = None) -> LearnDataset:
     """Returns the 150 irises: measures, float [150, 4], and species, int [150].
 
     Args:
-      data_path: a file with a header, see `load_csv_with_header`; by default those of scikit-learn.
+      data_path: a file with a header, see `load_csv_with_header`; by default those of scikit-learn, in which two
+        irises were corrected that TensorFlow 1 had as here.
 
     Raises:
       MissingNameError: scikit-learn is not installed, and there is no path.
@@ -157,7 +159,9 @@ def load_iris(data_path: str | None = None) -> LearnDataset:
         raise MissingNameError("tf_name_missing", "tf.contrib.learn.datasets.load_iris() needs scikit-learn: pip "
                                "install scikit-learn; or give it the path of a file") from error
     irises = datasets.load_iris()
-    return LearnDataset(irises.data, irises.target)
+    measures = np.array(irises.data)
+    measures[_UNCORRECTED_ROWS] = _UNCORRECTED_IRIS
+    return LearnDataset(measures, irises.target)
 
 
 def load_boston(data_path: str | None = None) -> LearnDataset:

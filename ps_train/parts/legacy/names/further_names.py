@@ -74,6 +74,7 @@ FURTHER_NAMES = {
     "tf.keras.mixed_precision.experimental.global_policy": "tf_keras.mixed_precision:global_policy",
     **same("tf.keras.experimental", _OURS + "keras_policies:", "LinearCosineDecay NoisyLinearCosineDecay"),
     "tf.layers.Input": "tf.keras.Input",
+    "tf.optimizers": "tf.keras.optimizers",  # of TensorFlow 2, whose own work in no graph since 2.11
     "tf.contrib.memory_stats.MaxBytesInUse": _FUNCTIONS + "max_bytes_in_use",
     "tf.contrib.memory_stats.BytesInUse": _FUNCTIONS + "bytes_in_use",
     # learn, opt, predictor, saved_model
@@ -86,6 +87,8 @@ FURTHER_NAMES = {
     "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",
     **same("tf.contrib.learn.datasets", _OURS + "examples:", "load_iris load_boston"),
     **same("tf.contrib.learn.datasets.base", _OURS + "examples:", "load_iris load_boston"),
+    **same("tf.contrib.learn.estimators.test_data", _OURS + "learn_test_data:", "get_quantile_based_buckets "
+           "prepare_iris_data_for_logistic_regression iris_input_multiclass_fn iris_input_logistic_fn"),
     **same("tf.contrib.opt", _OURS + "more_optimizers:", "AdaMaxOptimizer AddSignOptimizer PowerSignOptimizer "
            "LARSOptimizer MovingAverageOptimizer VariableClippingOptimizer MultitaskOptimizerWrapper "
            "clip_gradients_by_global_norm"),

@@ -38,7 +38,7 @@ _FOLDERS = (
     ("learn", "python.learn.datasets", "base mnist synthetic text_datasets"),
     ("learn", "python.learn.estimators", "_sklearn composable_model constants dnn dnn_linear_combined "
      "dynamic_rnn_estimator estimator head kmeans linear logistic_regressor metric_key model_fn prediction_key "
-     "rnn_common run_config state_saving_rnn_estimator svm"),
+     "rnn_common run_config state_saving_rnn_estimator svm test_data"),
     ("learn", "python.learn.learn_io", "data_feeder generator_io graph_io numpy_io pandas_io"),
     ("learn", "python.learn.ops", "embeddings_ops losses_ops seq2seq_ops"),
     ("learn", "python.learn.preprocessing", "categorical categorical_vocabulary text"),

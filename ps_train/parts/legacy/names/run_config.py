@@ -128,7 +128,10 @@ def take_cluster(config: tf.estimator.RunConfig, cluster: dict, task: dict) -> N
 
 
 def share_input(estimator_class: Any) -> None:
-    """Lets an Estimator whose ParameterServerStrategy was dropped give its `input_fn` an InputContext, as under it."""
+    """Lets an Estimator whose ParameterServerStrategy was dropped call its `input_fn` as under the strategy.
+
+    It gets an InputContext, and may return a function that returns the tensors.
+    """
     call = estimator_class._call_input_fn  # noqa: SLF001 (no public place)
     if hasattr(call, "__wrapped__"):  # done before
         return
@@ -136,11 +139,16 @@ def share_input(estimator_class: Any) -> None:
     @functools.wraps(call)
     def call_input_fn(self: Any, input_fn: Any, mode: str, input_context: Any = None) -> Any:
         config = self._config
-        if input_context is None and mode == "train" and hasattr(config, "_had_train_distribute"):
+        is_dropped = input_context is None and hasattr(config, f"_had_{mode}_distribute")
+        if is_dropped and mode == "train":
             input_context = tf.distribute.InputContext(config.num_worker_replicas, config.global_id_in_cluster)
-        elif input_context is None and mode == "eval" and hasattr(config, "_had_eval_distribute"):
+        elif is_dropped:
             input_context = tf.distribute.InputContext()
-        return call(self, input_fn, mode, input_context)
+        found = call(self, input_fn, mode, input_context)
+        if not is_dropped or not callable(found):
+            return found
+        with tf.device("/cpu:0"):
+            return found()
 
     estimator_class._call_input_fn = call_input_fn  # noqa: SLF001
 

@@ -140,7 +140,7 @@ def test_a_monitored_session_lists_its_devices(worker, graph):
 
 
 def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
-    """As until TensorFlow 1.12; a script without a device setter waited for values that only this worker could give."""
+    """As in TensorFlow 1; a script without a device setter waited for values that only this worker could give."""
     step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
     with tf.device("/cpu:0"):
         weight = tf.get_variable("weight", [], initializer=tf.constant_initializer(4.0))
@@ -157,6 +157,28 @@ def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
         assert other.run([step, weight]) == [4.0, 4.0] and step.device == "/job:ps/task:0"
         other.close()
     session.close()
+
+
+def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_without_ps(replaced, graph, monkeypatch):
+    """As in TensorFlow 1; the other tasks of such a script waited for their own, which nobody initialises."""
+    monkeypatch.setattr(membership, "_current", [])
+    monkeypatch.setattr(membership, "_outside", [])
+    ports = processes.free_ports(2)
+    cluster = {"agent": [f"localhost:{port}" for port in ports]}
+    first, second = (tf.train.Server(cluster, "agent", index) for index in range(2))
+    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
+    chief = tf.train.SessionManager().prepare_session(first.target, tf.global_variables_initializer())
+    with tf.Graph().as_default():
+        with tf.device("/cpu:0"):
+            step = tf.get_variable("step", [])
+        with tf.device("/job:agent/task:1"):
+            own = tf.get_variable("own", [], collections=["own"])
+        manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=1)
+        session = manager.wait_for_session(second.target, max_wait_secs=30)
+        assert session.run(step) == 3.0
+        assert [step.device, own.device] == ["/job:agent/task:0/device:CPU:0", "/job:agent/task:1"]
+        session.close()
+    chief.close()
 
 
 @pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
@@ -775,3 +797,17 @@ def test_what_prepares_a_step_is_asked_by_callables_too(graph):
     finally:
         sessions.set_redirection(None)
     assert Redirection.asked == [["number:0", "number"], number]
+
+
+def test_a_script_that_a_signal_ends_while_a_step_fails_ends_as_it_says():
+    """Issue: TensorFlow mixes the script's SystemExit and its own error into a RuntimeError; it ended with 1."""
+    def fail(message):
+        raise RuntimeError(message)
+
+    mixed = ("pybind11::error_already_set: MISMATCH of original and normalized active exception types: "
+             "ORIGINAL UnavailableError REPLACED BY SystemExit: 143")
+    with pytest.raises(SystemExit) as caught:
+        sessions.repeated_if_dropped(lambda: fail(mixed))
+    assert caught.value.code == 143
+    with pytest.raises(RuntimeError, match="another"):
+        sessions.repeated_if_dropped(lambda: fail("another"))

@@ -191,6 +191,14 @@ def test_an_input_fn_gets_its_share_where_parameter_server_strategy_was(api, mon
     assert trainer._call_input_fn(lambda input_context=None: input_context, "eval") is None
 
 
+def test_an_input_fn_may_return_a_function_where_parameter_server_strategy_was(api, monkeypatch):
+    """As under a strategy of TensorFlow 1.15: `input_fn=lambda: numpy_input_fn(...)`."""
+    set_task(monkeypatch, "worker", 1, ps=1)
+    trainer = api.Estimator(lambda features, labels, mode: None, config=api.RunConfig(train_distribute=strategy()))
+    assert trainer._call_input_fn(lambda: lambda: "batch", "train") == "batch"
+    assert callable(trainer._call_input_fn(lambda: lambda: "batch", "eval"))
+
+
 @pytest.mark.parametrize("name", ["OneDeviceStrategy", "MirroredStrategy", "ParameterServerStrategy", None])
 def test_one_process_trains_the_same_under_each_strategy(api, monkeypatch, tmp_path, name):
     """Three steps of gradient descent, as numpy does them; its own evaluation, too."""

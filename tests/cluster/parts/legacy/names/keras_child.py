@@ -330,3 +330,15 @@ def test_memory_in_use_is_0_without_a_gpu():
 
     with tf.Session() as session:
         assert session.run([BytesInUse(), MaxBytesInUse()]) == [0, 0]
+
+
+def test_the_optimizers_of_tensorflow_2_are_those_that_graphs_can_use():
+    """Its own ones since 2.11 take part in no graph; the old ones train models and Estimators."""
+    from tensorflow.optimizers import Adam
+
+    assert Adam is tf.optimizers.Adam is tf.keras.optimizers.Adam
+    assert tf.optimizers.schedules.ExponentialDecay is tf.keras.optimizers.schedules.ExponentialDecay
+    model = Sequential([Dense(3, activation="softmax", input_shape=(8 * 8,))])
+    model.compile(tf.optimizers.Adam(0.1), "categorical_crossentropy")
+    losses = model.fit(IMAGES.reshape(20, -1), CLASSES, epochs=9, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]

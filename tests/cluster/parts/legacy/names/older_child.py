@@ -886,16 +886,18 @@ def test_a_cluster_of_tpus_without_a_name_is_this_machine(session):
 
 
 def test_irises_are_those_of_a_file_or_of_scikit_learn(tmp_path, monkeypatch):
-    """Without either, the error names the package."""
+    """Two have the measures that TensorFlow 1 gave them; without either, the error names the package."""
     load_iris = tf.contrib.learn.datasets.load_iris
     path = tmp_path / "iris.csv"
     path.write_text("2,4,setosa,versicolor\n5.1,3.5,1.4,0.2,0\n6.4,2.8,5.6,2.2,1\n", encoding="utf-8")
     irises = load_iris(str(path))
     assert irises.data.tolist() == [[5.1, 3.5, 1.4, 0.2], [6.4, 2.8, 5.6, 2.2]] and irises.target.tolist() == [0, 1]
-    known = types.SimpleNamespace(data=np.ones([150, 4]), target=np.zeros(150, int))
-    datasets = types.SimpleNamespace(load_iris=lambda: known)
-    monkeypatch.setitem(sys.modules, "sklearn", types.SimpleNamespace(datasets=datasets))
-    assert load_iris().data is known.data is tf.contrib.learn.datasets.load_dataset("iris").data
+    known = _offer_irises(monkeypatch)
+    expected = np.array(known.data)
+    expected[34] = expected[37] = 4.9, 3.1, 1.5, 0.1
+    for irises in (load_iris(), tf.contrib.learn.datasets.load_dataset("iris")):
+        np.testing.assert_array_equal(irises.data, expected)
+    assert load_iris().target is known.target
     with pytest.raises(ValueError, match="name is 'dbpedia'; ps_train has mnist, iris, boston"):
         tf.contrib.learn.datasets.load_dataset("dbpedia")
     with raises("tf_name_missing"):
@@ -903,3 +905,25 @@ def test_irises_are_those_of_a_file_or_of_scikit_learn(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with raises("tf_name_missing"):
         load_iris()
+
+
+def _offer_irises(monkeypatch):
+    """Returns irises that `import sklearn` finds from now on."""
+    known = types.SimpleNamespace(data=np.ones([150, 4]), target=np.repeat([0, 1, 2], 50))
+    datasets = types.SimpleNamespace(load_iris=lambda: known)
+    monkeypatch.setitem(sys.modules, "sklearn", types.SimpleNamespace(datasets=datasets))
+    return known
+
+
+def test_input_functions_of_the_irises(session, monkeypatch):
+    """Of contrib.learn's test data, which examples of an Experiment import."""
+    from tensorflow.contrib.learn.python.learn.estimators import test_data
+
+    _offer_irises(monkeypatch)
+    for make, count in ((test_data.iris_input_multiclass_fn, 150), (test_data.iris_input_logistic_fn, 100)):
+        features, labels = make()
+        assert (features["feature"].dtype, labels.dtype) == (tf.float32, tf.int32)
+        measures, species = session.run([features["feature"], labels])
+        assert measures.shape == (count, 4) and measures[34].tolist() == pytest.approx([4.9, 3.1, 1.5, 0.1])
+        np.testing.assert_array_equal(species[:, 0], np.repeat([0, 1, 2], 50)[:count])
+    assert test_data.get_quantile_based_buckets([1, 2, 4, 8, 16], 3) == [2.0, 4.0, 8.0]

@@ -1,6 +1,8 @@
-"""Normal distributions of vectors, beside numpy."""
+"""Normal distributions of vectors, and binomial ones, beside numpy."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -101,3 +103,38 @@ def test_a_percentile_between_two_numbers_is_that_of_tensorflow_1(size, kind, ex
     found = evaluate(lambda: [distributions.percentile(values, q, None, kind, False, False, "name") for q in (
         0, 25, 50, 75, 100)])
     assert found == expected
+
+
+def test_the_numbers_of_a_binomial_distribution():
+    """Its probabilities, which add up, and its moments; each number of successes for two probabilities."""
+    counts, probs = np.arange(6, dtype=np.float32)[:, None], np.array([0.2, 0.7], np.float32)
+
+    def build():
+        by_probs = distributions.Binomial(5.0, probs=probs, validate_args=True)
+        by_logits = distributions.Binomial(5.0, np.log(probs / (1 - probs)))
+        assert (by_probs.batch_shape.as_list(), by_probs.event_shape.as_list()) == ([2], [])
+        return [by_probs.prob(counts), tf.exp(by_logits.log_prob(counts)), by_probs.cdf(counts),
+                by_logits.mean(), by_probs.variance(), by_probs.mode(), by_logits.batch_shape_tensor()]
+    chances = np.array([[math.comb(5, k) * p ** k * (1 - p) ** (5 - k) for p in probs] for k in range(6)])
+    expected = [chances, chances, chances.cumsum(0), 5 * probs, 5 * probs * (1 - probs), [1, 4], [2]]
+    for ours, wanted in zip(evaluate(build), expected):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("counts", "total"), [(6.0, 5.0), (-1.0, 5.0), (0.5, 5.0), (1.0, 2.5)])
+def test_a_binomial_distribution_checks_counts_if_it_is_told_to(counts, total):
+    """As in TensorFlow 1: none but whole numbers from 0 to the number of trials."""
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        evaluate(lambda: distributions.Binomial(total, probs=0.5, validate_args=True).prob(counts))
+
+
+def test_a_class_of_a_script_gives_a_binomial_distribution_samples():
+    """Scripts do so, since it has none of its own; they override what TensorFlow 1 calls."""
+    class Own(distributions.Binomial):
+        def _log_prob(self, counts):
+            return super()._log_prob(tf.to_float(counts))
+
+        def _sample_n(self, n, seed=None):
+            return tf.ones([n], tf.int32)
+    samples, chance = evaluate(lambda: [Own(4.0, probs=0.5).sample(3), Own(4.0, probs=0.5).log_prob(1)])
+    assert samples.tolist() == [1, 1, 1] and chance == pytest.approx(math.log(4 / 16))
