@@ -93,6 +93,8 @@ FURTHER_NAMES = {
     "tf.contrib.optimizer_v2.RMSPropOptimizer": _OURS + "more_optimizers:RMSPropOptimizer",
     **same("tf.contrib.opt", _OURS + "worker_optimizers:", "DropStaleGradientOptimizer ElasticAverageOptimizer "
            "ElasticAverageCustomGetter"),
+    **same("tf.contrib.opt", _OURS + "averaging_optimizers:",
+           "ModelAverageOptimizer ModelAverageCustomGetter AGNOptimizer AGNCustomGetter"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
     **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
