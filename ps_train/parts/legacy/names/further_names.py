@@ -95,6 +95,8 @@ FURTHER_NAMES = {
            "ElasticAverageCustomGetter"),
     **same("tf.contrib.opt", _OURS + "averaging_optimizers:",
            "ModelAverageOptimizer ModelAverageCustomGetter AGNOptimizer AGNCustomGetter"),
+    **same("tf.contrib.opt", _OURS + "optimizers:", "AdamGSOptimizer LazyAdamGSOptimizer RegAdagradOptimizer"),
+    **same("tf.contrib.opt", _OURS + "matrix_optimizers:", "ShampooOptimizer GGTOptimizer"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
     **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
