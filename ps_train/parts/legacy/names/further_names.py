@@ -137,6 +137,8 @@ FURTHER_NAMES = {
     # sparsemax, tpu, training
     **same("tf.contrib.training", _OURS + "sampling:",
            "rejection_sample stratified_sample resample_at_rate weighted_resample"),
+    **same("tf.contrib.training", _OURS + "sequence_states:",
+           "batch_sequences_with_states SequenceQueueingStateSaver NextQueuedSequenceBatch"),
     **same("tf.contrib.sparsemax", _FUNCTIONS, "sparsemax sparsemax_loss"),
     "tf.contrib.tpu.AsyncCheckpointSaverHook": "tf.train.CheckpointSaverHook",
     **same("tf.contrib.tpu.python.tpu", "tensorflow.python.tpu.", "device_assignment tpu tpu_feed tpu_function "
