@@ -107,6 +107,7 @@ FURTHER_NAMES = {
            "MinimalRNNCell CFNCell"),
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
+    **same("tf.contrib.rnn", _OURS + "grid_cells:", "GridLSTMCell BidirectionalGridLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper CompiledWrapper"),
     **same("tf.contrib.rnn", _OURS + "cell_helpers:", "_checked_scope _get_concat_variable _get_sharded_variable"),
     **same("tf.contrib.rnn", _OURS + "private:", "_like_rnncell _state_size_with_prefix"),
