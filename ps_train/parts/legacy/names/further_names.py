@@ -44,6 +44,10 @@ FURTHER_NAMES = {
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
+    **same("tf.contrib.framework", _OURS + "framework_functions:", "load_and_remap_matrix_initializer "
+           "load_embedding_initializer load_variable_slot_initializer load_linear_multiclass_bias_initializer "
+           "zero_initializer get_placeholders"),
+    "tf.contrib.framework.py_func": _OURS + "framework_functions:contrib_py_func",
     "tf.contrib.framework.convolutional_delta_orthogonal":
         "tensorflow.python.ops.init_ops:ConvolutionDeltaOrthogonal",
     "tf.contrib.framework.convolutional_orthogonal_1d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal1D",
@@ -67,6 +71,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.mixed_precision", _OURS + "loss_scale:", "LossScaleManager FixedLossScaleManager "
            "ExponentialUpdateLossScaleManager LossScaleOptimizer"),
     **same("tf.contrib.nn", _FUNCTIONS, "alpha_dropout conv1d_transpose scaled_softplus sampled_sparse_softmax_loss"),
+    "tf.contrib.nn.rank_sampled_softmax_loss": _OURS + "framework_functions:rank_sampled_softmax_loss",
     "tf.contrib.nn.nth_element": "tensorflow.python.ops.nn_ops:nth_element",
     # keras, layers, memory_stats
     **same("tf.keras.mixed_precision.experimental", _OURS + "keras_policies:", "Policy set_policy"),
