@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-_LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
 _TREES = "use TensorFlow Decision Forests: pip install tensorflow-decision-forests; its models are no graph code"
 _COPY = "copy the function of TensorFlow 1.15 into your project"
 
@@ -43,10 +42,6 @@ ADVICE = {
     "tf.contrib.memory_stats": "use the memory of the step's RunMetadata",
     "tf.contrib.metrics": "use tf.metrics, whose functions take labels before predictions",
     "tf.contrib.nccl": "use tf.distribute.MirroredStrategy, which adds gradients with NCCL",
-    "tf.contrib.opt.AGNCustomGetter": _LOCAL_STEPS,
-    "tf.contrib.opt.AGNOptimizer": _LOCAL_STEPS,
-    "tf.contrib.opt.ModelAverageCustomGetter": _LOCAL_STEPS,
-    "tf.contrib.opt.ModelAverageOptimizer": _LOCAL_STEPS,
     "tf.contrib.predictor": "there are from_saved_model and from_estimator",
     "tf.contrib.quantize": "use the TensorFlow Model Optimization Toolkit: pip install tensorflow-model-optimization",
     "tf.contrib.rnn": "use a cell of tf.nn.rnn_cell, or copy this one of TensorFlow 1.15 into your project",

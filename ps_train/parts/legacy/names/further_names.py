@@ -44,6 +44,10 @@ FURTHER_NAMES = {
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
+    **same("tf.contrib.framework", _OURS + "framework_functions:", "load_and_remap_matrix_initializer "
+           "load_embedding_initializer load_variable_slot_initializer load_linear_multiclass_bias_initializer "
+           "zero_initializer get_placeholders"),
+    "tf.contrib.framework.py_func": _OURS + "framework_functions:contrib_py_func",
     "tf.contrib.framework.convolutional_delta_orthogonal":
         "tensorflow.python.ops.init_ops:ConvolutionDeltaOrthogonal",
     "tf.contrib.framework.convolutional_orthogonal_1d": "tensorflow.python.ops.init_ops:ConvolutionOrthogonal1D",
@@ -67,6 +71,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.mixed_precision", _OURS + "loss_scale:", "LossScaleManager FixedLossScaleManager "
            "ExponentialUpdateLossScaleManager LossScaleOptimizer"),
     **same("tf.contrib.nn", _FUNCTIONS, "alpha_dropout conv1d_transpose scaled_softplus sampled_sparse_softmax_loss"),
+    "tf.contrib.nn.rank_sampled_softmax_loss": _OURS + "framework_functions:rank_sampled_softmax_loss",
     "tf.contrib.nn.nth_element": "tensorflow.python.ops.nn_ops:nth_element",
     # keras, layers, memory_stats
     **same("tf.keras.mixed_precision.experimental", _OURS + "keras_policies:", "Policy set_policy"),
@@ -96,6 +101,10 @@ FURTHER_NAMES = {
     "tf.contrib.optimizer_v2.RMSPropOptimizer": _OURS + "more_optimizers:RMSPropOptimizer",
     **same("tf.contrib.opt", _OURS + "worker_optimizers:", "DropStaleGradientOptimizer ElasticAverageOptimizer "
            "ElasticAverageCustomGetter"),
+    **same("tf.contrib.opt", _OURS + "averaging_optimizers:",
+           "ModelAverageOptimizer ModelAverageCustomGetter AGNOptimizer AGNCustomGetter"),
+    **same("tf.contrib.opt", _OURS + "optimizers:", "AdamGSOptimizer LazyAdamGSOptimizer RegAdagradOptimizer"),
+    **same("tf.contrib.opt", _OURS + "matrix_optimizers:", "ShampooOptimizer GGTOptimizer"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
     **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
@@ -106,6 +115,7 @@ FURTHER_NAMES = {
            "MinimalRNNCell CFNCell"),
     **same("tf.contrib.rnn", _OURS + "lstm_cells:", "CoupledInputForgetGateLSTMCell TimeFreqLSTMCell LayerNormLSTMCell "
            "WeightNormLSTMCell GLSTMCell IndyLSTMCell PhasedLSTMCell"),
+    **same("tf.contrib.rnn", _OURS + "grid_cells:", "GridLSTMCell BidirectionalGridLSTMCell"),
     **same("tf.contrib.rnn", _OURS + "rnn:", "HighwayWrapper AttentionCellWrapper CompiledWrapper"),
     **same("tf.contrib.rnn", _OURS + "cell_helpers:", "_checked_scope _get_concat_variable _get_sharded_variable"),
     **same("tf.contrib.rnn", _OURS + "private:", "_like_rnncell _state_size_with_prefix"),
@@ -136,6 +146,8 @@ FURTHER_NAMES = {
     # sparsemax, tpu, training
     **same("tf.contrib.training", _OURS + "sampling:",
            "rejection_sample stratified_sample resample_at_rate weighted_resample"),
+    **same("tf.contrib.training", _OURS + "sequence_states:",
+           "batch_sequences_with_states SequenceQueueingStateSaver NextQueuedSequenceBatch"),
     **same("tf.contrib.sparsemax", _FUNCTIONS, "sparsemax sparsemax_loss"),
     "tf.contrib.tpu.AsyncCheckpointSaverHook": "tf.train.CheckpointSaverHook",
     **same("tf.contrib.tpu.python.tpu", "tensorflow.python.tpu.", "device_assignment tpu tpu_feed tpu_function "

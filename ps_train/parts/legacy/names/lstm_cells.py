@@ -43,11 +43,12 @@ class _LSTM(UnitsCell):
         return _StateTuple(c, h) if self._is_tuple else tf.concat([c, h], 1)
 
 
-def _clipped(values: tf.Tensor, bound: float | None) -> tf.Tensor:
+def clipped_state(values: tf.Tensor, bound: float | None) -> tf.Tensor:
+    """Returns the values between -bound and bound, or as they are if there is none."""
     return values if bound is None else tf.clip_by_value(values, -bound, bound)
 
 
-def _sharded(name: str, rows: int, columns: int, dtype: tf.DType, num_shards: int) -> tf.Tensor:
+def sharded_matrix(name: str, rows: int, columns: int, dtype: tf.DType, num_shards: int) -> tf.Tensor:
     """Returns a matrix of the variables `name_0`, `name_1`, ...; the first ones have the rows that are left over."""
     if num_shards > rows:
         raise ValueError(f"Too many shards: shape={[rows, columns]}, num_shards={num_shards}")
@@ -80,7 +81,7 @@ class CoupledInputForgetGateLSTMCell(_LSTM):
     def call(self, inputs: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
         """Returns the output [batch, units] and the new state for inputs [batch, size]."""
         (c, h), units, dtype = self._parts(state), self._num_units, inputs.dtype
-        kernel = _sharded("W", int(inputs.shape[1]) + self.output_size, 3 * units, dtype, self._shards[0])
+        kernel = sharded_matrix("W", int(inputs.shape[1]) + self.output_size, 3 * units, dtype, self._shards[0])
         bias = tf.get_variable("B", [3 * units], dtype, initializer=tf.zeros_initializer())
         gates = tf.matmul(tf.concat([inputs, h], 1), kernel)
         j, f, o = tf.split(gates if self._norms else tf.nn.bias_add(gates, bias), 3, 1)
@@ -94,8 +95,8 @@ class CoupledInputForgetGateLSTMCell(_LSTM):
             new_c = normalised(new_c, "state", *self._norms)
         new_h = tf.sigmoid(o + of_output(new_c)) * self._activation(new_c)
         if self._num_proj:
-            projection = _sharded("W_P", units, self._num_proj, dtype, self._shards[1])
-            new_h = _clipped(tf.matmul(new_h, projection), self._proj_clip)
+            projection = sharded_matrix("W_P", units, self._num_proj, dtype, self._shards[1])
+            new_h = clipped_state(tf.matmul(new_h, projection), self._proj_clip)
         return new_h, self._joined(new_c, new_h)
 
 
@@ -117,7 +118,7 @@ class TimeFreqLSTMCell(UnitsCell):
         """Returns the outputs of all windows, [batch, windows * units], and their states."""
         units, width, dtype = self._num_units, int(self._feature_size), inputs.dtype
         num_windows = int((int(inputs.shape[1]) - width) / self._skip) + 1
-        kernel = _sharded("W", width + 2 * units, 4 * units, dtype, self._num_shards)
+        kernel = sharded_matrix("W", width + 2 * units, 4 * units, dtype, self._num_shards)
         bias = tf.get_variable("B", [4 * units], dtype, initializer=tf.zeros_initializer())
         of_forget, of_input, of_output = _peepholes(
             self._has_peepholes, units, dtype, "W_F_diag", "W_I_diag", "W_O_diag")
@@ -129,7 +130,7 @@ class TimeFreqLSTMCell(UnitsCell):
             joined = tf.concat([inputs[:, start:start + width], h, beside], 1)
             i, j, f, o = tf.split(tf.nn.bias_add(tf.matmul(joined, kernel), bias), 4, 1)
             c = tf.sigmoid(f + self._forget_bias + of_forget(c)) * c + tf.sigmoid(i + of_input(c)) * tf.tanh(j)
-            c = _clipped(c, self._cell_clip)
+            c = clipped_state(c, self._cell_clip)
             beside = tf.sigmoid(o + of_output(c)) * tf.tanh(c)
             outputs.append(beside)
             states += [c, beside]
@@ -159,10 +160,10 @@ class LayerNormLSTMCell(_LSTM):
                      + tf.sigmoid(i + of_input(c)) * self._activation(j))
             if self._norms:
                 new_c = normalised(new_c, "state", *self._norms)
-            new_c = _clipped(new_c, self._clips[0])
+            new_c = clipped_state(new_c, self._clips[0])
             new_h = tf.sigmoid(o + of_output(new_c)) * self._activation(new_c)
             if self._num_proj:
-                new_h = _clipped(self._product(new_h, self._num_proj, False, "projection"), self._clips[1])
+                new_h = clipped_state(self._product(new_h, self._num_proj, False, "projection"), self._clips[1])
             return new_h, self._joined(new_c, new_h)
 
     def _gates(self, inputs: tf.Tensor, h: tf.Tensor) -> list[tf.Tensor]:

@@ -1,7 +1,7 @@
 """A name that only an `import` statement asks for and TensorFlow no longer has: it fails where it is used.
 
 Libraries import all that one of their modules needs, and a job seldom uses all of it: a language model runs, though the
-library's decoder begins with `from tensorflow.contrib.opt import ShampooOptimizer`. An import in a `try` fails at once,
+library's reader begins with `from tensorflow.contrib.cloud import BigQueryReader`. An import in a `try` fails at once,
 as another one stands behind it; so does a call of `importlib.import_module`.
 """
 

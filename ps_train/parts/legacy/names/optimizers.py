@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+
+from ps_train.parts.legacy.names.reference_code import of_either
+
+_apply_adagrad, _sparse_apply_adagrad = of_either("apply_adagrad"), of_either("sparse_apply_adagrad")
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
@@ -40,6 +45,74 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
             tf.scatter_update(m, indices, new_m, use_locking=self._use_locking),
             tf.scatter_update(v, indices, new_v, use_locking=self._use_locking),
             tf.scatter_sub(var, indices, rate * new_m / (tf.sqrt(new_v) + epsilon), use_locking=self._use_locking))
+
+
+class AdamGSOptimizer(tf.train.AdamOptimizer):
+    """Adam that takes the number of steps from a global step, and not from variables of its own."""
+
+    def __init__(self, global_step: Any = 0, learning_rate: Any = 0.001, beta1: Any = 0.9, beta2: Any = 0.999,
+                 epsilon: Any = 1e-8, use_locking: bool = False, name: str = "Adam") -> None:
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
+        self._global_step = global_step
+        self._step: tf.Tensor | None = None
+
+    def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
+        for var in var_list:
+            self._zeros_slot(var, "m", self._name)
+            self._zeros_slot(var, "v", self._name)
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        self._step = tf.cast(tf.identity(self._global_step) + 1, tf.float32)
+
+    def _get_beta_accumulators(self) -> tuple[tf.Tensor, tf.Tensor]:
+        return self._beta1_t ** self._step, self._beta2_t ** self._step
+
+    def _finish(self, update_ops: Sequence[tf.Operation], name_scope: str) -> tf.Operation:
+        return tf.group(*update_ops, name=name_scope)
+
+
+class LazyAdamGSOptimizer(AdamGSOptimizer, LazyAdamOptimizer):
+    """`AdamGSOptimizer` that leaves the rows without a gradient as they are, as `LazyAdamOptimizer` does."""
+
+
+class RegAdagradOptimizer(tf.train.AdagradOptimizer):
+    """Adagrad whose accumulators some of the updates leave as they are, such as those of a regularization loss.
+
+        with optimizer.avoid_updating_slots():
+            regularize = optimizer.minimize(regularization_loss)
+    """
+
+    def __init__(self, learning_rate: Any, initial_accumulator_value: float = 0.1, use_locking: bool = False,
+                 name: str = "RegAdagrad") -> None:
+        super().__init__(learning_rate, initial_accumulator_value, use_locking, name)
+        self._updates_slots = True
+
+    @contextlib.contextmanager
+    def avoid_updating_slots(self) -> Iterator[None]:
+        """Lets the updates that are added to the graph inside use the accumulators without changing them."""
+        before, self._updates_slots = self._updates_slots, False
+        try:
+            yield
+        finally:
+            self._updates_slots = before
+
+    def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        return self._apply(_apply_adagrad, var, grad)
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        return self._apply(_apply_adagrad, var, grad)
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
+        return self._apply(_sparse_apply_adagrad, var, grad.values, grad.indices)
+
+    def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        return self._apply(_sparse_apply_adagrad, var, grad, indices)
+
+    def _apply(self, apply: Callable, var: tf.Variable, *gradient: tf.Tensor) -> tf.Operation:
+        rate = tf.cast(self._learning_rate_tensor, var.dtype.base_dtype)
+        return apply(var, self.get_slot(var, "accumulator"), rate, *gradient, use_locking=self._use_locking,
+                     update_slots=self._updates_slots).op
 
 
 def apply_adam(

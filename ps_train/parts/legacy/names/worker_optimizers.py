@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops.variables import PartitionedVariable  # it has no public name
 
-_CENTER, _LOCAL_CENTER = "global_center_variable", "local_center_variable"
+CENTER, _LOCAL_CENTER = "global_center_variable", "local_center_variable"
 _BETA = 0.9  # of https://arxiv.org/abs/1412.6651; over the workers and the period, it is the moving rate
 
 
@@ -82,6 +82,9 @@ class ElasticAverageCustomGetter:
             weights = tf.get_variable("weights", [10])
     """
 
+    copy_name = _LOCAL_CENTER  # of what the worker has beside each variable
+    puts_local_variables = True  # those that are not trained on the worker's device, too
+
     def __init__(self, worker_device: str) -> None:
         """Takes the device of the worker's own variables, such as "/job:worker/task:1"."""
         self._worker_device = worker_device
@@ -91,15 +94,15 @@ class ElasticAverageCustomGetter:
                  *args: Any, **kwargs: Any) -> Any:
         """Called by `tf.get_variable`."""
         if trainable is False:  # None is the default: trained
-            is_local = tf.GraphKeys.LOCAL_VARIABLES in (collections or ())
+            is_local = self.puts_local_variables and tf.GraphKeys.LOCAL_VARIABLES in (collections or ())
             with tf.device(self._worker_device) if is_local else contextlib.nullcontext():
                 return getter(name, *args, trainable=trainable, collections=collections, **kwargs)
         own = self._make(getter, name, *args, trainable=True, **kwargs)
         if kwargs.get("reuse") is True:
             return own
-        center = getter(f"{_CENTER}/{name}", *args, trainable=False,
+        center = getter(f"{CENTER}/{name}", *args, trainable=False,
                         collections=[tf.GraphKeys.GLOBAL_VARIABLES], **kwargs)
-        copy = self._make(getter, f"{_LOCAL_CENTER}/{name}", *args, trainable=False, **kwargs)
+        copy = self._make(getter, f"{self.copy_name}/{name}", *args, trainable=False, **kwargs)
         for each, *others in zip(*map(_pieces, (own, center, copy))):
             self._centers[each.ref()] = tuple(others)
         return own
@@ -162,7 +165,7 @@ class ElasticAverageOptimizer(tf.train.Optimizer):
                         name: str | None = None) -> tf.Operation:
         """Returns a worker's step; see `tf.train.Optimizer`. It raises the global step once a period."""
         pairs = list(grads_and_vars)
-        with _local_variables():
+        with variables_of_worker():
             apply_op = self._opt.apply_gradients(pairs)
         with tf.control_dependencies([apply_op]):
             step = self._local_step.assign_add(1, read_value=True)
@@ -221,7 +224,7 @@ class ElasticAverageOptimizer(tf.train.Optimizer):
     def make_session_run_hook(self, is_chief: bool, task_index: int) -> tf.train.SessionRunHook:
         """Returns the hook that runs `get_init_op` in each new session."""
         del is_chief
-        return _InitHook(self, task_index)
+        return WorkerInitHook(self, task_index)
 
     def swapping_saver(self, var_list: Any = None, name: str = "swapping_saver", **kwargs: Any) -> tf.train.Saver:
         """Returns a Saver that saves the centers under the names of the variables, by default of all trained ones."""
@@ -248,7 +251,7 @@ def _each(function: Callable, value: Any) -> Any:
     return list(map(function, value)) if isinstance(value, (list, tuple)) else function(value)
 
 
-class _InitHook(tf.train.SessionRunHook):
+class WorkerInitHook(tf.train.SessionRunHook):
     """Lets a worker take over the centers before its first step."""
 
     def __init__(self, optimizer: ElasticAverageOptimizer, task_index: int) -> None:
@@ -263,7 +266,7 @@ class _InitHook(tf.train.SessionRunHook):
 
 
 @contextlib.contextmanager
-def _local_variables() -> Iterator[None]:
+def variables_of_worker() -> Iterator[None]:
     """Lets slots that are made inside belong to the worker, and not to what is saved and shared."""
     kept = set(map(id, tf.global_variables()))
     yield

@@ -137,3 +137,74 @@ def test_momentum_w_decays_the_listed_variables_only():
     every = _train(optimizers.MomentumWOptimizer(0.01, RATE, 0.9), True, is_sparse=False)[-1][0]
     np.testing.assert_array_equal(plain, none)
     assert not np.allclose(plain, every)
+
+
+class Steps(tf.train.GradientDescentOptimizer):
+    """Makes an optimizer of a global step, which it raises."""
+
+    def __init__(self, kind):
+        super().__init__(RATE)
+        self._kind, self._made = kind, None
+
+    def minimize(self, loss, **kwargs):
+        """Adds the global step."""
+        step = tf.train.get_or_create_global_step()
+        self._made = self._kind(step, RATE)
+        return self._made.minimize(loss, step, **kwargs)
+
+    def get_slot_names(self):
+        """As the other one."""
+        return self._made.get_slot_names()
+
+    def get_slot(self, var, name):
+        """As the other one."""
+        return self._made.get_slot(var, name)
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+@pytest.mark.parametrize("kind", [optimizers.AdamGSOptimizer, optimizers.LazyAdamGSOptimizer])
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_adam_by_the_global_step(kind, is_resource, is_sparse):
+    """It is Adam, and the lazy one lazy Adam, as long as each step of the training is a step of it."""
+    other = optimizers.LazyAdamOptimizer if kind is optimizers.LazyAdamGSOptimizer else tf.train.AdamOptimizer
+    for trained, expected in zip(_train(Steps(kind), is_resource, is_sparse),
+                                 _train(other(RATE), is_resource, is_sparse)):
+        np.testing.assert_allclose(trained, expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", [optimizers.AdamGSOptimizer, optimizers.LazyAdamGSOptimizer])
+def test_adam_by_the_global_step_has_no_step_of_its_own(kind):
+    """Without a global step every step is the first one; its slots have the names that Adam's have."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.get_variable("x", initializer=1.0)
+        train_op = kind(learning_rate=RATE).minimize(2 * x)
+        session.run(tf.global_variables_initializer())
+        session.run(train_op)
+        assert sorted(each.op.name for each in tf.global_variables()) == ["x", "x/Adam", "x/Adam_1"]
+        session.run(train_op)
+        m, v = 2 * (1 - BETA1 ** 2), 4 * (1 - BETA2 ** 2)
+        second = RATE * np.sqrt(1 - BETA2) / (1 - BETA1) * m / np.sqrt(v)
+        assert session.run(x) == pytest.approx(1 - RATE - second, rel=1e-4)
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_reg_adagrad_leaves_its_accumulators_as_they_are(is_resource, is_sparse):
+    """In the updates that are made inside `avoid_updating_slots`, which use them."""
+    x, accumulator = INITIAL.copy(), np.full_like(INITIAL, 0.1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable("x", initializer=INITIAL, use_resource=is_resource)
+        picked = tf.gather(variable, [0, 2, 2]) if is_sparse else tf.matmul(tf.one_hot([0, 2, 2], 4), variable)
+        optimizer = optimizers.RegAdagradOptimizer(RATE)
+        loss = tf.reduce_sum((picked + 1) ** 2)
+        with optimizer.avoid_updating_slots():
+            regularize = optimizer.minimize(loss)
+        train_op, slot = optimizer.minimize(loss), optimizer.get_slot(variable, "accumulator")
+        assert slot.op.name == "x/RegAdagrad"
+        session.run(tf.global_variables_initializer())
+        for updates in (False, True, True, False):
+            session.run(train_op if updates else regularize)
+            gradient = _gradient(x, [0, 2, 2])
+            accumulator += updates * gradient ** 2
+            x -= RATE * gradient / np.sqrt(accumulator)
+            np.testing.assert_allclose(session.run([variable, slot]), [x, accumulator], rtol=1e-5)
