@@ -29,8 +29,7 @@ ADVICE = {
     "tf.contrib.distributions": "install TensorFlow Probability, which has most of these names: pip install "
                                 "tensorflow-probability",
     "tf.contrib.eager": "use tf.keras.Model and tf.train.Checkpoint; a script that runs eagerly uses no ps",
-    "tf.contrib.factorization": "there is KMeansClustering only; for matrix factorization, write the two tables as "
-                                "variables, and train them by gradients",
+    "tf.contrib.factorization": "there are WALSModel, WALSMatrixFactorization, KMeans and KMeansClustering",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
     "tf.contrib.gan": "install TF-GAN, which has most of these names: pip install tensorflow-gan",
     "tf.contrib.graph_editor": "there are views, walks, reroutes and copies; in place of a Transformer, use copy and "

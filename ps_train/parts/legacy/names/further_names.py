@@ -41,6 +41,11 @@ FURTHER_NAMES = {
     "tf.contrib.eager.function": "tf.function",
     "tf.contrib.eager.Sequential": "tf.keras.Sequential",
     "tf.contrib.eager.TensorSpec": "tf.TensorSpec",
+    # factorization
+    "tf.contrib.factorization.WALSModel": _OURS + "factorization:WALSModel",
+    "tf.contrib.factorization.WALSMatrixFactorization": _OURS + "learn_factorization:WALSMatrixFactorization",
+    **same("tf.contrib.factorization", "tensorflow.python.ops.clustering_ops:", "KMeans RANDOM_INIT "
+           "KMEANS_PLUS_PLUS_INIT COSINE_DISTANCE SQUARED_EUCLIDEAN_DISTANCE"),
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),

@@ -25,6 +25,7 @@ _FOLDERS = (
     ("eager", "python", "checkpointable_utils datasets metrics metrics_impl network saver tfe"),
     ("estimator", "python.estimator", "baseline boosted_trees dnn dnn_linear_combined early_stopping export exporter "
      "extenders head hooks linear logit_fns multi_head replicate_model_fn rnn"),
+    ("factorization", "python.ops", "clustering_ops factorization_ops gmm gmm_ops kmeans wals"),
     ("feature_column", "python.feature_column", "sequence_feature_column"),
     ("framework", "python.framework", "checkpoint_utils experimental graph_util tensor_util"),
     ("framework", "python.ops", "accumulate_n_v2 arg_scope audio_ops checkpoint_ops critical_section_ops ops "
