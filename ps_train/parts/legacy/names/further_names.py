@@ -6,6 +6,9 @@ _OURS = "ps_train.parts.legacy.names."
 _FUNCTIONS = _OURS + "more_functions:"
 _SERIES = "tensorflow_estimator.python.estimator.canned.timeseries."
 
+_HEADS = ("Head binary_svm_head multi_class_head multi_head multi_label_head no_op_train_fn poisson_regression_head "
+          "regression_head")
+
 
 def same(module: str, target: str, names: str) -> dict[str, str]:
     """Returns `module.name` -> target + name, for each of the names."""
@@ -86,6 +89,9 @@ FURTHER_NAMES = {
     **same("tf.contrib.learn.ops", _OURS + "learn_ops:", "embedding_lookup categorical_variable"),
     **same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:", "ByteProcessor"),
     **same("tf.contrib.learn", _OURS + "learn:", "Evaluable Trainable NotFittedError"),
+    **same("tf.contrib.learn", _OURS + "learn_heads:", _HEADS),
+    **same("tf.contrib.learn.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
+    **same("tf.contrib.learn.estimators.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
     "tf.contrib.learn.evaluable.Evaluable": _OURS + "learn:Evaluable",
     "tf.contrib.learn.trainable.Trainable": _OURS + "learn:Trainable",
     "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",
