@@ -8,6 +8,7 @@ _SERIES = "tensorflow_estimator.python.estimator.canned.timeseries."
 
 _HEADS = ("Head binary_svm_head multi_class_head multi_head multi_label_head no_op_train_fn poisson_regression_head "
           "regression_head")
+_PANDAS = "extract_pandas_data extract_pandas_labels extract_pandas_matrix"
 
 
 def same(module: str, target: str, names: str) -> dict[str, str]:
@@ -69,6 +70,8 @@ FURTHER_NAMES = {
            "attention_decoder_fn_inference prepare_attention"),
     "tf.logging._logger": _OURS + "private:_logger",
     "tf.contrib.resampler.resampler": _OURS + "image_warps:resampler",
+    **same("tf.contrib.layers", _OURS + "transformed_columns:", "check_feature_columns transform_features "
+           "parse_feature_columns_from_examples infer_real_valued_columns make_place_holder_tensors_for_base_features"),
     "tf.contrib.layers.embedding_lookup_unique": _FUNCTIONS + "embedding_lookup_unique",
     **same("tf.contrib.image.python.ops.distort_image_ops", _OURS + "image_warps:",
            "adjust_hsv_in_yiq random_hsv_in_yiq"),
@@ -90,6 +93,22 @@ FURTHER_NAMES = {
     **same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:", "ByteProcessor"),
     **same("tf.contrib.learn", _OURS + "learn:", "Evaluable Trainable NotFittedError"),
     **same("tf.contrib.learn", _OURS + "learn_heads:", _HEADS),
+    **same("tf.contrib.learn", _OURS + "learn_head_models:",
+           "DNNEstimator LinearEstimator DNNLinearCombinedEstimator LogisticRegressor"),
+    **same("tf.contrib.learn", _OURS + "batch_reading:", "read_keyed_batch_examples read_keyed_batch_features"),
+    **same("tf.contrib.learn", _OURS + "learn_pandas:", _PANDAS),
+    **same("tf.contrib.learn.io", _OURS + "learn_pandas:", _PANDAS),
+    **same("tf.contrib.learn", _OURS + "learn_runs:", "run_n run_feeds infer"),
+    "tf.contrib.learn.BaseEstimator": _OURS + "learn:Fitting",
+    "tf.contrib.learn.ExportStrategy": _OURS + "learn_experiment:ExportStrategy",
+    "tf.contrib.learn.export_strategy.ExportStrategy": _OURS + "learn_experiment:ExportStrategy",
+    "tf.contrib.learn.NanLossDuringTrainingError": "tf.train.NanLossDuringTrainingError",
+    # kernel_methods
+    **same("tf.contrib.kernel_methods", _OURS + "kernel_methods:",
+           "RandomFourierFeatureMapper sparse_multiclass_hinge_loss"),
+    **same("tf.contrib.kernel_methods.python.mappers.dense_kernel_mapper", _OURS + "kernel_methods:",
+           "DenseKernelMapper InvalidShapeError"),
+    "tf.contrib.kernel_methods.KernelLinearClassifier": _OURS + "learn_head_models:KernelLinearClassifier",
     **same("tf.contrib.learn.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
     **same("tf.contrib.learn.estimators.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
     "tf.contrib.learn.evaluable.Evaluable": _OURS + "learn:Evaluable",
@@ -106,7 +125,7 @@ FURTHER_NAMES = {
            "ElasticAverageCustomGetter"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
-    **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
+    **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator from_contrib_estimator"),
     "tf.contrib.saved_model.save_keras_model": _OURS + "keras_exports:save_keras_model",
     "tf.contrib.saved_model.load_keras_model": _OURS + "keras_exports:load_exported_keras_model",
     # rnn

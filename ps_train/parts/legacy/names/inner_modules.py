@@ -31,6 +31,8 @@ _FOLDERS = (
     ("framework", "python.ops", "accumulate_n_v2 arg_scope audio_ops checkpoint_ops critical_section_ops ops "
      "prettyprint_ops script_ops sort_ops variables"),
     ("image", "python.ops", "dense_image_warp distort_image_ops image_ops interpolate_spline sparse_image_warp"),
+    ("kernel_methods", "python", "kernel_estimators losses"),
+    ("kernel_methods", "python.mappers", "dense_kernel_mapper random_fourier_features"),
     ("layers", "python.layers", "embedding_ops encoders feature_column feature_column_ops initializers layers "
      "normalization optimizers regularizers rev_block_lib summaries target_column utils"),
     ("layers", "python.ops", "bucketization_op sparse_feature_cross_op sparse_ops"),
