@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import functools
 import numbers
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -64,16 +65,17 @@ class WALSModel:
         self._n_components, self._unobserved_weight = n_components, unobserved_weight
         self._regularization = regularization
 
-        def scoped(name: str, make: Callable, *args: Any) -> Any:
-            if not use_scoped_vars:
-                return make(*args, name)
-            with tf.name_scope(name):
-                return make(*args, name)
+        with_scope = functools.partial(_made, is_scoped=use_scoped_vars)
         # In this order they are distributed over the ps.
-        self._row_weights = scoped("row_weights", _weights, row_weights, input_rows, num_row_shards)
-        self._col_weights = scoped("col_weights", _weights, col_weights, input_cols, num_col_shards)
-        self._row_factors = scoped("row_factors", _factors, row_init, input_rows, num_row_shards, n_components)
-        self._col_factors = scoped("col_factors", _factors, col_init, input_cols, num_col_shards, n_components)
+        self._row_weights = with_scope("row_weights", _weights, row_weights, input_rows, num_row_shards)
+        self._col_weights = with_scope("col_weights", _weights, col_weights, input_cols, num_col_shards)
+        self._row_factors = with_scope("row_factors", _factors, row_init, input_rows, num_row_shards, n_components)
+        self._col_factors = with_scope("col_factors", _factors, col_init, input_cols, num_col_shards, n_components)
+        self._make_others(use_factors_weights_cache, use_gramian_cache)
+
+    def _make_others(self, has_copies: bool, has_gramian_copies: bool) -> None:
+        """Makes what follows from the factors."""
+        n_components = self._n_components
         self._row_gramian, self._col_gramian = (
             tf.Variable(tf.zeros([n_components, n_components]), dtype=tf.float32, name=name)
             for name in ("row_gramian", "col_gramian"))
@@ -82,7 +84,7 @@ class WALSModel:
         with tf.name_scope("col_prepare_gramian"):
             self._col_update_prep_gramian = _prepare_gramian(self._row_factors, self._row_gramian)
         with tf.name_scope("transient_vars"):
-            self._make_copies(use_factors_weights_cache, use_gramian_cache)
+            self._make_copies(has_copies, has_gramian_copies)
 
     def _make_copies(self, of_factors: bool, of_gramians: bool) -> None:
         """Makes the copies of a worker, and the operations that fill them."""
@@ -321,6 +323,14 @@ def _weights(start: Any, size: int, num_shards: int, name: str) -> list | None:
         raise ValueError(f"{name} must be None, a number that is not negative, or a list of weights for each shard; "
                          f"got {start!r}")
     return _variables([lambda rows=rows: start * tf.ones([rows]) for rows in _shard_sizes(size, num_shards)], name)
+
+
+def _made(name: str, make: Callable, *args: Any, is_scoped: bool) -> Any:
+    """Returns variables of a name, in a scope of that name or in none."""
+    if not is_scoped:
+        return make(*args, name)
+    with tf.name_scope(name):
+        return make(*args, name)
 
 
 def _of_shards(parts: Any, num_shards: int, name: str) -> Any:

@@ -6,8 +6,8 @@ _OURS = "ps_train.parts.legacy.names."
 _FUNCTIONS = _OURS + "more_functions:"
 _SERIES = "tensorflow_estimator.python.estimator.canned.timeseries."
 
-_HEADS = ("Head binary_svm_head multi_class_head multi_head multi_label_head no_op_train_fn poisson_regression_head "
-          "regression_head")
+_HEADS = "Head binary_svm_head multi_class_head multi_head multi_label_head no_op_train_fn"
+_LEARN = "tf.contrib.learn"
 _PANDAS = "extract_pandas_data extract_pandas_labels extract_pandas_matrix"
 
 
@@ -92,7 +92,10 @@ FURTHER_NAMES = {
     **same("tf.contrib.learn.ops", _OURS + "learn_ops:", "embedding_lookup categorical_variable"),
     **same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:", "ByteProcessor"),
     **same("tf.contrib.learn", _OURS + "learn:", "Evaluable Trainable NotFittedError"),
-    **same("tf.contrib.learn", _OURS + "learn_heads:", _HEADS),
+    **{name: target for module in (_LEARN, f"{_LEARN}.head", f"{_LEARN}.estimators.head") for name, target in {
+        **same(module, _OURS + "learn_heads:", _HEADS if module == _LEARN else f"{_HEADS} loss_only_head"),
+        f"{module}.regression_head": _OURS + "learn_heads:learn_regression_head",
+        f"{module}.poisson_regression_head": _OURS + "learn_heads:learn_poisson_head"}.items()},
     **same("tf.contrib.learn", _OURS + "learn_head_models:",
            "DNNEstimator LinearEstimator DNNLinearCombinedEstimator LogisticRegressor"),
     **same("tf.contrib.learn", _OURS + "batch_reading:", "read_keyed_batch_examples read_keyed_batch_features"),

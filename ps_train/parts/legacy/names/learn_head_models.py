@@ -19,7 +19,7 @@ from ps_train.parts.legacy.names.functions import optimize_loss
 from ps_train.parts.legacy.names.kernel_methods import DenseKernelMapper
 from ps_train.parts.legacy.names.learn import LearnEstimator, ModelFnOps
 from ps_train.parts.legacy.names.learn_head_metrics import of_probabilities
-from ps_train.parts.legacy.names.learn_heads import linear, multi_class_head
+from ps_train.parts.legacy.names.learn_heads import linear_layer, multi_class_head
 from ps_train.parts.legacy.names.learn_inputs import KEY
 from ps_train.parts.legacy.names.learn_metrics import ProblemType, argument_names
 from ps_train.parts.legacy.names.learn_models import OPTIMIZERS, OldNames
@@ -137,13 +137,13 @@ def _dnn_logits(features: dict, mode: str, params: dict, config: Any) -> tf.Tens
     with tf.variable_scope("input_from_feature_columns", partitioner=partitioner) as scope:
         net = input_from_feature_columns(features, params["feature_columns"], ["dnn"], scope=scope)
     for index, size in enumerate(params["hidden_units"]):
-        net = linear(net, size, f"hiddenlayer_{index}", ["dnn"])
+        net = linear_layer(net, size, f"hiddenlayer_{index}", ["dnn"])
         if activation_fn is not None:
             net = activation_fn(net)
         if params["dropout"] is not None and mode == tf.estimator.ModeKeys.TRAIN:
             net = tf.nn.dropout(net, rate=params["dropout"])
         _summarize(f"dnn/hiddenlayer_{index}", net)
-    logits = linear(net, params["head"].logits_dimension, "logits", ["dnn"])
+    logits = linear_layer(net, params["head"].logits_dimension, "logits", ["dnn"])
     _summarize("dnn/logits", logits)
     return logits
 

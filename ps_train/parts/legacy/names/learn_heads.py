@@ -343,9 +343,9 @@ class _MultiHead(Head):
         return tf.split(logits, [head.logits_dimension for head in self._heads], axis=1)
 
 
-def regression_head(label_name: str | None = None, weight_column_name: str | None = None, label_dimension: int = 1,
-                    enable_centered_bias: bool = False, head_name: str | None = None,
-                    link_fn: Callable | None = None) -> Head:
+def learn_regression_head(label_name: str | None = None, weight_column_name: str | None = None,
+                          label_dimension: int = 1, enable_centered_bias: bool = False, head_name: str | None = None,
+                          link_fn: Callable | None = None) -> Head:
     """Returns a head of numbers, by the mean squared error; `link_fn` makes the predictions of the logits.
 
     Args:
@@ -361,9 +361,8 @@ def regression_head(label_name: str | None = None, weight_column_name: str | Non
     return head
 
 
-def poisson_regression_head(label_name: str | None = None, weight_column_name: str | None = None,
-                            label_dimension: int = 1, enable_centered_bias: bool = False,
-                            head_name: str | None = None) -> Head:
+def learn_poisson_head(label_name: str | None = None, weight_column_name: str | None = None, label_dimension: int = 1,
+                       enable_centered_bias: bool = False, head_name: str | None = None) -> Head:
     """Returns a head of counts."""
     return _PoissonHead(label_dimension, label_name, weight_column_name, enable_centered_bias, head_name)
 
@@ -376,7 +375,7 @@ def multi_class_head(n_classes: int, label_name: str | None = None, weight_colum
 
     Args:
       n_classes: at least 2.
-      label_name, weight_column_name, enable_centered_bias, head_name: as of `regression_head`.
+      label_name, weight_column_name, enable_centered_bias, head_name: as of `learn_regression_head`.
       thresholds: of further metrics of two classes.
       metric_class_ids: of three or more classes, those that have metrics of their own.
       loss_fn: takes labels, logits and weights; returns float32 [].
@@ -454,14 +453,14 @@ def _logits(logits: Any, logits_input: Any, size: int) -> tf.Tensor:
     if logits is not None and logits_input is not None:
         raise ValueError("Both logits and logits_input supplied.")
     if logits is None:
-        return linear(tf.convert_to_tensor(logits_input), size, "logits")
+        return linear_layer(tf.convert_to_tensor(logits_input), size, "logits")
     logits = tf.convert_to_tensor(logits)
     if logits.shape.rank is not None:
         logits.shape[-1:].assert_is_compatible_with([size])
     return logits
 
 
-def linear(inputs: tf.Tensor, size: int, scope: Any, collections: Sequence[str] = ()) -> tf.Tensor:
+def linear_layer(inputs: tf.Tensor, size: int, scope: Any, collections: Sequence[str] = ()) -> tf.Tensor:
     """Returns a linear layer [batch, size], with the names of contrib.layers for its variables."""
     with tf.variable_scope(scope):
         keys = [tf.GraphKeys.GLOBAL_VARIABLES, *collections]

@@ -44,11 +44,11 @@ def built(head, labels, mode="train", **others):
 
 
 CASES = {
-    "numbers": (lambda: heads.regression_head(label_dimension=2), NUMBERS, [2.618991, 2.025139, 1.653060], 2.618991,
-                {}),
-    "weighted numbers": (lambda: heads.regression_head("y", "w", link_fn=lambda logits: 2 * logits),
+    "numbers": (lambda: heads.learn_regression_head(label_dimension=2), NUMBERS, [2.618991, 2.025139, 1.653060],
+                2.618991, {}),
+    "weighted numbers": (lambda: heads.learn_regression_head("y", "w", link_fn=lambda logits: 2 * logits),
                          {"y": NUMBERS[:, 0]}, [3.991361], 2.817431, {}),
-    "counts": (lambda: heads.poisson_regression_head(weight_column_name="w", head_name="p"), COUNTS,
+    "counts": (lambda: heads.learn_poisson_head(weight_column_name="w", head_name="p"), COUNTS,
                [3.973552, 3.272569, 2.983152], 3.973552, {"loss/p": 2.80486}),
     "two classes": (lambda: heads.multi_class_head(2, thresholds=[0.3, 0.6]), TWO, [0.697611, 0.692401, 0.687478],
                     0.697611, {
@@ -81,7 +81,7 @@ CASES = {
         "labels/probability_mean/class1": 0.453591, "labels/logits_mean/class1": -0.224358, "auc/class1": 0.142857,
         "auc_precision_recall/class1": 0.252963}),
     "two heads": (lambda: heads.multi_head(
-        [heads.regression_head("r", head_name="r"), heads.multi_class_head(3, "i", head_name="i")], [1.0, 0.5]),
+        [heads.learn_regression_head("r", head_name="r"), heads.multi_class_head(3, "i", head_name="i")], [1.0, 0.5]),
         {"r": NUMBERS[:, :1], "i": IDS}, [2.707897, 2.183749, 1.876715], 2.707897, {
         "loss/r": 2.061714, "loss/i": 1.292367, "accuracy/i": 0.0}),
 }
@@ -139,7 +139,7 @@ def test_a_loss_alone_is_a_head():
     """It is added to the others', and has no predictions; without a step it is refused."""
     with tf.Graph().as_default():
         both = heads.multi_head([heads.loss_only_head(lambda: [tf.constant(1.0), tf.constant(2.0)], "reg"),
-                                 heads.regression_head(label_dimension=2, head_name="r")])
+                                 heads.learn_regression_head(label_dimension=2, head_name="r")])
         ops, session = built(both, NUMBERS, "eval", logits={"r": tf.constant(NUMBERS)})
         assert session.run(ops.loss) == 3.0
         ops, _ = built(both, NUMBERS, "infer", logits={"r": tf.constant(NUMBERS)})
@@ -154,9 +154,9 @@ def test_a_loss_alone_is_a_head():
     (lambda: heads.multi_class_head(3, label_keys=["a"]), "must equal n_classes"),
     (lambda: heads.multi_class_head(3, metric_class_ids=[3]), "Class ID 3"),
     (lambda: heads.multi_class_head(3, loss_fn=lambda labels, logits: 0), "weights not found"),
-    (lambda: heads.multi_head([heads.regression_head()]), "must have names"),
-    (lambda: heads.regression_head().create_model_fn_ops({}, "train"), "Neither logits"),
-    (lambda: heads.regression_head().create_model_fn_ops({}, "other"), "mode=other")])
+    (lambda: heads.multi_head([heads.learn_regression_head()]), "must have names"),
+    (lambda: heads.learn_regression_head().create_model_fn_ops({}, "train"), "Neither logits"),
+    (lambda: heads.learn_regression_head().create_model_fn_ops({}, "other"), "mode=other")])
 def test_wrong_arguments_are_one_line(call, message):
     """As they were."""
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
