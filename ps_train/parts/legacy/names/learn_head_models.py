@@ -164,7 +164,7 @@ def _dnn_step(loss: tf.Tensor, params: dict, variables: Any, **options: Any) -> 
 
 
 def _multipliers(by_column: Mapping | None) -> dict | None:
-    """Returns variable -> factor of its gradient, for embedding column -> factor.
+    """Returns name of a variable -> factor of its gradient, for embedding column -> factor.
 
     Raises:
       ValueError: a column has no variable.
@@ -175,7 +175,7 @@ def _multipliers(by_column: Mapping | None) -> dict | None:
                if variable.op.name.startswith(f"dnn/input_from_feature_columns/input_layer/{column.name}/")]
         if not own:
             raise ValueError(f"embedding_lr_multipliers: column {column.name} has no embedding of its own")
-        found.update({variable.op.name: factor for variable in own})
+        found.update({variable.name: factor for variable in own})
     return found or None
 
 
