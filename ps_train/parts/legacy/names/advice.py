@@ -30,6 +30,12 @@ ADVICE = {
                                 "tensorflow-probability",
     "tf.contrib.eager": "use tf.keras.Model and tf.train.Checkpoint; a script that runs eagerly uses no ps",
     "tf.contrib.factorization": "there are WALSModel, WALSMatrixFactorization, KMeans and KMeansClustering",
+    **{f"tf.contrib.factorization.{name}": "use GaussianMixture of scikit-learn, or a mixture of TensorFlow Probability"
+       for name in ("GMM", "GmmAlgorithm", "gmm")},
+    **{f"tf.contrib.estimator.{name}": "use tf.nn.dynamic_rnn and a head of tf.contrib.estimator in a model_fn"
+       for name in ("RNNClassifier", "RNNEstimator")},
+    "tf.contrib.estimator.SavedModelEstimator": "load the SavedModel by tf.saved_model.loader in a model_fn",
+    "tf.contrib.integrate": "use TensorFlow Probability's tfp.math.ode, or scipy.integrate in a tf.py_func",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
     "tf.contrib.gan": "install TF-GAN, which has most of these names: pip install tensorflow-gan",
     "tf.contrib.graph_editor": "there are views, walks, reroutes and copies; in place of a Transformer, use copy and "

@@ -195,8 +195,11 @@ def test_names_are_there(name):
 
 
 @pytest.mark.parametrize(("name", "advice"), [
-    ("SVM", "binary_svm_head"), ("train", "MonitoredTrainingSession"), ("DynamicRnnEstimator", "dynamic_rnn")])
+    ("learn.SVM", "binary_svm_head"), ("learn.train", "MonitoredTrainingSession"),
+    ("learn.DynamicRnnEstimator", "dynamic_rnn"), ("factorization.GMM", "GaussianMixture"),
+    ("integrate.odeint", "tfp.math.ode"), ("estimator.RNNClassifier", "dynamic_rnn")])
 def test_other_names_say_what_to_use(name, advice):
     """In one line."""
+    module, _, leaf = name.partition(".")
     with pytest.raises(MissingNameError, match=advice):
-        getattr(learn, name)
+        getattr(getattr(tf.contrib, module), leaf)
