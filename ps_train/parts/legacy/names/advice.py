@@ -28,8 +28,13 @@ ADVICE = {
     "tf.contrib.distributions": "install TensorFlow Probability, which has most of these names: pip install "
                                 "tensorflow-probability",
     "tf.contrib.eager": "use tf.keras.Model and tf.train.Checkpoint; a script that runs eagerly uses no ps",
-    "tf.contrib.factorization": "there is KMeansClustering only; for matrix factorization, write the two tables as "
-                                "variables, and train them by gradients",
+    "tf.contrib.factorization": "there are WALSModel, WALSMatrixFactorization, KMeans and KMeansClustering",
+    **{f"tf.contrib.factorization.{name}": "use GaussianMixture of scikit-learn, or a mixture of TensorFlow Probability"
+       for name in ("GMM", "GmmAlgorithm", "gmm")},
+    **{f"tf.contrib.estimator.{name}": "use tf.nn.dynamic_rnn and a head of tf.contrib.estimator in a model_fn"
+       for name in ("RNNClassifier", "RNNEstimator")},
+    "tf.contrib.estimator.SavedModelEstimator": "load the SavedModel by tf.saved_model.loader in a model_fn",
+    "tf.contrib.integrate": "use TensorFlow Probability's tfp.math.ode, or scipy.integrate in a tf.py_func",
     "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
     "tf.contrib.gan": "install TF-GAN, which has most of these names: pip install tensorflow-gan",
     "tf.contrib.graph_editor": "there are views, walks, reroutes and copies; in place of a Transformer, use copy and "
@@ -37,12 +42,18 @@ ADVICE = {
     "tf.contrib.image": "use TensorFlow Addons' code for it; rotations, translations, transforms and dense_image_warp "
                         "are there",
     "tf.contrib.layers": "use tf.layers, tf.feature_column or tf_slim",
+    "tf.contrib.learn.SVM": "use LinearEstimator with binary_svm_head(), which trains by gradients",
+    "tf.contrib.learn.evaluate": "use an Estimator, or tf.train.MonitoredSession",
+    "tf.contrib.learn.train": "use an Estimator, or tf.train.MonitoredTrainingSession",
+    "tf.contrib.learn.DynamicRnnEstimator": "use tf.nn.dynamic_rnn in the model_fn of an Estimator",
+    "tf.contrib.layers.multi_class_target": "use tf.contrib.learn.multi_class_head",
+    "tf.contrib.layers.regression_target": "use tf.contrib.learn.regression_head",
     "tf.contrib.learn.learn_runner.tune": "run the experiment once for each trial",
     "tf.contrib.linear_optimizer": "use tf.train.FtrlOptimizer",
     "tf.contrib.memory_stats": "use the memory of the step's RunMetadata",
     "tf.contrib.metrics": "use tf.metrics, whose functions take labels before predictions",
     "tf.contrib.nccl": "use tf.distribute.MirroredStrategy, which adds gradients with NCCL",
-    "tf.contrib.predictor": "there are from_saved_model and from_estimator",
+    "tf.contrib.predictor": "there are from_saved_model, from_estimator and from_contrib_estimator",
     "tf.contrib.quantize": "use the TensorFlow Model Optimization Toolkit: pip install tensorflow-model-optimization",
     "tf.contrib.rnn": "use a cell of tf.nn.rnn_cell, or copy this one of TensorFlow 1.15 into your project",
     "tf.contrib.saved_model": "use tf.saved_model; save_keras_model and load_keras_model are there",

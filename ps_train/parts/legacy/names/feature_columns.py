@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.feature_column import feature_column, feature_column_v2  # columns' classes are not public
 
 from ps_train.parts.legacy.deeprec.columns import EmbeddingCategoricalColumn
+from ps_train.parts.legacy.names.transformed_columns import as_features
 from ps_train.parts.legacy.names.wrapped_columns import RawColumn, for_linear_model
 
 _fc = tf.feature_column
@@ -131,7 +132,7 @@ def input_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequen
                                scope: str | None = None) -> tf.Tensor:
     """`input_layer`: float32 [batch, dimensions of all columns]."""
     with tf.variable_scope(scope, "input_from_feature_columns"):
-        return _fc.input_layer(columns_to_tensors, feature_columns, weight_collections, trainable)
+        return _fc.input_layer(as_features(columns_to_tensors), feature_columns, weight_collections, trainable)
 
 
 def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence, num_outputs: int,
@@ -145,8 +146,8 @@ def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns:
     variables: dict = {}
     with tf.variable_scope(scope, "weighted_sum_from_feature_columns"):
         logits = _fc.linear_model(
-            columns_to_tensors, for_linear_model(feature_columns), num_outputs, weight_collections=weight_collections,
-            trainable=trainable, cols_to_vars=variables)
+            as_features(columns_to_tensors), for_linear_model(feature_columns), num_outputs,
+            weight_collections=weight_collections, trainable=trainable, cols_to_vars=variables)
     bias = variables.pop("bias")[0]
     return logits, {getattr(column, "column", column): found for column, found in variables.items()}, bias
 

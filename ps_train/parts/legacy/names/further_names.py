@@ -6,6 +6,10 @@ _OURS = "ps_train.parts.legacy.names."
 _FUNCTIONS = _OURS + "more_functions:"
 _SERIES = "tensorflow_estimator.python.estimator.canned.timeseries."
 
+_HEADS = "Head binary_svm_head multi_class_head multi_head multi_label_head no_op_train_fn"
+_LEARN = "tf.contrib.learn"
+_PANDAS = "extract_pandas_data extract_pandas_labels extract_pandas_matrix"
+
 
 def same(module: str, target: str, names: str) -> dict[str, str]:
     """Returns `module.name` -> target + name, for each of the names."""
@@ -41,6 +45,11 @@ FURTHER_NAMES = {
     "tf.contrib.eager.function": "tf.function",
     "tf.contrib.eager.Sequential": "tf.keras.Sequential",
     "tf.contrib.eager.TensorSpec": "tf.TensorSpec",
+    # factorization
+    "tf.contrib.factorization.WALSModel": _OURS + "factorization:WALSModel",
+    "tf.contrib.factorization.WALSMatrixFactorization": _OURS + "learn_factorization:WALSMatrixFactorization",
+    **same("tf.contrib.factorization", "tensorflow.python.ops.clustering_ops:", "KMeans RANDOM_INIT "
+           "KMEANS_PLUS_PLUS_INIT COSINE_DISTANCE SQUARED_EUCLIDEAN_DISTANCE"),
     # framework, hooks
     **same("tf.contrib.framework", _FUNCTIONS, "with_shape with_same_shape reduce_sum_n assert_scalar_int"),
     **same("tf.contrib.framework", "tensorflow.python.framework.smart_cond:", "smart_case smart_constant_value"),
@@ -65,6 +74,8 @@ FURTHER_NAMES = {
            "attention_decoder_fn_inference prepare_attention"),
     "tf.logging._logger": _OURS + "private:_logger",
     "tf.contrib.resampler.resampler": _OURS + "image_warps:resampler",
+    **same("tf.contrib.layers", _OURS + "transformed_columns:", "check_feature_columns transform_features "
+           "parse_feature_columns_from_examples infer_real_valued_columns make_place_holder_tensors_for_base_features"),
     "tf.contrib.layers.embedding_lookup_unique": _FUNCTIONS + "embedding_lookup_unique",
     **same("tf.contrib.image.python.ops.distort_image_ops", _OURS + "image_warps:",
            "adjust_hsv_in_yiq random_hsv_in_yiq"),
@@ -87,6 +98,28 @@ FURTHER_NAMES = {
     **same("tf.contrib.learn.ops", _OURS + "learn_ops:", "embedding_lookup categorical_variable"),
     **same("tf.contrib.learn.preprocessing", _OURS + "preprocessing:", "ByteProcessor"),
     **same("tf.contrib.learn", _OURS + "learn:", "Evaluable Trainable NotFittedError"),
+    **{name: target for module in (_LEARN, f"{_LEARN}.head", f"{_LEARN}.estimators.head") for name, target in {
+        **same(module, _OURS + "learn_heads:", _HEADS if module == _LEARN else f"{_HEADS} loss_only_head"),
+        f"{module}.regression_head": _OURS + "learn_heads:learn_regression_head",
+        f"{module}.poisson_regression_head": _OURS + "learn_heads:learn_poisson_head"}.items()},
+    **same("tf.contrib.learn", _OURS + "learn_head_models:",
+           "DNNEstimator LinearEstimator DNNLinearCombinedEstimator LogisticRegressor"),
+    **same("tf.contrib.learn", _OURS + "batch_reading:", "read_keyed_batch_examples read_keyed_batch_features"),
+    **same("tf.contrib.learn", _OURS + "learn_pandas:", _PANDAS),
+    **same("tf.contrib.learn.io", _OURS + "learn_pandas:", _PANDAS),
+    **same("tf.contrib.learn", _OURS + "learn_runs:", "run_n run_feeds infer"),
+    "tf.contrib.learn.BaseEstimator": _OURS + "learn:Fitting",
+    "tf.contrib.learn.ExportStrategy": _OURS + "learn_experiment:ExportStrategy",
+    "tf.contrib.learn.export_strategy.ExportStrategy": _OURS + "learn_experiment:ExportStrategy",
+    "tf.contrib.learn.NanLossDuringTrainingError": "tf.train.NanLossDuringTrainingError",
+    # kernel_methods
+    **same("tf.contrib.kernel_methods", _OURS + "kernel_methods:",
+           "RandomFourierFeatureMapper sparse_multiclass_hinge_loss"),
+    **same("tf.contrib.kernel_methods.python.mappers.dense_kernel_mapper", _OURS + "kernel_methods:",
+           "DenseKernelMapper InvalidShapeError"),
+    "tf.contrib.kernel_methods.KernelLinearClassifier": _OURS + "learn_head_models:KernelLinearClassifier",
+    **same("tf.contrib.learn.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
+    **same("tf.contrib.learn.estimators.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
     "tf.contrib.learn.evaluable.Evaluable": _OURS + "learn:Evaluable",
     "tf.contrib.learn.trainable.Trainable": _OURS + "learn:Trainable",
     "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",
@@ -107,7 +140,7 @@ FURTHER_NAMES = {
     **same("tf.contrib.opt", _OURS + "matrix_optimizers:", "ShampooOptimizer GGTOptimizer"),
     **same("tf.contrib.opt.python.training.sign_decay", _OURS + "more_optimizers:",
            "get_linear_decay_fn get_cosine_decay_fn get_restart_decay_fn"),
-    **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator"),
+    **same("tf.contrib.predictor", _OURS + "predictor:", "from_saved_model from_estimator from_contrib_estimator"),
     "tf.contrib.saved_model.save_keras_model": _OURS + "keras_exports:save_keras_model",
     "tf.contrib.saved_model.load_keras_model": _OURS + "keras_exports:load_exported_keras_model",
     # rnn

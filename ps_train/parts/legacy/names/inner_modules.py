@@ -25,11 +25,14 @@ _FOLDERS = (
     ("eager", "python", "checkpointable_utils datasets metrics metrics_impl network saver tfe"),
     ("estimator", "python.estimator", "baseline boosted_trees dnn dnn_linear_combined early_stopping export exporter "
      "extenders head hooks linear logit_fns multi_head replicate_model_fn rnn"),
+    ("factorization", "python.ops", "clustering_ops factorization_ops gmm gmm_ops kmeans wals"),
     ("feature_column", "python.feature_column", "sequence_feature_column"),
     ("framework", "python.framework", "checkpoint_utils experimental graph_util tensor_util"),
     ("framework", "python.ops", "accumulate_n_v2 arg_scope audio_ops checkpoint_ops critical_section_ops ops "
      "prettyprint_ops script_ops sort_ops variables"),
     ("image", "python.ops", "dense_image_warp distort_image_ops image_ops interpolate_spline sparse_image_warp"),
+    ("kernel_methods", "python", "kernel_estimators losses"),
+    ("kernel_methods", "python.mappers", "dense_kernel_mapper random_fourier_features"),
     ("layers", "python.layers", "embedding_ops encoders feature_column feature_column_ops initializers layers "
      "normalization optimizers regularizers rev_block_lib summaries target_column utils"),
     ("layers", "python.ops", "bucketization_op sparse_feature_cross_op sparse_ops"),

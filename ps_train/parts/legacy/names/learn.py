@@ -32,17 +32,24 @@ class LearnModeKeys:
     PREDICT = "infer"
 
 
+_DEFAULT = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+
+
 class ModelFnOps(tf.estimator.EstimatorSpec):
-    """The EstimatorSpec of contrib.learn; each of `output_alternatives`, name -> (type, tensors), becomes an export."""
+    """The EstimatorSpec of contrib.learn; each of `output_alternatives`, name -> (type, tensors), becomes an export.
+
+    Of several, the first one is the default, unless `export_savedmodel` has another one.
+    """
 
     def __new__(cls, mode: str, predictions: Any = None, loss: Any = None, train_op: Any = None,
                 eval_metric_ops: dict | None = None, output_alternatives: dict | None = None,
                 training_chief_hooks: Iterable | None = None, training_hooks: Iterable | None = None,
                 scaffold: Any = None) -> ModelFnOps:
         """Makes one."""
-        exports = {
-            name or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY:
-            tf.estimator.export.PredictOutput(tensors) for name, (_, tensors) in (output_alternatives or {}).items()}
+        exports = {name or _DEFAULT: tf.estimator.export.PredictOutput(tensors)
+                   for name, (_, tensors) in (output_alternatives or {}).items()}
+        if len(exports) > 1:
+            exports.setdefault(_DEFAULT, next(iter(exports.values())))
         metrics = {name: as_metric(value) for name, value in (eval_metric_ops or {}).items()}
         return super().__new__(
             cls, mode, predictions=predictions, loss=loss, train_op=train_op, eval_metric_ops=metrics or None,
@@ -76,6 +83,7 @@ class Fitting(_ForPipelines):
     """The methods of contrib.learn's Estimators."""
 
     takes_names = True  # whether the features must be a dictionary
+    _default_output: str | None = None  # the alternative that is exported by default
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         config = kwargs.get("config")
@@ -152,10 +160,25 @@ class Fitting(_ForPipelines):
                           default_output_alternative_key: str | None = None, assets_extra: dict | None = None,
                           as_text: bool = False, checkpoint_path: str | None = None, *,
                           serving_input_receiver_fn: Callable | None = None, **others: Any) -> Any:
-        """Exports for requests that a serving input function makes features of; it may return InputFnOps."""
-        del default_output_alternative_key
+        """Exports for requests that a serving input function makes features of; it may return InputFnOps.
+
+        Args:
+          default_output_alternative_key: of several outputs, such as those of heads, the name of the default one.
+        """
         receiver_fn = as_receiver_fn(serving_input_fn or serving_input_receiver_fn)
-        return super().export_savedmodel(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
+        self._default_output = default_output_alternative_key
+        try:
+            return super().export_savedmodel(
+                export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
+        finally:
+            self._default_output = None
+
+    def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
+        spec = super()._call_model_fn(*args, **kwargs)
+        outputs = spec.export_outputs or {}
+        if self._default_output not in outputs:  # one output has no name in the Estimator's models
+            return spec
+        return spec._replace(export_outputs={**outputs, _DEFAULT: outputs[self._default_output]})
 
 
 def _noting(input_fn: Callable, note: Callable[[bool], None]) -> Callable:

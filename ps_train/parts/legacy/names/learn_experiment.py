@@ -197,6 +197,37 @@ def run_experiment(experiment_fn: Callable, output_dir: str | None = None, sched
     return schedules[name]()
 
 
+class ExportStrategy(tf.estimator.Exporter):
+    """Exports by a function, to a folder of a name.
+
+    Attributes:
+      name: of the folder.
+      export_fn: takes the Estimator and the folder, and may take `checkpoint_path`, `eval_result` and
+        `strip_default_attrs`; returns the path of the export.
+      strip_default_attrs: what it gets of that name.
+    """
+
+    name = None
+
+    def __init__(self, name: str, export_fn: Callable, strip_default_attrs: bool | None = None) -> None:
+        self.name, self.export_fn, self.strip_default_attrs = name, export_fn, strip_default_attrs
+
+    def export(self, estimator: Any, export_path: str, checkpoint_path: str | None = None, eval_result: Any = None,
+               is_the_final_export: bool = True) -> Any:
+        """Exports, and returns the path.
+
+        Raises:
+          ValueError: the function takes the result of an evaluation, but no checkpoint.
+        """
+        names = argument_names(self.export_fn)
+        if "eval_result" in names and "checkpoint_path" not in names:
+            raise ValueError("An export_fn accepting eval_result must also accept checkpoint_path.")
+        known = {"checkpoint_path": checkpoint_path, "eval_result": eval_result,
+                 "strip_default_attrs": self.strip_default_attrs}
+        return self.export_fn(estimator, export_path, **{
+            name: value for name, value in known.items() if name in names})
+
+
 def make_export_strategy(serving_input_fn: Callable, default_output_alternative_key: str | None = None,
                          assets_extra: dict | None = None, as_text: bool = False, exports_to_keep: int | None = 5,
                          **others: Any) -> Any:

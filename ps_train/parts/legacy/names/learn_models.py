@@ -25,7 +25,7 @@ from ps_train.parts.legacy.names.wrapped_columns import for_linear_model
 
 _log = logging.getLogger(__name__)
 _DNN_RATE, _LINEAR_RATE = 0.05, 0.2  # contrib.learn's
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer, "Ftrl": tf.train.FtrlOptimizer,
     "Momentum": functools.partial(tf.train.MomentumOptimizer, momentum=0.9), "RMSProp": tf.train.RMSPropOptimizer,
     "SGD": tf.train.GradientDescentOptimizer}
@@ -92,7 +92,7 @@ def _variable_name(name: str, names: Sequence[str]) -> str:
 def _optimizer(given: Any, default: str, rate: float) -> Any:
     """Returns what the Estimator takes: contrib.learn gave its learning rate to one that is a name, or left out."""
     given = given or default
-    return functools.partial(_OPTIMIZERS[given], rate) if isinstance(given, str) else given
+    return functools.partial(OPTIMIZERS[given], rate) if isinstance(given, str) else given
 
 
 def _clipping(optimizer: Any, clip_norm: float | None) -> Any:
@@ -116,7 +116,17 @@ def _by_columns(columns: list | None) -> float:
     return min(_LINEAR_RATE, 1 / math.sqrt(len(columns))) if columns else _LINEAR_RATE
 
 
-class _Model(Fitting):
+class OldNames:
+    """An Estimator whose variables have contrib.learn's names, too."""
+
+    def get_variable_value(self, name: str) -> np.ndarray:
+        """Returns a variable's value, by today's name or contrib.learn's, such as "linear/age/weight"."""
+        names = self.get_variable_names()  # type: ignore[attr-defined]
+        return super().get_variable_value(  # type: ignore[misc]
+            name if name in names else _variable_name(name, names))
+
+
+class _Model(OldNames, Fitting):
     """The constructor and the predictions of contrib.learn's models."""
 
     default_output: str
@@ -148,11 +158,6 @@ class _Model(Fitting):
     def params(self) -> dict[str, Any]:
         """What the model's function got: of that the head, for scripts that set its `_thresholds`."""
         return {"head": self._head}
-
-    def get_variable_value(self, name: str) -> np.ndarray:
-        """Returns a variable's value, by today's name or contrib.learn's, such as "linear/age/weight"."""
-        names = self.get_variable_names()
-        return super().get_variable_value(name if name in names else _variable_name(name, names))
 
     @property
     def weights_(self) -> Any:

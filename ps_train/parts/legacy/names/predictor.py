@@ -11,6 +11,7 @@ from tensorflow.python.saved_model import loader_impl  # reads a SavedModel with
 
 _log = logging.getLogger(__name__)
 _SERVING = "serving_default"
+_INPUT = "default_input_alternative"  # contrib.learn's
 
 
 class ContribPredictor:
@@ -116,3 +117,51 @@ def from_estimator(estimator: Any, serving_input_receiver_fn: Any, output_key: s
         session = tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
             config=config, checkpoint_dir=estimator.model_dir))
         return ContribPredictor(session, *_names_of(signature))
+
+
+def from_contrib_estimator(estimator: Any, prediction_input_fn: Any, input_alternative_key: str | None = None,
+                           output_alternative_key: str | None = None, graph: tf.Graph | None = None,
+                           config: Any = None) -> ContribPredictor:
+    """Loads the last checkpoint of an Estimator of contrib.learn.
+
+    Args:
+      estimator: the model.
+      prediction_input_fn: a serving input function, which returns InputFnOps.
+      input_alternative_key: "default_input_alternative", the only one that there is.
+      output_alternative_key: of several outputs, such as those of heads, the name of one.
+      graph: the model is built in it.
+      config: a ConfigProto for its session.
+
+    Raises:
+      KeyError: there is no such alternative.
+      ValueError: there are several outputs, and none is chosen.
+      TypeError: it is an Estimator of tf.estimator.
+    """
+    # Only with the Estimator.
+    from ps_train.parts.legacy.names.learn import Fitting, as_receiver_fn  # noqa: PLC0415
+
+    if not isinstance(estimator, Fitting):
+        raise TypeError("Espected estimator to be of type tf.contrib.learn.Estimator, but got type "
+                        f"{type(estimator)}. You likely want to call from_estimator.")
+    if input_alternative_key not in (None, _INPUT):
+        raise KeyError(f"input_alternative_key must be {_INPUT}; got {input_alternative_key}")
+
+    def receiver_fn() -> Any:
+        return as_receiver_fn(prediction_input_fn)()
+    return from_estimator(_Choosing(estimator, output_alternative_key), receiver_fn, output_alternative_key, graph,
+                          config)
+
+
+class _Choosing:
+    """An Estimator whose model must have one output, or a chosen one."""
+
+    def __init__(self, estimator: Any, key: str | None) -> None:
+        self._estimator, self._key = estimator, key
+        self.model_dir, self.config = estimator.model_dir, estimator.config
+
+    def model_fn(self, *args: Any) -> Any:
+        spec = self._estimator.model_fn(*args)
+        names = set(spec.export_outputs or ()) - {_SERVING}
+        if self._key is None and len(names) > 1:
+            raise ValueError(f"Please specify an output_alternative_key. Available keys are: {sorted(names)}")
+        return spec

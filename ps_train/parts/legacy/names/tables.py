@@ -324,7 +324,7 @@ _CONTRIB_MODULES = {
     "tf.contrib.losses.python.losses.loss_ops": ("tf_slim.losses.loss_ops",),
     "tf.contrib.metrics": ("tf_slim.metrics.metric_ops", "tf_slim.metrics.classification",
                            "tf_slim.metrics.histogram_ops"),
-    "tf.contrib.slim": ("tf_slim",),
+    "tf.contrib.slim": ("tf_slim", "tf.contrib.layers"),
     "tf.contrib.slim.losses": ("tf_slim.losses.loss_ops", "tf_slim.losses.metric_learning"),
     "tf.contrib.slim.metrics": ("tf.contrib.metrics",),
     "tf.contrib.crf": (_OURS + "crf",),

@@ -19,7 +19,8 @@ CHILDREN = "tests/cluster/parts/legacy/names/"
     not all(map(importlib.util.find_spec, ("tf_slim", "tf_keras", "tensorflow_estimator"))),
     reason="needs the extras legacy and estimator")
 @pytest.mark.parametrize("child", [
-    "names_child.py", "older_child.py", "inside_child.py", "eager_child.py", "keras_child.py", "series_child.py"])
+    "names_child.py", "older_child.py", "inside_child.py", "eager_child.py", "keras_child.py", "series_child.py",
+    "learn_child.py"])
 def test_the_names_of_tensorflow_1_are_found(child):
     """The child's output names the tests that fail."""
     ended = subprocess.run(
