@@ -11,6 +11,7 @@ Features may be one array or tensor, without a name. Arguments without a counter
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ _DEFAULT = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 class ModelFnOps(tf.estimator.EstimatorSpec):
     """The EstimatorSpec of contrib.learn; each of `output_alternatives`, name -> (type, tensors), becomes an export.
 
-    Of several, the first one is the default, unless `export_savedmodel` has another one.
+    Of several, an export of contrib.learn must choose the default one; for one of tf.estimator it is the first.
     """
 
     def __new__(cls, mode: str, predictions: Any = None, loss: Any = None, train_op: Any = None,
@@ -83,6 +84,7 @@ class Fitting(_ForPipelines):
     """The methods of contrib.learn's Estimators."""
 
     takes_names = True  # whether the features must be a dictionary
+    _is_exporting = False
     _default_output: str | None = None  # the alternative that is exported by default
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -164,21 +166,41 @@ class Fitting(_ForPipelines):
 
         Args:
           default_output_alternative_key: of several outputs, such as those of heads, the name of the default one.
+
+        Raises:
+          ValueError: there are several outputs and no key, or none has that name.
         """
         receiver_fn = as_receiver_fn(serving_input_fn or serving_input_receiver_fn)
-        self._default_output = default_output_alternative_key
-        try:
+        with self.exporting(default_output_alternative_key):
             return super().export_savedmodel(
                 export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path, **others)
+
+    @contextlib.contextmanager
+    def exporting(self, default_output: str | None) -> Iterator[None]:
+        """Meanwhile the model is built for an export, whose default output has this name."""
+        self._is_exporting, self._default_output = True, default_output
+        try:
+            yield
         finally:
-            self._default_output = None
+            self._is_exporting, self._default_output = False, None
 
     def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
         spec = super()._call_model_fn(*args, **kwargs)
-        outputs = spec.export_outputs or {}
-        if self._default_output not in outputs:  # one output has no name in the Estimator's models
-            return spec
-        return spec._replace(export_outputs={**outputs, _DEFAULT: outputs[self._default_output]})
+        return with_default_output(spec, self._default_output) if self._is_exporting else spec
+
+
+def with_default_output(spec: Any, key: str | None) -> Any:
+    """Returns a spec whose default output is the one of a name.
+
+    Raises:
+      ValueError: contrib.learn's has several outputs and there is no name, or no output has it.
+    """
+    outputs = spec.export_outputs or {}
+    names = sorted(name for name in outputs if name != _DEFAULT)
+    # The outputs of the Estimator's models are one, under several names.
+    if isinstance(spec, ModelFnOps) and (len(names) > 1 if key is None else key not in outputs):
+        raise ValueError(f"the key of the default output is {key!r}; the model's outputs are {names}")
+    return spec if key not in outputs else spec._replace(export_outputs={**outputs, _DEFAULT: outputs[key]})
 
 
 def _noting(input_fn: Callable, note: Callable[[bool], None]) -> Callable:

@@ -17,9 +17,9 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator import training
 
-from ps_train.parts.legacy.names.learn import as_receiver_fn
+from ps_train.parts.legacy.names.learn import Fitting, as_receiver_fn
 from ps_train.parts.legacy.names.learn_inputs import make_input_fn
-from ps_train.parts.legacy.names.learn_metrics import argument_names, with_metrics
+from ps_train.parts.legacy.names.learn_metrics import argument_names, of_learn, with_metrics
 from ps_train.parts.legacy.names.monitors import hooks_of
 
 
@@ -228,9 +228,42 @@ class ExportStrategy(tf.estimator.Exporter):
             name: value for name, value in known.items() if name in names})
 
 
+class _LatestExporter(tf.estimator.LatestExporter):
+    """Exports each last evaluated checkpoint, by default with an output of a name."""
+
+    def __init__(self, default_output: str | None, *args: Any) -> None:
+        """Takes the name, and what LatestExporter takes."""
+        super().__init__(*args)
+        self._default_output = default_output
+
+    def export(self, estimator: Any, *args: Any, **kwargs: Any) -> Any:
+        """Exports, and returns the path.
+
+        Raises:
+          ValueError: there is no such output; or there are several, and no name.
+        """
+        model = of_learn(estimator)
+        if isinstance(model, Fitting):
+            with model.exporting(self._default_output):
+                return super().export(estimator, *args, **kwargs)
+        if self._default_output is not None:
+            raise ValueError(f"default_output_alternative_key={self._default_output!r} needs an Estimator of "
+                             f"tf.contrib.learn; got {type(model).__name__}")
+        return super().export(estimator, *args, **kwargs)
+
+
 def make_export_strategy(serving_input_fn: Callable, default_output_alternative_key: str | None = None,
                          assets_extra: dict | None = None, as_text: bool = False, exports_to_keep: int | None = 5,
                          **others: Any) -> Any:
-    """Returns an exporter of each last evaluated checkpoint, to the folder export/Servo."""
-    return tf.estimator.LatestExporter("Servo", as_receiver_fn(serving_input_fn), assets_extra, as_text,
-                                       exports_to_keep)
+    """Returns an exporter of each last evaluated checkpoint, to the folder export/Servo.
+
+    Args:
+      serving_input_fn: makes the features of requests.
+      default_output_alternative_key: of several outputs, such as those of heads, the name of the default one.
+      assets_extra: name in the export -> path of a further file.
+      as_text: whether the graph is text.
+      exports_to_keep: as many of the last ones; all if None.
+      others: without effect.
+    """
+    return _LatestExporter(default_output_alternative_key, "Servo", as_receiver_fn(serving_input_fn), assets_extra,
+                           as_text, exports_to_keep)

@@ -118,4 +118,11 @@ def with_metrics(estimator: Any, metrics: Mapping[Any, Any] | None) -> Any:
     def metric_fn(features: Mapping, labels: Any, predictions: Any) -> dict:
         old = with_old_names(predictions)
         return {name: as_metric(spec.create_metric_ops(features, labels, old)) for name, spec in specs.items()}
-    return tf.estimator.add_metrics(estimator, metric_fn)
+    found = tf.estimator.add_metrics(estimator, metric_fn)
+    found.without_metrics = of_learn(estimator)
+    return found
+
+
+def of_learn(estimator: Any) -> Any:
+    """Returns the Estimator to which `with_metrics` added some, or the same one."""
+    return getattr(estimator, "without_metrics", estimator)

@@ -133,16 +133,16 @@ def from_contrib_estimator(estimator: Any, prediction_input_fn: Any, input_alter
       config: a ConfigProto for its session.
 
     Raises:
-      KeyError: there is no such alternative.
-      ValueError: there are several outputs, and none is chosen.
+      KeyError: there is no such alternative of the input, or of the output of a model of tf.estimator.
+      ValueError: there are several outputs, and none is chosen; or none has that name.
       TypeError: it is an Estimator of tf.estimator.
     """
     # Only with the Estimator.
     from ps_train.parts.legacy.names.learn import Fitting, as_receiver_fn  # noqa: PLC0415
 
     if not isinstance(estimator, Fitting):
-        raise TypeError("Espected estimator to be of type tf.contrib.learn.Estimator, but got type "
-                        f"{type(estimator)}. You likely want to call from_estimator.")
+        raise TypeError(f"from_contrib_estimator takes a tf.contrib.learn.Estimator; got {type(estimator).__name__}, "
+                        "for which there is from_estimator")
     if input_alternative_key not in (None, _INPUT):
         raise KeyError(f"input_alternative_key must be {_INPUT}; got {input_alternative_key}")
 
@@ -153,15 +153,25 @@ def from_contrib_estimator(estimator: Any, prediction_input_fn: Any, input_alter
 
 
 class _Choosing:
-    """An Estimator whose model must have one output, or a chosen one."""
+    """An Estimator of contrib.learn whose model has one output, or a chosen one."""
 
     def __init__(self, estimator: Any, key: str | None) -> None:
         self._estimator, self._key = estimator, key
         self.model_dir, self.config = estimator.model_dir, estimator.config
 
     def model_fn(self, *args: Any) -> Any:
+        from ps_train.parts.legacy.names.learn import with_default_output  # noqa: PLC0415 (only with the Estimator)
+
         spec = self._estimator.model_fn(*args)
         names = set(spec.export_outputs or ()) - {_SERVING}
-        if self._key is None and len(names) > 1:
-            raise ValueError(f"Please specify an output_alternative_key. Available keys are: {sorted(names)}")
-        return spec
+        if self._key is None and "predict" in names and names <= {"classification", "regression", "predict"}:
+            return spec._replace(export_outputs={
+                _SERVING: tf.estimator.export.PredictOutput(self._of_canned(spec.export_outputs))})
+        return with_default_output(spec, self._key)
+
+    def _of_canned(self, outputs: Mapping) -> dict:
+        """Returns the output that contrib.learn's own models had; the "classes" are the names of all classes."""
+        if "classification" in outputs:
+            output = outputs["classification"]
+            return {"probabilities": output.scores, "classes": output.classes}
+        return {"scores": self._estimator.with_old_names(outputs["predict"].outputs)["scores"]}

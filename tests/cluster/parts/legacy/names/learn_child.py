@@ -156,10 +156,63 @@ def test_a_model_of_two_heads_is_exported_by_either(tmp_path):
         assert key in tf.contrib.predictor.from_saved_model(folder.decode())({"in": X})
         found = tf.contrib.predictor.from_contrib_estimator(model, serving_input_fn, output_alternative_key=name)
         assert len(found({"in": X})[key]) == 6
-    with pytest.raises(ValueError, match="Available keys are: ..i., .r.."):
-        tf.contrib.predictor.from_contrib_estimator(model, serving_input_fn)
+    for key in (None, "other"):
+        with pytest.raises(ValueError, match=rf"output is '?{key}'?; the model's outputs are \['i', 'r'\]"):
+            model.export_savedmodel(str(tmp_path / "wrong"), serving_input_fn, default_output_alternative_key=key)
+        with pytest.raises(ValueError, match=rf"output is '?{key}'?; the model's outputs are \['i', 'r'\]"):
+            tf.contrib.predictor.from_contrib_estimator(model, serving_input_fn, output_alternative_key=key)
     with pytest.raises(TypeError, match="from_estimator"):
         tf.contrib.predictor.from_contrib_estimator(tf.estimator.Estimator(model_fn), serving_input_fn)
+
+
+@pytest.mark.parametrize("metrics", [None, {"share": learn.MetricSpec(
+    lambda labels, predictions: tf.metrics.mean(predictions), ("i", "classes"), "i")}])
+def test_an_experiment_exports_the_chosen_head(tmp_path, metrics):
+    """With metrics of its own, too; without a key there is no export."""
+    heads = learn.multi_head([learn.regression_head("r", head_name="r"), learn.multi_class_head(3, "i", head_name="i")])
+
+    def model_fn(features, labels, mode):
+        return heads.create_model_fn_ops(
+            features, mode, labels, lambda loss: tf.assign_add(tf.train.get_global_step(), 1).op,
+            logits_input=features["x"])
+
+    def both():
+        return {"x": tf.constant(X)}, {"r": tf.constant(THREE, tf.float32), "i": tf.constant(THREE, tf.int64)}
+
+    def run(key, model):
+        strategy = learn.make_export_strategy(
+            learn.utils.input_fn_utils.build_default_serving_input_fn({"x": tf.placeholder(tf.float32, [6, 3])}), key)
+        learn.Experiment(model, both, both, metrics, train_steps=1, eval_steps=1, export_strategies=strategy).test()
+    run("i", learn.Estimator(model_fn, str(tmp_path)))
+    folder, = (tmp_path / "export" / "Servo").iterdir()
+    assert "probabilities" in tf.contrib.predictor.from_saved_model(str(folder))({"x": X})
+    with pytest.raises(ValueError, match="output is None"):
+        run(None, learn.Estimator(model_fn, str(tmp_path)))
+    with pytest.raises(ValueError, match="needs an Estimator of tf.contrib.learn; got Estimator"):
+        run("i", tf.estimator.Estimator(lambda features, labels, mode: model_fn(features, labels, mode)))
+
+
+@pytest.mark.parametrize(("make", "labels", "expected"), [
+    (lambda: learn.DNNClassifier([3], [NUMBERS], n_classes=3), THREE, ["0", "1", "2"]),
+    (lambda: learn.DNNClassifier([3], [NUMBERS]), TWO, ["0", "1"]),
+    (lambda: learn.LinearClassifier([NUMBERS], n_classes=3, label_keys=["a", "b", "c"]),
+     np.array(list("acbbac")), ["a", "b", "c"]),
+    (lambda: learn.LinearRegressor([NUMBERS]), TWO.astype(np.float32), None)])
+def test_a_predictor_of_a_model_of_contrib_learn_needs_no_key(make, labels, expected):
+    """Its output is that of TensorFlow 1: probabilities and the names of all classes, or scores."""
+    model = make()
+    model.fit(input_fn=input_fn(labels), steps=2)
+
+    def serving_input_fn():
+        x = tf.placeholder(tf.float32, [None, 3])
+        return learn.InputFnOps({"x": x}, None, {"in": x})
+    found = tf.contrib.predictor.from_contrib_estimator(model, serving_input_fn)({"in": X})
+    if expected is None:
+        assert set(found) == {"scores"} and found["scores"].shape == (6,)
+        return
+    assert set(found) == {"classes", "probabilities"}
+    assert found["classes"].astype(str).tolist() == [expected] * 6
+    assert found["probabilities"] == pytest.approx(np.array(list(model.predict_proba(input_fn=input_fn(labels)))))
 
 
 def test_a_strategy_exports_by_a_function():
