@@ -233,7 +233,21 @@ def _joined(predictions: list) -> Any:
     return {name: np.array([each[name] for each in predictions]) for name in predictions[0]}
 
 
-class LearnEstimator(Fitting, tf.estimator.Estimator):
+class _OwnParams:
+    """What an Estimator gives to its model_fn: the object itself, of which tf.estimator gives a copy.
+
+    Only so a script can ask the optimizer that trains for something, as the hooks of a SyncReplicasOptimizer.
+    """
+
+    _params: Any
+
+    @property
+    def params(self) -> Any:
+        """What the Estimator was made with."""
+        return self._params
+
+
+class LearnEstimator(_OwnParams, Fitting, tf.estimator.Estimator):
     """An Estimator whose `model_fn` may call the labels `targets`."""
 
     takes_names = False
@@ -241,7 +255,9 @@ class LearnEstimator(Fitting, tf.estimator.Estimator):
     def __init__(self, model_fn: Callable, model_dir: str | None = None, config: Any = None, params: Any = None,
                  feature_engineering_fn: Callable | None = None, **others: Any) -> None:
         super().__init__(_with_labels(model_fn, feature_engineering_fn), model_dir=model_dir, config=config,
-                         params=params, **others)
+                         params=None if params is None else {}, **others)  # it would copy them
+        if params is not None:
+            self._params = params
 
 
 def _with_labels(model_fn: Callable, feature_engineering_fn: Callable | None = None) -> Callable:

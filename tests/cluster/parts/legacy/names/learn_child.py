@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -102,6 +103,36 @@ def test_the_step_counts_twice_as_it_did_and_columns_have_rates_of_their_own():
     assert np.any(model.get_variable_value("linear/s/weights"))
     with pytest.raises(ValueError, match="must be defined"):
         learn.DNNLinearCombinedEstimator(learn.regression_head())
+
+
+@pytest.mark.parametrize("make", [
+    lambda optimizer: learn.DNNEstimator(learn.multi_class_head(2), [3], [NUMBERS], optimizer=optimizer),
+    lambda optimizer: learn.LinearEstimator([NUMBERS], learn.multi_class_head(2), optimizer=optimizer)])
+def test_the_optimizer_of_a_model_is_the_one_that_the_script_has(make):
+    """Of SyncReplicasOptimizer a script adds the hook, which finds no step if a copy trains."""
+    class Noting(tf.train.GradientDescentOptimizer):
+        is_applied = False
+
+        def apply_gradients(self, *args, **kwargs):
+            self.is_applied = True
+            return super().apply_gradients(*args, **kwargs)
+    optimizer = Noting(0.1)
+    make(optimizer).fit(input_fn=input_fn(), steps=1)
+    assert optimizer.is_applied
+
+
+def test_a_model_fn_gets_the_params_themselves():
+    """Which need be nothing that can be copied."""
+    params, seen = {"lock": threading.Lock()}, []
+
+    def model_fn(features, labels, mode, params):
+        seen.append(params)
+        loss = tf.square(tf.get_variable("v", initializer=1.0))
+        return features["x"], loss, tf.assign_add(tf.train.get_global_step(), 1).op
+    model = learn.Estimator(model_fn, params=params)
+    model.fit(input_fn=input_fn(), steps=1)
+    assert all(each is params for each in (*seen, model.params))
+    assert learn.Estimator(lambda features, labels, mode: None).params == {}
 
 
 def test_a_logistic_regressor_has_the_metrics_of_two_classes():
