@@ -163,7 +163,7 @@ class WALSModel:
 
     def _solve(self, side: _Side, matrix: tf.SparseTensor, is_transposed: bool, weights: Any, name: str) -> tuple:
         """Returns what `update_row_factors` does, of either side; `weights` are instead of the model's."""
-        rows, columns = tf.unstack(matrix.indices, axis=1)[::-1 if is_transposed else 1]
+        rows, columns = tf.unstack(matrix.indices, num=2, axis=1)[::-1 if is_transposed else 1]
         # Numbers among those that appear, so that nothing is as large as the whole matrix.
         rows, row_places = tf.unique(rows, tf.int64)
         columns, column_places = tf.unique(columns, tf.int64)

@@ -161,6 +161,9 @@ class _SweepHook(tf.train.SessionRunHook):
         self._state, self._worker_init, self._switch, self._sweeps = state, worker_init, switch, sweeps
         self._is_initialized = False
 
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
+        self._is_initialized = False  # a later one, after a ps was lost, has new local variables
+
     def before_run(self, run_context: tf.train.SessionRunContext) -> tf.train.SessionRunArgs:
         session = run_context.session
         is_done = session.run(self._state.is_sweep_done)

@@ -54,8 +54,7 @@ def test_each_sweep_solves_the_least_squares(name):
     case = CASES[name]
     weights = np.outer(*case[2:4])
     with tf.Graph().as_default():
-        places, values = tf.placeholder(tf.int64, [None, 2]), tf.placeholder(tf.float32, [None])
-        matrix = tf.SparseTensor(places, values, MATRIX.shape)
+        matrix = tf.sparse_placeholder(tf.float32)
         model = WALSModel(*MATRIX.shape, 2, **{"row_init": ROWS, "col_init": COLS, **case[4]})
         row_updates = [model.update_row_factors(matrix), model.update_row_factors(
             tf.sparse.transpose(matrix), transpose_input=True)]
@@ -69,25 +68,25 @@ def test_each_sweep_solves_the_least_squares(name):
                 left = solved(MATRIX, right, weights, case)
                 session.run(model.row_update_prep_gramian_op)
                 session.run(model.initialize_row_update_op)
-                assert session.run(projection, feed(places, values, [1])) == pytest.approx(
+                assert session.run(projection, feed(matrix, [1])) == pytest.approx(
                     solved(MATRIX[1:2], right, 0.5 * (case[2][1] > 0) * case[3][np.newaxis], case), rel=1e-3, abs=1e-4)
                 for batch in ([0, 1, 2], [5, 3, 4]):
-                    found = session.run(update[1:], feed(places, values, batch))
+                    found = session.run(update[1:], feed(matrix, batch))
                     assert found[1] == pytest.approx(
                         2 * loss_of(MATRIX[batch], left[batch], right, weights[batch], case)[0], rel=1e-3)
                 right = solved(MATRIX.T, left, weights.T, case)
                 session.run(model.col_update_prep_gramian_op)
                 session.run(model.initialize_col_update_op)
-                found = session.run(col_update[1:], feed(places, values, range(6)))
+                found = session.run(col_update[1:], feed(matrix, range(6)))
                 assert found[1:] == pytest.approx(loss_of(MATRIX.T, right, left, weights.T, case), rel=1e-3)
             assert np.concatenate(session.run(model.row_factors)) == pytest.approx(left, rel=1e-3, abs=1e-4)
             assert np.concatenate(session.run(model.col_factors)) == pytest.approx(right, rel=1e-3, abs=1e-4)
 
 
-def feed(places, values, rows):
+def feed(matrix, rows):
     """Returns the feeds of some rows of the matrix."""
     found = [(row, column) for row in rows for column in np.flatnonzero(MATRIX[row])]
-    return {places: found, values: [MATRIX[place] for place in found]}
+    return {matrix: tf.SparseTensorValue(found, [MATRIX[place] for place in found], MATRIX.shape)}
 
 
 @pytest.mark.parametrize(("is_scoped", "scope"), [(False, ""), (True, "row_factors/")])
@@ -146,3 +145,26 @@ def test_the_estimator_trains_by_sweeps(tmp_path):
     assert found[0] == pytest.approx([0.0615156, 3.3181081], rel=1e-4)
     with pytest.raises(ValueError, match="no labels"):
         model.fit(input_fn=lambda: (input_fn()[0], tf.constant([1])), steps=1)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow_estimator") is None, reason="needs the Estimator")
+def test_a_new_session_fills_the_copies_again():
+    """As MonitoredSession makes one after a ps was lost; local variables are then those of the start."""
+    bridge.install_estimator()
+    from ps_train.parts.legacy.names.learn_factorization import (  # noqa: PLC0415 (it needs the Estimator)
+        WALSMatrixFactorization,
+    )
+
+    with tf.Graph().as_default():
+        tf.train.get_or_create_global_step()
+        places = np.argwhere(MATRIX)
+        rows = tf.SparseTensor(places, MATRIX[MATRIX != 0], MATRIX.shape)
+        model = WALSMatrixFactorization(6, 5, 2, row_init=ROWS, col_init=COLS)
+        spec = model.model_fn(
+            {"input_rows": rows, "input_cols": tf.sparse.transpose(rows)}, None, "train", model.config)
+        losses = []
+        for _ in range(2):
+            with tf.train.MonitoredSession(hooks=spec.training_hooks) as session:
+                session.run(spec.train_op)
+                losses.append(session.run(spec.loss))
+    assert losses[0] == losses[1] > 0
