@@ -19,12 +19,11 @@ def check_feature_columns(feature_columns: Any) -> None:
       ValueError: they are a dictionary, or two are the same.
     """
     if isinstance(feature_columns, dict):
-        raise ValueError("Expected feature_columns to be iterable, found dict.")
+        raise ValueError("feature_columns must be a list; got a dictionary")
     seen: set = set()
     for column in feature_columns:
         if column in seen:
-            raise ValueError(f"Duplicate feature column key found for column: {column.name}. This usually means that "
-                             "the column is almost identical to another column, and one must be discarded.")
+            raise ValueError(f"feature_columns must differ; {column.name} is there twice")
         seen.add(column)
 
 
@@ -35,23 +34,35 @@ def transform_features(features: Mapping, feature_columns: Iterable) -> dict:
     """
     columns = list(feature_columns)
     check_feature_columns(columns)
-    builder = feature_column._LazyBuilder(dict(features))  # noqa: SLF001 (it has no public name)
-    return {column: builder.get(getattr(column, "categorical_column", column)) if _makes_ids(column)
-            else builder.get(column) for column in columns}
+    # What is transformed already stays; ids and weights are no feature for the builder.
+    weighted = {key: value for key, value in features.items() if _is_weighted(value)}
+    builder = feature_column._LazyBuilder(  # noqa: SLF001 (it has no public name)
+        {key: value for key, value in features.items() if key not in weighted})
+
+    def transformed(column: Any) -> Any:
+        if column in features:
+            return features[column]
+        is_of_ids = isinstance(column, (feature_column_v2.IndicatorColumn, feature_column_v2.EmbeddingColumn))
+        source = column.categorical_column if is_of_ids else column
+        return weighted[source] if source in weighted else builder.get(source)
+    return {column: transformed(column) for column in columns}
 
 
 def _makes_ids(column: Any) -> bool:
     return isinstance(column, feature_column_v2.IndicatorColumn)
 
 
+def _is_weighted(value: Any) -> bool:
+    """Returns whether it is (ids, weights), which a weighted column makes."""
+    return isinstance(value, tuple) and not isinstance(value, tf.SparseTensorValue)
+
+
 def as_features(features: Mapping) -> dict:
     """Returns features, some of which may be transformed already, as the layers of columns take them."""
     found = {}
     for key, value in features.items():
-        if _makes_ids(key):
-            found[key.categorical_column] = value
-        elif not isinstance(value, tuple):  # a layer makes ids and weights anew
-            found[key] = value
+        if not _is_weighted(value):  # a layer makes ids and weights anew
+            found[key.categorical_column if _makes_ids(key) else key] = value
     return found
 
 
@@ -78,8 +89,8 @@ def infer_real_valued_columns(features: Any) -> list:
 def _real_valued(name: str, tensor: Any) -> Any:
     is_sparse = isinstance(tensor, tf.SparseTensor)
     if is_sparse or not (tensor.dtype.is_integer or tensor.dtype.is_floating):
-        raise ValueError(f"{'SparseTensor is' if is_sparse else 'Non integer or non floating types are'} not supported "
-                         f"for auto detection. Please define corresponding FeatureColumn for tensor {name} {tensor}.")
+        raise ValueError(f"no column is inferred for {name or 'the features'}: a column of numbers needs a dense "
+                         f"tensor of numbers; got {'a SparseTensor' if is_sparse else tensor.dtype.name}")
     size = tf.TensorShape(tensor.shape[1:]).num_elements()
     return tf.feature_column.numeric_column(name, (size,), dtype=tensor.dtype)
 

@@ -88,19 +88,42 @@ def test_examples_are_parsed_and_transformed_by_columns():
             assert session.run(layer).tolist() == [[1, 1, 1, 1, 0, 1, 4], [1, 1, 1, 0, 1, -2, 2]]
 
 
+def test_weighted_columns_are_transformed_once_and_weigh_in_layers():
+    """As of one-hot columns: what is transformed already stays, and a layer takes it beside the features."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        weighted = columns_of_all_kinds()["weighted"]
+        one_hot = contrib.one_hot_column(weighted)
+        columns = [weighted, one_hot]
+        parsed = transformed.parse_feature_columns_from_examples(tf.constant(examples()), columns)
+        again = transformed.transform_features(parsed, columns)
+        assert again[weighted] is parsed[weighted] and again[one_hot] is parsed[one_hot]
+        embedding = feature_columns.embedding_column(weighted, 2)
+        for column in (one_hot, embedding):
+            assert transformed.transform_features({weighted: parsed[weighted]}, [column])[column] is parsed[weighted]
+        layer = feature_columns.input_from_feature_columns(parsed, [one_hot])
+        session.run(tf.tables_initializer())
+        assert session.run(layer).tolist() == [[0, 1, 2, 0, 0], [0, 0, 0, 0.5, 0]]
+
+
+def test_a_sparse_tensor_value_is_a_feature():
+    """Though it is a tuple, as (ids, weights) are."""
+    value = tf.SparseTensorValue([[0, 0]], ["a"], [1, 1])
+    assert transformed.as_features({"k": value}) == {"k": value}
+
+
 def test_columns_are_checked_and_found():
     """The same column twice; columns of numbers; placeholders of what columns read."""
     with tf.Graph().as_default():
         columns = columns_of_all_kinds()
-        with pytest.raises(ValueError, match="Duplicate feature column key found for column: k"):
+        with pytest.raises(ValueError, match="k is there twice"):
             transformed.transform_features({}, [columns["words"], columns["words"]])
-        with pytest.raises(ValueError, match="found dict"):
+        with pytest.raises(ValueError, match="got a dictionary"):
             transformed.check_feature_columns(columns)
         found = transformed.infer_real_valued_columns({"a": tf.zeros([4, 2, 3]), "b": tf.zeros([4], tf.int64)})
         assert [(column.name, column.shape, column.dtype) for column in found] == [
             ("a", (6,), tf.float32), ("b", (1,), tf.int64)]
         assert transformed.infer_real_valued_columns(tf.zeros([4, 2]))[0].name == ""
-        with pytest.raises(ValueError, match="Non integer"):
+        with pytest.raises(ValueError, match="got string"):
             transformed.infer_real_valued_columns(tf.constant(["a"]))
         placeholders = transformed.make_place_holder_tensors_for_base_features([columns["number"], columns["words"]])
         assert placeholders["x"].shape.as_list() == [None, 2] and isinstance(placeholders["k"], tf.SparseTensor)
