@@ -45,10 +45,9 @@ class RandomFourierFeatureMapper(DenseKernelMapper):
           InvalidShapeError: the tensor has another shape.
         """
         if input_tensor.shape.rank != 2:
-            raise InvalidShapeError(f"The shape of the tensor should be 2. Got {input_tensor.shape.rank} instead.")
+            raise InvalidShapeError(f"a mapper takes [batch, {self.input_dim}]; got the shape {input_tensor.shape}")
         if input_tensor.shape[1] != self.input_dim:
-            raise InvalidShapeError(
-                f"Invalid dimension: expected {self.input_dim} input features, got {input_tensor.shape[1]} instead.")
+            raise InvalidShapeError(f"this mapper takes {self.input_dim} features; got {input_tensor.shape[1]}")
         # It seeded numpy's own generator, and so the numbers that a script draws after it.
         np.random.seed(self._seed)
         factors = np.random.normal(scale=1.0 / self._stddev, size=[self.input_dim, self.output_dim])
@@ -79,9 +78,9 @@ def sparse_multiclass_hinge_loss(
         for what, tensor, ranks in (
                 ("logits", logits, (2,)), ("labels", labels, (1, 2)), ("weights", weights, (0, 1, 2))):
             if tensor.shape.rank not in ranks:
-                raise ValueError(f"{what} should have a rank of {ranks}. Given rank is {tensor.shape.rank}")
+                raise ValueError(f"the rank of the {what} is {tensor.shape.rank}; allowed: {ranks}")
         if labels.dtype not in (tf.int32, tf.int64):
-            raise ValueError(f"Invalid dtype for labels: {labels.dtype}. Acceptable dtypes: int32 and int64")
+            raise ValueError(f"the labels are {labels.dtype.name}; allowed: int32, int64")
         logits = tf.cast(logits, tf.float32)
         classes = tf.shape(logits)[1]
         with tf.control_dependencies([tf.debugging.assert_less(labels, tf.cast(classes, labels.dtype))]):

@@ -221,7 +221,7 @@ class ExportStrategy(tf.estimator.Exporter):
         """
         names = argument_names(self.export_fn)
         if "eval_result" in names and "checkpoint_path" not in names:
-            raise ValueError("An export_fn accepting eval_result must also accept checkpoint_path.")
+            raise ValueError(f"an export_fn with eval_result needs checkpoint_path, too; its arguments are {names}")
         known = {"checkpoint_path": checkpoint_path, "eval_result": eval_result,
                  "strip_default_attrs": self.strip_default_attrs}
         return self.export_fn(estimator, export_path, **{

@@ -72,7 +72,7 @@ class WALSMatrixFactorization(_Sweeps, LearnEstimator):
             "use_gramian_cache_for_training": use_gramian_cache_for_training}
         super().__init__(_model_fn, model_dir=model_dir, config=config, params=params)
         if self.config.num_worker_replicas > 1:
-            raise ValueError("WALSMatrixFactorization must be run on a single worker replica.")
+            raise ValueError(f"WALSMatrixFactorization trains on one worker; got {self.config.num_worker_replicas}")
 
 
 def _model_fn(features: dict, labels: Any, mode: str, params: dict) -> ModelFnOps:

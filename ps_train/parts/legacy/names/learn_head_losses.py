@@ -6,7 +6,6 @@ numbers of a batch, by which a model trains, and over the weights, which is show
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -25,17 +24,13 @@ def as_loss(loss_fn: Callable) -> Callable:
       ValueError: it lacks one of the arguments.
     """
     for name in ("labels", "logits", "weights"):
-        if name not in argument_names(loss_fn) and not _takes_any(loss_fn):
-            raise ValueError(f"Argument {name} not found in loss_fn.")
+        if name not in argument_names(loss_fn):
+            raise ValueError(f"loss_fn must have the arguments labels, logits and weights; {name} is missing")
 
     def losses(labels: Any, logits: Any, weights: Any) -> Losses:
         loss = loss_fn(labels, logits) if weights is None else loss_fn(labels, logits, weights)
         return loss, loss
     return losses
-
-
-def _takes_any(function: Callable) -> bool:
-    return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(function).parameters.values())
 
 
 def _means(losses: tf.Tensor, weights: Any) -> Losses:
@@ -87,7 +82,7 @@ def cross_entropy(labels: Any, logits: Any, weights: Any) -> Losses:
     """
     labels = tf.convert_to_tensor(labels)
     if not labels.dtype.is_integer:
-        raise ValueError(f"Labels dtype should be integer Instead got {labels.dtype}.")
+        raise ValueError(f"the labels of several classes must be whole numbers; got {labels.dtype.name}")
     is_column = labels.shape.rank == 2
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.squeeze(labels, 1) if is_column else labels, logits=logits)

@@ -21,7 +21,7 @@ from ps_train.parts.legacy.names.learn import LearnEstimator, ModelFnOps
 from ps_train.parts.legacy.names.learn_head_metrics import of_probabilities
 from ps_train.parts.legacy.names.learn_heads import linear_layer, multi_class_head
 from ps_train.parts.legacy.names.learn_inputs import KEY
-from ps_train.parts.legacy.names.learn_metrics import ProblemType, argument_names
+from ps_train.parts.legacy.names.learn_metrics import ProblemType
 from ps_train.parts.legacy.names.learn_models import OPTIMIZERS, OldNames
 
 _DNN_RATE, _LINEAR_RATE = 0.05, 0.2
@@ -77,9 +77,9 @@ class DNNLinearCombinedEstimator(OldNames, LearnEstimator):
           ValueError: there are no columns, or no hidden units for those of the hidden layers.
         """
         if not linear_feature_columns and not dnn_feature_columns:
-            raise ValueError("Either linear_feature_columns or dnn_feature_columns must be defined.")
+            raise ValueError("linear_feature_columns and dnn_feature_columns are both empty; a model needs columns")
         if dnn_feature_columns and not dnn_hidden_units:
-            raise ValueError("dnn_hidden_units must be defined when dnn_feature_columns is specified.")
+            raise ValueError(f"dnn_feature_columns need dnn_hidden_units; got {dnn_hidden_units}")
         super().__init__(_combined_model_fn, model_dir, config, {
             "head": head, "linear_feature_columns": list(linear_feature_columns or ()),
             "linear_optimizer": linear_optimizer, "feature_columns": list(dnn_feature_columns or ()),
@@ -99,15 +99,12 @@ def LogisticRegressor(model_fn: Callable, thresholds: Sequence[float] | None = N
       model_fn: returns probabilities of the second class, loss and train_op.
       thresholds: of the metrics; 0.5 by default.
     """
-    taken = [name for name in ("mode", "params", "config") if name in argument_names(model_fn)]
-
-    def with_metrics(features: Any, labels: Any, mode: str, params: Any, config: Any) -> ModelFnOps:
-        known = {"mode": mode, "params": params, "config": config}
-        predictions, loss, train_op = model_fn(features, labels, **{name: known[name] for name in taken})
+    def with_metrics(features: Any, labels: Any, mode: str, params: dict) -> ModelFnOps:
+        predictions, loss, train_op = model_fn(features, labels, mode)
         metrics = None
         if mode == tf.estimator.ModeKeys.EVAL:
             only = next(iter(labels.values())) if isinstance(labels, dict) and len(labels) == 1 else labels
-            metrics = of_probabilities(predictions, only, thresholds or [0.5])
+            metrics = of_probabilities(predictions, only, params["thresholds"] or [0.5])
         return ModelFnOps(mode, predictions, loss, train_op, metrics, output_alternatives={
             "head": (ProblemType.LOGISTIC_REGRESSION, {"predictions": predictions})})
     return LearnEstimator(with_metrics, model_dir, config, {"thresholds": thresholds}, feature_engineering_fn)
@@ -214,9 +211,11 @@ def _linear_rate(columns: list) -> float:
 
 def _combined_model_fn(features: Any, labels: Any, mode: str, params: dict, config: Any) -> ModelFnOps:
     features, head = _named(features), params["head"]
-    if any(isinstance(_called(params[name]), tf.train.SyncReplicasOptimizer) for name in (
-            "optimizer", "linear_optimizer")):
-        raise ValueError("SyncReplicasOptimizer is not supported in DNNLinearCombined model; use DNN or Linear")
+    # Once and before the layers, so that what a function makes, such as a variable, has its name of TensorFlow 1.
+    optimizers = {name: _called(params[name]) for name in ("linear_optimizer", "optimizer")}
+    params = {**params, **optimizers}
+    if any(isinstance(optimizer, tf.train.SyncReplicasOptimizer) for optimizer in optimizers.values()):
+        raise ValueError("a model of two parts takes no SyncReplicasOptimizer; DNNEstimator and LinearEstimator do")
     linear_columns, parts = params["linear_feature_columns"], []
     if params["feature_columns"]:
         with tf.variable_scope("dnn", partitioner=tf.min_max_variable_partitioner(config.num_ps_replicas)):
@@ -233,7 +232,7 @@ def _combined_model_fn(features: Any, labels: Any, mode: str, params: dict, conf
             steps.append(_dnn_step(loss, params, tf.get_collection("dnn"), **options))
         if linear_columns:
             steps.append(optimize_loss(
-                loss, global_step, _linear_rate(linear_columns), _called(params["linear_optimizer"] or "Ftrl"),
+                loss, global_step, _linear_rate(linear_columns), params["linear_optimizer"] or "Ftrl",
                 name="linear", clip_gradients=params["gradient_clip_norm"], variables=tf.get_collection("linear"),
                 summaries=[], **options))
         if not params["counts_once"]:
@@ -270,10 +269,10 @@ class KernelLinearClassifier(_KernelPredictions, OldNames, LearnEstimator):
                  config: Any = None) -> None:
         """Takes what LinearClassifier takes, and real valued column -> list of mappers."""
         if not feature_columns and not kernel_mappers:
-            raise ValueError("You should set at least one of feature_columns, kernel_mappers.")
+            raise ValueError("feature_columns and kernel_mappers are both empty; a model needs some")
         if not all(isinstance(mapper, DenseKernelMapper) for mappers in (kernel_mappers or {}).values()
                    for mapper in mappers):
-            raise ValueError("Invalid kernel mappers.")
+            raise ValueError(f"kernel_mappers must be column -> list of DenseKernelMapper; got {kernel_mappers}")
         super().__init__(_kernel_model_fn, model_dir, config, {
             "head": multi_class_head(n_classes, weight_column_name=weight_column_name), "gradient_clip_norm": None,
             "feature_columns": list(feature_columns or ()), "optimizer": optimizer, "kernel_mappers": kernel_mappers})

@@ -27,6 +27,8 @@ from ps_train.parts.legacy.names.learn_head_losses import (
 )
 from ps_train.parts.legacy.names.learn_metrics import PredictionKey, ProblemType
 
+_NO_STEP = "training needs a train_op_fn; got None"
+
 
 class Head(abc.ABC):
     """Makes predictions, loss, metrics and exports of logits."""
@@ -75,7 +77,7 @@ class _SingleHead(Head):
           ValueError: the size is not positive, or a class is none of that number.
         """
         if size is None or size < 1:
-            raise ValueError(f"Invalid logits_dimension {size}.")
+            raise ValueError(f"the size of the logits must be at least 1; got {size}")
         self._size = size
         self.label_name, self.weight_column_name, self.head_name = label_name, weight_column_name, head_name
         self._has_bias = enable_centered_bias
@@ -84,7 +86,7 @@ class _SingleHead(Head):
         self._class_ids = tuple(metric_class_ids or ())
         for class_id in self._class_ids:
             if not 0 <= class_id < size:
-                raise ValueError(f"Class ID {class_id} not in [0, {size}).")
+                raise ValueError(f"metric_class_ids has {class_id}; the classes are 0 to {size - 1}")
 
     @property
     def logits_dimension(self) -> int:
@@ -125,7 +127,7 @@ class _SingleHead(Head):
                   count: tf.Tensor) -> Any:
         """Returns the operation of a step; a centered bias has one of its own."""
         if train_op_fn is None:
-            raise ValueError("train_op_fn can not be None in TRAIN mode")
+            raise ValueError(_NO_STEP)
         step = None
         if bias is not None:
             with tf.name_scope(None, "centered_bias_step") as name:
@@ -140,7 +142,7 @@ class _SingleHead(Head):
     def _taken(self, labels: Any) -> _Labels:
         """Returns the labels that the loss takes."""
         if isinstance(labels, tf.SparseTensor):
-            raise ValueError("SparseTensor is not supported.")
+            raise ValueError("the labels of this head must be dense; got a SparseTensor")
         labels = tf.convert_to_tensor(labels)
         return _Labels(labels, labels)
 
@@ -225,7 +227,7 @@ class _MultiClassHead(_SingleHead):
     def __init__(self, *args: Any, label_keys: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if label_keys and len(label_keys) != self._size:
-            raise ValueError("Length of label_keys must equal n_classes.")
+            raise ValueError(f"label_keys has {len(label_keys)} words for {self._size} classes")
         self._words = list(label_keys or ())
 
     def _taken(self, labels: Any) -> _Labels:
@@ -291,7 +293,7 @@ class _LossOnlyHead(Head):
             loss = tf.add_n(loss) if isinstance(loss, list) else loss
             _summary("loss", self.head_name, loss)
             if mode == LearnModeKeys.TRAIN and train_op_fn is None:
-                raise ValueError("train_op_fn can not be None in TRAIN mode")
+                raise ValueError(_NO_STEP)
             return ModelFnOps(mode, {}, loss, train_op_fn(loss) if mode == LearnModeKeys.TRAIN else None)
 
 
@@ -300,9 +302,9 @@ class _MultiHead(Head):
 
     def __init__(self, heads: Sequence[Any], loss_weights: Sequence[float] | None) -> None:
         if not all(head.head_name for head in heads):
-            raise ValueError("Members of MultiHead must have names.")
+            raise ValueError("each head of multi_head needs a head_name")
         if loss_weights and len(loss_weights) != len(heads):
-            raise ValueError("heads and loss_weights must have same size")
+            raise ValueError(f"multi_head got {len(loss_weights)} loss_weights for {len(heads)} heads")
         self._heads, self._weights = heads, loss_weights
 
     @property
@@ -330,7 +332,7 @@ class _MultiHead(Head):
         if mode == LearnModeKeys.EVAL:
             return ModelFnOps(mode, predictions, loss, eval_metric_ops=found)
         if train_op_fn is None:
-            raise ValueError("train_op_fn can not be None in TRAIN mode.")
+            raise ValueError(_NO_STEP)
         train_op = tf.group(train_op_fn(loss), *(part.train_op for part in parts))
         return ModelFnOps(mode, loss=loss, train_op=train_op, eval_metric_ops=found)
 
@@ -382,14 +384,14 @@ def multi_class_head(n_classes: int, label_name: str | None = None, weight_colum
       label_keys: the labels of three or more classes, if they are words.
     """
     if n_classes is None or n_classes < 2:
-        raise ValueError(f"n_classes must be > 1 for classification: {n_classes}.")
+        raise ValueError(f"n_classes must be at least 2; got {n_classes}")
     common = (label_name, weight_column_name, enable_centered_bias, head_name, loss_fn, thresholds)
     if n_classes > 2:
         return _MultiClassHead(n_classes, *common, metric_class_ids, label_keys=label_keys)
     if metric_class_ids:
-        raise ValueError("metric_class_ids invalid for n_classes==2.")
+        raise ValueError("metric_class_ids needs three or more classes; n_classes is 2")
     if label_keys:
-        raise ValueError("label_keys is not supported for n_classes=2.")
+        raise ValueError("label_keys needs three or more classes; n_classes is 2")
     return _BinaryLogisticHead(1, *common)
 
 
@@ -406,7 +408,7 @@ def multi_label_head(n_classes: int, label_name: str | None = None, weight_colum
                      loss_fn: Callable | None = None) -> Head:
     """Returns a head of any of several classes; the labels are [batch, n_classes] of 0 and 1, or sparse ids."""
     if n_classes < 2:
-        raise ValueError("n_classes must be > 1 for classification.")
+        raise ValueError(f"n_classes must be at least 2; got {n_classes}")
     return _MultiLabelHead(n_classes, label_name, weight_column_name, enable_centered_bias, head_name, loss_fn,
                            thresholds, metric_class_ids)
 
@@ -429,7 +431,7 @@ def no_op_train_fn(loss: Any) -> tf.Operation:
 
 def _check_mode(mode: str) -> None:
     if mode not in (LearnModeKeys.TRAIN, LearnModeKeys.EVAL, LearnModeKeys.INFER):
-        raise ValueError(f"mode={mode} unrecognized.")
+        raise ValueError(f"mode is {mode!r}; allowed: train, eval, infer")
 
 
 def _both(logits: tf.Tensor) -> tf.Tensor:
@@ -448,10 +450,8 @@ def _logits(logits: Any, logits_input: Any, size: int) -> tf.Tensor:
     Raises:
       ValueError: both or none are given, or the logits have another size.
     """
-    if logits is None and logits_input is None:
-        raise ValueError("Neither logits nor logits_input supplied.")
-    if logits is not None and logits_input is not None:
-        raise ValueError("Both logits and logits_input supplied.")
+    if (logits is None) == (logits_input is None):
+        raise ValueError(f"a head takes one of logits and logits_input; got {'both' if logits is not None else 'none'}")
     if logits is None:
         return linear_layer(tf.convert_to_tensor(logits_input), size, "logits")
     logits = tf.convert_to_tensor(logits)
@@ -483,6 +483,6 @@ def _weights(features: Any, name: str | None) -> Any:
     if not name:
         return None
     if name not in features:
-        raise ValueError(f"Weights {name} missing from features.")
+        raise ValueError(f"weight_column_name is {name!r}; the features are {sorted(features)}")
     weights = tf.cast(features[name], tf.float32)
     return tf.reshape(weights, [-1, 1]) if weights.shape.rank == 1 else weights

@@ -14,10 +14,10 @@ def _is_frame(data: Any) -> bool:
 
 
 def _check_types(data: Any, what: str) -> None:
-    wrong = [f"'{name}' type='{dtype}'" for name, dtype in data.dtypes.items()
+    wrong = [f"{name} of {dtype}" for name, dtype in data.dtypes.items()
              if not (isinstance(dtype, np.dtype) and dtype.kind in "iufb")]
     if wrong:
-        raise ValueError(f"Data types for extracting {what} must be int, float, or bool. Found: {', '.join(wrong)}")
+        raise ValueError(f"columns of {what} must be numbers or bools; got {', '.join(wrong)}")
 
 
 def extract_pandas_data(data: Any) -> Any:
@@ -28,7 +28,7 @@ def extract_pandas_data(data: Any) -> Any:
     """
     if not _is_frame(data):
         return data
-    _check_types(data, "pandas data")
+    _check_types(data, "data")
     return data.values.astype("float")
 
 
@@ -46,6 +46,6 @@ def extract_pandas_labels(labels: Any) -> Any:
     if not _is_frame(labels):
         return labels
     if len(labels.columns) > 1:
-        raise ValueError("Only one column for labels is allowed.")
+        raise ValueError(f"labels must be one column; got {len(labels.columns)}")
     _check_types(labels, "labels")
     return labels.values

@@ -28,7 +28,7 @@ def run_feeds_iter(output_dict: Mapping[str, Any], feed_dicts: Iterable,
     graph = next(iter(output_dict.values())).graph
     with graph.as_default(), tf.Session(graph=graph) as session:
         if restore_checkpoint_path:
-            _saver().restore(session, restore_checkpoint_path)
+            _restore(session, restore_checkpoint_path)
         else:
             session.run(tf.global_variables_initializer())
         session.run([tf.local_variables_initializer(), tf.tables_initializer()])
@@ -42,10 +42,11 @@ def run_feeds_iter(output_dict: Mapping[str, Any], feed_dicts: Iterable,
             coordinator.join(threads, stop_grace_period_secs=_GRACE_SECS)
 
 
-def _saver() -> tf.train.Saver:
-    """Returns the graph's own saver, or one of all variables."""
+def _restore(session: tf.Session, path: str) -> None:
+    """Restores by the graph's own saver, or by one of all variables, if there are some."""
     savers = tf.get_collection(tf.GraphKeys.SAVERS)
-    return savers[0] if savers else tf.train.Saver()
+    if savers or tf.global_variables() or tf.get_collection(tf.GraphKeys.SAVEABLE_OBJECTS):
+        (savers[0] if savers else tf.train.Saver()).restore(session, path)
 
 
 def run_feeds(output_dict: Mapping[str, Any], feed_dicts: Iterable,

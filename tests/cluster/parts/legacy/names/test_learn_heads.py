@@ -21,9 +21,9 @@ X = _RANDOM.normal(size=[6, 3]).astype(np.float32)
 LABELS = (_RANDOM.uniform(size=[6, 3]) > 0.5).astype(np.int64)
 NUMBERS = _RANDOM.normal(size=[6, 2]).astype(np.float32)
 WEIGHTS = np.array([1, 2, 0.5, 1, 3, 1], np.float32)
-IDS, TWO = np.array([0, 2, 1, 1, 0, 2]), np.array([0, 1, 1, 0, 1, 1])
+IDS, TWO = np.array([2, 0, 1, 2, 0, 2]), np.array([0, 1, 1, 0, 1, 1])
 COUNTS = np.array([[1.0], [0], [3], [2], [1], [5]], np.float32)
-WORDS = np.array(["a", "c", "b", "b", "a", "c"])
+WORDS = np.array(["c", "a", "a", "b", "c", "b"])
 
 
 def built(head, labels, mode="train", **others):
@@ -63,15 +63,18 @@ CASES = {
         "accuracy/baseline_label_mean": 0.764706, "auc": 1.0, "auc_precision_recall": 1.0,
         "accuracy/threshold_0.500000_mean": 0.705882, "precision/positive_threshold_0.500000_mean": 1.0,
         "recall/positive_threshold_0.500000_mean": 0.615385}),
-    "three classes": (lambda: heads.multi_class_head(3, weight_column_name="w", metric_class_ids=[1]), IDS[:, None],
-                      [1.994808, 1.765139, 1.589607], 1.4081, {
-        "accuracy": 0.0, "labels/prediction_mean/class1": 0.0, "labels/actual_label_mean/class1": 0.176471,
-        "labels/probability_mean/class1": 0.318559, "labels/logits_mean/class1": -0.224358}),
-    "words": (lambda: heads.multi_class_head(3, label_keys=["a", "b", "c"]), WORDS, [1.377372, 1.292105, 1.219761],
-              1.377372, {"accuracy": 0.0}),
+    "three classes": (
+        lambda: heads.multi_class_head(3, weight_column_name="w", metric_class_ids=[1, 2]), IDS[:, None],
+        [1.571566, 1.515234, 1.46766], 1.10934, {
+            "accuracy": 0.352941, "labels/prediction_mean/class1": 0.0, "labels/actual_label_mean/class1": 0.058824,
+            "labels/probability_mean/class1": 0.318559, "labels/logits_mean/class1": -0.224358,
+            "labels/prediction_mean/class2": 0.529412, "labels/actual_label_mean/class2": 0.352941,
+            "labels/probability_mean/class2": 0.289682, "labels/logits_mean/class2": -0.389009}),
+    "words": (lambda: heads.multi_class_head(3, label_keys=["a", "b", "c"]), WORDS, [1.05699, 1.028339, 1.004088],
+              1.05699, {"accuracy": 0.5}),
     "a loss of its own": (lambda: heads.multi_class_head(
         3, loss_fn=lambda labels, logits, weights=None: tf.reduce_sum(tf.square(logits)), head_name="c"), IDS,
-        [24.709736, 24.948394], 24.709736, {"loss/c": 24.709736, "accuracy/c": 0.0}),
+        [24.709736, 24.948394], 24.709736, {"loss/c": 24.709736, "accuracy/c": 1 / 3}),
     "hinge": (lambda: heads.binary_svm_head(weight_column_name="w"), TWO, [1.074666, 0.976505, 0.878345], 0.758587,
               {"accuracy": 0.705882}),
     "labels": (lambda: heads.multi_label_head(3, metric_class_ids=[1], weight_column_name="w"), LABELS,
@@ -82,8 +85,8 @@ CASES = {
         "auc_precision_recall/class1": 0.252963}),
     "two heads": (lambda: heads.multi_head(
         [heads.learn_regression_head("r", head_name="r"), heads.multi_class_head(3, "i", head_name="i")], [1.0, 0.5]),
-        {"r": NUMBERS[:, :1], "i": IDS}, [2.707897, 2.183749, 1.876715], 2.707897, {
-        "loss/r": 2.061714, "loss/i": 1.292367, "accuracy/i": 0.0}),
+        {"r": NUMBERS[:, :1], "i": IDS}, [2.630024, 2.114269, 1.814856], 2.630024, {
+        "loss/r": 2.061714, "loss/i": 1.13662, "accuracy/i": 1 / 3}),
 }
 
 
@@ -144,20 +147,24 @@ def test_a_loss_alone_is_a_head():
         assert session.run(ops.loss) == 3.0
         ops, _ = built(both, NUMBERS, "infer", logits={"r": tf.constant(NUMBERS)})
         assert set(ops.predictions) == {("r", "scores")}
-        with pytest.raises(ValueError, match="train_op_fn can not be None"):
+        with pytest.raises(ValueError, match="training needs a train_op_fn"):
             both.create_model_fn_ops({}, "train", tf.constant(NUMBERS), logits={"r": tf.constant(NUMBERS)})
 
 
 @pytest.mark.parametrize(("call", "message"), [
-    (lambda: heads.multi_class_head(1), "must be > 1"),
-    (lambda: heads.multi_class_head(2, label_keys=["a", "b"]), "label_keys is not supported"),
-    (lambda: heads.multi_class_head(3, label_keys=["a"]), "must equal n_classes"),
-    (lambda: heads.multi_class_head(3, metric_class_ids=[3]), "Class ID 3"),
-    (lambda: heads.multi_class_head(3, loss_fn=lambda labels, logits: 0), "weights not found"),
-    (lambda: heads.multi_head([heads.learn_regression_head()]), "must have names"),
-    (lambda: heads.learn_regression_head().create_model_fn_ops({}, "train"), "Neither logits"),
-    (lambda: heads.learn_regression_head().create_model_fn_ops({}, "other"), "mode=other")])
+    (lambda: heads.multi_class_head(1), "n_classes must be at least 2; got 1"),
+    (lambda: heads.multi_label_head(1), "n_classes must be at least 2; got 1"),
+    (lambda: heads.multi_class_head(2, label_keys=["a", "b"]), "label_keys needs three or more classes"),
+    (lambda: heads.multi_class_head(2, metric_class_ids=[1]), "metric_class_ids needs three or more classes"),
+    (lambda: heads.multi_class_head(3, label_keys=["a"]), "label_keys has 1 words for 3 classes"),
+    (lambda: heads.multi_class_head(3, metric_class_ids=[3]), "metric_class_ids has 3; the classes are 0 to 2"),
+    (lambda: heads.multi_class_head(3, loss_fn=lambda labels, logits: 0), "weights is missing"),
+    (lambda: heads.multi_class_head(3, loss_fn=lambda labels, logits, **others: 0), "weights is missing"),
+    (lambda: heads.multi_head([heads.learn_regression_head()]), "each head of multi_head needs a head_name"),
+    (lambda: heads.multi_head([heads.learn_regression_head(head_name="r")], [1, 2]), "2 loss_weights for 1 heads"),
+    (lambda: heads.learn_regression_head().create_model_fn_ops({}, "train"), "one of logits and logits_input"),
+    (lambda: heads.learn_regression_head().create_model_fn_ops({}, "other"), "mode is 'other'")])
 def test_wrong_arguments_are_one_line(call, message):
-    """As they were."""
+    """With what was given."""
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         call()
