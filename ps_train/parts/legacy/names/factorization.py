@@ -4,8 +4,11 @@
     An entry that A has weighs unobserved_weight + row weight * column weight; another one unobserved_weight.
 
     prep_gramian      V^T V, once in a sweep
-    initialize_..._op copies V, its weights and V^T V to variables of the worker
+    initialize_..._op copies V, its weights and V^T V to local variables
     update_..._op     solves some of the rows of U, and writes them to their shards
+
+A replica_device_setter puts local variables on the ps, too, as in TensorFlow 1: then all workers share one copy, which
+the local_variables_initializer of a worker that starts later clears for the others. Without one, each has its own.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ class WALSModel:
           num_col_shards: those of the columns.
           row_weights: a number for all, a list of [rows of the shard] for each shard, or None for no weights at all.
           col_weights: the same of the columns.
-          use_factors_weights_cache: whether each worker has a copy of the factors and weights.
-          use_gramian_cache: whether it has one of the Gramians.
+          use_factors_weights_cache: whether local variables have a copy of the factors and weights (see above).
+          use_gramian_cache: whether they have one of the Gramians.
           use_scoped_vars: whether the names of the variables begin with those of their kind, as "row_factors/".
 
         Raises:

@@ -118,8 +118,6 @@ FURTHER_NAMES = {
     **same("tf.contrib.kernel_methods.python.mappers.dense_kernel_mapper", _OURS + "kernel_methods:",
            "DenseKernelMapper InvalidShapeError"),
     "tf.contrib.kernel_methods.KernelLinearClassifier": _OURS + "learn_head_models:KernelLinearClassifier",
-    **same("tf.contrib.learn.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
-    **same("tf.contrib.learn.estimators.head", _OURS + "learn_heads:", _HEADS + " loss_only_head"),
     "tf.contrib.learn.evaluable.Evaluable": _OURS + "learn:Evaluable",
     "tf.contrib.learn.trainable.Trainable": _OURS + "learn:Trainable",
     "tf.contrib.learn.summary_writer_cache.SummaryWriterCache": "tf.summary.FileWriterCache",

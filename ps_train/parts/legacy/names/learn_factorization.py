@@ -21,30 +21,7 @@ _ROWS, _COLS, _IS_ROW, _WEIGHTS = "input_rows", "input_cols", "project_row", "pr
 _RESULT, _COMPLETED, _LOSS, _ERROR = "projection", "completed_sweeps", "WALS_loss", "WALS_RWSE"
 
 
-class _Sweeps:
-    """The methods of the Estimator. No class that is derived from tf.estimator's may have methods of these names."""
-
-    INPUT_ROWS, INPUT_COLS, PROJECT_ROW, PROJECTION_WEIGHTS = _ROWS, _COLS, _IS_ROW, _WEIGHTS
-    PROJECTION_RESULT, COMPLETED_SWEEPS, LOSS, RWSE = _RESULT, _COMPLETED, _LOSS, _ERROR
-
-    def get_row_factors(self) -> list[np.ndarray]:
-        """Returns the shards of the trained factors of the rows."""
-        return self._shards("row", "num_row_shards")
-
-    def get_col_factors(self) -> list[np.ndarray]:
-        """Returns the shards of the trained factors of the columns."""
-        return self._shards("col", "num_col_shards")
-
-    def _shards(self, side: str, count: str) -> list[np.ndarray]:
-        return [self.get_variable_value(f"{side}_factors_shard_{index}")  # type: ignore[attr-defined]
-                for index in range(self.params[count])]  # type: ignore[attr-defined]
-
-    def get_projections(self, input_fn: Callable) -> Iterator[np.ndarray]:
-        """Yields the factors of the rows or columns that an input function makes."""
-        return (each[_RESULT] for each in self.predict(input_fn=input_fn))  # type: ignore[attr-defined]
-
-
-class WALSMatrixFactorization(_Sweeps, LearnEstimator):
+class WALSMatrixFactorization(LearnEstimator):
     """Factors of a sparse matrix, by weighted alternating least squares.
 
     An input function returns (features, None). Features are `INPUT_ROWS`, float32 [rows, columns], some rows of the
@@ -52,6 +29,9 @@ class WALSMatrixFactorization(_Sweeps, LearnEstimator):
     takes one. An evaluation and a projection take the rows or the columns, as bool [] `PROJECT_ROW` says; float32
     `PROJECTION_WEIGHTS` are those of the rows to project.
     """
+
+    INPUT_ROWS, INPUT_COLS, PROJECT_ROW, PROJECTION_WEIGHTS = _ROWS, _COLS, _IS_ROW, _WEIGHTS
+    PROJECTION_RESULT, COMPLETED_SWEEPS, LOSS, RWSE = _RESULT, _COMPLETED, _LOSS, _ERROR
 
     def __init__(self, num_rows: int, num_cols: int, embedding_dimension: int, unobserved_weight: float = 0.1,
                  regularization_coeff: float | None = None, row_init: Any = "random", col_init: Any = "random",
@@ -73,6 +53,22 @@ class WALSMatrixFactorization(_Sweeps, LearnEstimator):
         super().__init__(_model_fn, model_dir=model_dir, config=config, params=params)
         if self.config.num_worker_replicas > 1:
             raise ValueError(f"WALSMatrixFactorization trains on one worker; got {self.config.num_worker_replicas}")
+
+    def get_row_factors(self) -> list[np.ndarray]:
+        """Returns the shards of the trained factors of the rows."""
+        return self._shards("row", "num_row_shards")
+
+    def get_col_factors(self) -> list[np.ndarray]:
+        """Returns the shards of the trained factors of the columns."""
+        return self._shards("col", "num_col_shards")
+
+    def _shards(self, side: str, count: str) -> list[np.ndarray]:
+        return [self.get_variable_value(f"{side}_factors_shard_{index}")
+                for index in range(self.params[count])]
+
+    def get_projections(self, input_fn: Callable) -> Iterator[np.ndarray]:
+        """Yields the factors of the rows or columns that an input function makes."""
+        return (each[_RESULT] for each in self.predict(input_fn=input_fn))
 
 
 def _model_fn(features: dict, labels: Any, mode: str, params: dict) -> ModelFnOps:

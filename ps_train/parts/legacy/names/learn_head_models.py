@@ -247,21 +247,7 @@ def _named(features: Any) -> dict:
     return features if isinstance(features, dict) else {KEY: features}
 
 
-class _KernelPredictions:
-    """What KernelLinearClassifier has besides."""
-
-    def predict_classes(self, input_fn: Callable | None = None) -> Any:
-        """Yields the class of each example."""
-        return (each["classes"] for each in self.predict(  # type: ignore[attr-defined]
-            input_fn=input_fn, outputs=["classes"]))
-
-    def predict_proba(self, input_fn: Callable | None = None) -> Any:
-        """Yields the probability of each class, [classes], for each example."""
-        return (each["probabilities"] for each in self.predict(  # type: ignore[attr-defined]
-            input_fn=input_fn, outputs=["probabilities"]))
-
-
-class KernelLinearClassifier(_KernelPredictions, OldNames, LearnEstimator):
+class KernelLinearClassifier(OldNames, LearnEstimator):
     """A linear classifier of columns, and of features that mappers make of some (`tf.contrib.kernel_methods`)."""
 
     def __init__(self, feature_columns: Sequence | None = None, model_dir: str | None = None, n_classes: int = 2,
@@ -276,6 +262,14 @@ class KernelLinearClassifier(_KernelPredictions, OldNames, LearnEstimator):
         super().__init__(_kernel_model_fn, model_dir, config, {
             "head": multi_class_head(n_classes, weight_column_name=weight_column_name), "gradient_clip_norm": None,
             "feature_columns": list(feature_columns or ()), "optimizer": optimizer, "kernel_mappers": kernel_mappers})
+
+    def predict_classes(self, input_fn: Callable | None = None) -> Any:
+        """Yields the class of each example."""
+        return (each["classes"] for each in self.predict(input_fn=input_fn, outputs=["classes"]))
+
+    def predict_proba(self, input_fn: Callable | None = None) -> Any:
+        """Yields the probability of each class, [classes], for each example."""
+        return (each["probabilities"] for each in self.predict(input_fn=input_fn, outputs=["probabilities"]))
 
 
 def _kernel_model_fn(features: Any, labels: Any, mode: str, params: dict, config: Any) -> ModelFnOps:
