@@ -21,6 +21,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import numbers
 import pickle
 import socket
 import struct
@@ -113,8 +114,8 @@ class _Changes(ast.NodeTransformer):
         is_of_line = name in _OF_LINES and bool(node.args) and not self._is_in_module(owner)
         if owner is not None and (is_of_bytes or is_of_line or name in (*_RECEIVING, *_SENDING, "join")):
             node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
-        if owner is None and name == "bytes" and len(node.args) == 1:
-            node.func = node_at(ast.Name(_MADE, ast.Load()), node.func)
+        if owner is None and name == "bytes":
+            node.func = call_node(_MADE, node.func, node.func)
         if name == "dumps":
             node.func = call_node(_DUMPS, node.func, node.func)
         return call_node(_GIVEN, node, node) if name in _GIVING else node
@@ -128,7 +129,7 @@ class _Changes(ast.NodeTransformer):
 
 def install_bytes() -> None:
     """Makes what the changed code uses available."""
-    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of), (_MADE, made)):
+    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of), (_MADE, made_of)):
         setattr(builtins, name, function)
 
 
@@ -151,9 +152,19 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
     return lambda *args: given(original(*args))
 
 
-def made(value: Any, original: Callable[[Any], bytes] = bytes) -> Any:
-    """Returns what `bytes` makes of a value: of text, which Python 3 refuses, its bytes, which equal it."""
-    return encoder_of(value)() if isinstance(value, str) else original(value)
+def made_of(kind: Any) -> Any:
+    """Returns what stands for `bytes`: what makes bytes of text and numbers, too; a script's own `bytes` stays."""
+    return functools.partial(_made, kind) if kind is bytes else kind
+
+
+def _made(original: Callable[..., bytes], *args: Any, **options: Any) -> Any:
+    """Returns bytes that equal a text or the text of a number, as `str` of Python 2; with an encoding, today's bytes.
+
+    A text becomes UTF-8, as in files and sockets.
+    """
+    if len(args) != 1 or options or not isinstance(args[0], (str, numbers.Number)):
+        return original(*args, **options)
+    return encoder_of(str(args[0]))()
 
 
 def _of_line(line: bytes, original: Callable[..., Any], *args: Any, **options: Any) -> Any:

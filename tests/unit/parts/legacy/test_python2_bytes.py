@@ -101,9 +101,22 @@ def functions_of_modules(path):
 def made():
     return bytes('a\\xff'), bytes(b'b'), bytes('abc') == 'abc'
 
+def made_as_today(pair):
+    return bytes('a\\xff', encoding='utf8'), bytes('a', 'utf8'), bytes(*pair), bytes([97]), bytes()
+
+import numpy as np
+
+def made_of_numbers():
+    return bytes(5), bytes(-1.5), '%s' % bytes(True), bytes(np.int64(10L))
+
+def made_by_its_own():
+    def bytes(value, unit='B'):
+        return value + unit
+    return bytes('1')
+
 def wrong(here, data):
     return [lambda: here.send('a', 'utf8'), lambda: data.split('|', 'x'), lambda: data.find(None, '|'),
-            lambda: bytes(5.5), lambda: struct.pack('<B', 256), lambda: ''.join([1])]
+            lambda: bytes(None), lambda: struct.pack('<B', 256), lambda: ''.join([1])]
 """
 
 
@@ -239,6 +252,22 @@ def test_functions_of_modules_with_such_names_stay(script):
 def test_bytes_are_made_of_text(script):
     of_text, of_bytes, is_same = script["made"]()
     assert isinstance(of_text, bytes) and of_text == "a\xff" and type(of_bytes) is bytes and is_same
+    assert bytes(of_text) == b"a\xc3\xbf"
+
+
+def test_bytes_are_made_as_today_with_an_encoding(script):
+    """Issue: `bytes(text, encoding="utf8")`, the branch for Python 3 of code for both, was a TypeError."""
+    made = script["made_as_today"](("b", "utf8"))
+    assert made == (b"a\xc3\xbf", b"a", b"b", b"a", b"") and {*map(type, made)} == {bytes}
+
+
+def test_bytes_of_a_number_are_its_digits(script):
+    """In Python 3 they are that many zeros."""
+    assert script["made_of_numbers"]() == (b"5", b"-1.5", "True", b"10")
+
+
+def test_a_script_may_have_a_function_called_bytes(script):
+    assert script["made_by_its_own"]() == "1B"
 
 
 @pytest.mark.parametrize("index", range(6))
