@@ -37,6 +37,8 @@ from ps_train.runtime.threads import Call
 
 _CLOSE_SECS = 1.0
 _RECOVERY_WAIT_SECS = 1
+# As pybind11 writes it; a traceback may follow.
+_TOLD_EXIT = re.compile(r"error_already_set[^\n]* REPLACED BY SystemExit: (.*?)(?:\n\nAt:\n|\Z)", re.DOTALL)
 _log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
@@ -190,10 +192,17 @@ def _ending_as_told(run: Callable[[], Any]) -> Any:
     try:
         return run()
     except RuntimeError as error:
-        told = re.search(r"error_already_set.* REPLACED BY SystemExit: (\d+)", str(error))
+        told = _TOLD_EXIT.search(str(error))
         if told is None:
             raise
-        raise SystemExit(int(told[1])) from error
+        raise SystemExit(_exit_code(told[1])) from error
+
+
+def _exit_code(text: str) -> int | str:
+    """Returns the code of a SystemExit by its text: a text ends a process with 1, and is shown."""
+    if text in ("<EMPTY MESSAGE>", "None", "False"):  # the first is pybind11's for `sys.exit()`
+        return 0
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
