@@ -99,10 +99,7 @@ class ModelAverageOptimizer(tf.train.Optimizer):
             raise ValueError("Must supply at least one variable")
         if global_step is None:
             raise ValueError("Global step is required")
-        # The chief initializes and saves the slots that are global, so others keep theirs as local variables.
-        with contextlib.nullcontext() if self._is_chief else variables_of_worker():
-            applied = self._opt.apply_gradients(pairs)
-        with tf.control_dependencies([applied]):
+        with tf.control_dependencies([self._apply_to_own(pairs)]):
             step = self._local_step.assign_add(1, read_value=True)
         trained = [variable for gradient, variable in pairs if gradient is not None]
         accumulators = [self._accumulator(variable) for variable in trained]
@@ -111,6 +108,21 @@ class ModelAverageOptimizer(tf.train.Optimizer):
             with tf.control_dependencies([self._average(trained, accumulators, global_step)]):
                 return tf.constant(True)
         return tf.group(tf.cond(tf.equal(step % self._interval, 0), average, lambda: tf.constant(False)), name=name)
+
+    def _apply_to_own(self, pairs: Sequence[tuple]) -> tf.Operation:
+        """Updates the worker's variables, with slots that are its own.
+
+        The chief's slots are saved, as in TensorFlow 1, where they were global variables. Such a chief, started again
+        while the parameters on the ps are in use, would wait for somebody to initialize them.
+        """
+        before = set(map(id, tf.local_variables()))
+        with variables_of_worker():
+            applied = self._opt.apply_gradients(pairs)
+        if self._is_chief:
+            for variable in tf.local_variables():
+                if id(variable) not in before:
+                    tf.add_to_collection(tf.GraphKeys.SAVEABLE_OBJECTS, variable)
+        return applied
 
     def _accumulator(self, variable: tf.Variable) -> tf.ConditionalAccumulator:
         """Returns what adds up a variable of all workers, beside its center."""

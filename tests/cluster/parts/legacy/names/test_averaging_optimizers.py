@@ -103,16 +103,32 @@ def test_model_averaging_equals_numpy(start_servers, is_resource):
             assert found[3:] == [step // PERIOD, step]
 
 
-def test_the_chief_has_its_slots_among_what_is_saved(start_servers):
-    """As in TensorFlow 1. In that of another worker they would wait for a chief that cannot initialize them."""
+def test_the_chief_has_its_slots_among_what_is_saved(start_servers, tmp_path):
+    """As in TensorFlow 1. Nobody waits for them: they are local variables of each worker."""
     cluster = start_servers(1, 2)
     chief, other = (Worker(cluster, number, ModelAverageCustomGetter, make_average) for number in range(2))
     shared = {"global_center_variable/x": "job:ps", "global_step": "job:ps", "untrained": "job:ps"}
     own = dict.fromkeys(("local_step", "own", "x"), "job:worker")
-    assert chief.devices(tf.global_variables) == {**shared, "x/Momentum": "job:worker"}
-    assert chief.devices(tf.local_variables) == own
-    assert other.devices(tf.global_variables) == shared
-    assert other.devices(tf.local_variables) == {**own, "x/Momentum": "job:worker"}
+    for worker, slots in ((chief, ["x/Momentum"]), (other, [])):
+        assert worker.devices(tf.global_variables) == shared
+        assert worker.devices(tf.local_variables) == {**own, "x/Momentum": "job:worker"}
+        with worker.graph.as_default():
+            path = tf.train.Saver().save(worker.session, str(tmp_path / "model"))
+        assert sorted(name for name, _ in tf.train.list_variables(path)) == sorted([*shared, *slots])
+
+
+def test_a_chief_that_starts_again_waits_for_nobody(start_servers):
+    """While the parameters are in use; its slots were global variables that nobody initialized."""
+    cluster = start_servers(1, 2)
+    Worker(cluster, 0, ModelAverageCustomGetter, make_average)  # has initialized what is on the ps
+    again = Worker(cluster, 1, ModelAverageCustomGetter, lambda inner, _, getter: make_average(inner, 0, getter))
+    with again.graph.as_default():
+        manager = tf.train.SessionManager(
+            local_init_op=tf.local_variables_initializer(), ready_op=tf.report_uninitialized_variables(),
+            ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()), recovery_wait_secs=1)
+    with manager.wait_for_session(cluster.target("worker", 1), max_wait_secs=10) as session:
+        session.run(again.train_op)
+    assert again.values("local_step") == [1]
 
 
 def test_a_worker_waits_for_the_others_at_the_average(start_servers):
