@@ -249,8 +249,8 @@ class SessionManager(_TensorFlowManager):
         if route.waits:
             return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
         member = route.member
-        if member is not None and not arguments.get("checkpoint_filename_with_path"):
-            placement.share_parameters(self._graph, member.cluster)
+        if not arguments.get("checkpoint_filename_with_path"):  # as below
+            self._share_parameters(route)
         arguments["config"] = _joined_options(route, self._graph, arguments.get("config"))
         if member is None:
             return super().prepare_session(**arguments)
@@ -303,10 +303,7 @@ class SessionManager(_TensorFlowManager):
         """Returns a session once the chief has prepared the parameters."""
         route = _route(master, self._graph)
         member = route.member
-        if member is not None:
-            placement.share_parameters(self._graph, member.cluster)
-        elif route.target and (cluster := membership.outside()) is not None:
-            placement.share_on_the_first_task(self._graph, cluster)
+        self._share_parameters(route)
         config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(
@@ -316,6 +313,12 @@ class SessionManager(_TensorFlowManager):
         return self._bounded(member, functools.partial(
             super().wait_for_session, master, config=config,
             max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))
+
+    def _share_parameters(self, route: Route) -> None:
+        if route.member is not None:
+            placement.share_parameters(self._graph, route.member.cluster)
+        elif route.target and (cluster := membership.outside()) is not None:
+            placement.share_on_the_first_task(self._graph, cluster)
 
     def _bounded(self, member: Membership, make: Callable[[], tf.Session]) -> tf.Session:
         def make_in_graph() -> tf.Session:

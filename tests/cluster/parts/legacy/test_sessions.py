@@ -159,6 +159,27 @@ def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
     session.close()
 
 
+def test_parameters_on_no_device_are_shared_on_the_first_task_also_if_the_chief_is_another(
+        replaced, graph, monkeypatch):
+    """A cluster of "ps" and "trainer": the trainers that wait looked on the ps, and the chief had them itself."""
+    monkeypatch.setattr(membership, "_current", [])
+    monkeypatch.setattr(membership, "_outside", [])
+    jobs = ("ps", "trainer", "trainer")
+    cluster = {"ps": [], "trainer": []}
+    for job, port in zip(jobs, processes.free_ports(3)):
+        cluster[job].append(f"localhost:{port}")
+    _, chief, other = (tf.train.Server(cluster, job, index) for job, index in zip(jobs, (0, 0, 1)))
+    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
+    session = tf.train.SessionManager().prepare_session(chief.target, tf.global_variables_initializer())
+    assert step.device == "/job:ps/task:0"
+    with tf.Graph().as_default():
+        step = tf.get_variable("step", [])
+        manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=1)
+        with manager.wait_for_session(other.target, max_wait_secs=30) as waited:
+            assert waited.run(step) == 3.0
+    session.close()
+
+
 def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_without_ps(replaced, graph, monkeypatch):
     """As in TensorFlow 1; the other tasks of such a script waited for their own, which nobody initialises."""
     monkeypatch.setattr(membership, "_current", [])
