@@ -6,6 +6,7 @@ import pickle
 import socket
 import struct
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -97,6 +98,14 @@ def pieces_of(data):
 
 def functions_of_modules(path):
     return os.path.split(path), re.split('b', 'abc'), u'a b'.split(u' ')
+
+def words_of(line):
+    vocabulary = {'caf\\xe9': 1}
+    return line.split()[0] in vocabulary, line.strip() == 'caf\\xe9 b', line.rsplit(None, 5), '%s' % line.lstrip().rstrip()
+
+def imported_line():
+    from line_of_bytes import LINE
+    return LINE.split('|')
 
 def made():
     return bytes('a\\xff'), bytes(b'b'), bytes('abc') == 'abc'
@@ -230,7 +239,7 @@ def test_a_value_that_cannot_be_packed_is_refused():
 
 
 def test_a_line_of_a_file_of_bytes_is_split_by_text(script, tmp_path):
-    """Of `gzip.open(path)` and `open(path, "rb")`; its words are text. Without an argument, all stays."""
+    """Of `gzip.open(path)` and `open(path, "rb")`; its words are text."""
     path = tmp_path / "data.txt"
     path.write_bytes(b"a|b\n")
     first, *others = script["lines_of"](str(path))
@@ -243,6 +252,19 @@ def test_bytes_that_are_no_text_stay_bytes_in_pieces(script):
     by_text, by_bytes, is_first = script["pieces_of"](b"a\xff|b")
     assert [type(piece) for piece in by_text] == [Received] * 2 and list(map(bytes, by_text)) == [b"a\xff", b"b"]
     assert [type(piece) for piece in by_bytes] == [bytes] * 2 and is_first
+
+
+def test_words_of_a_line_that_is_split_without_an_argument_equal_text(script):
+    """Issue: none of them was in a vocabulary. What is no text stays the same bytes."""
+    is_known, is_same, words, shown = script["words_of"](b"caf\xc3\xa9 b\n")
+    assert is_known and is_same and words == ["caf\xe9", "b"] and shown == "caf\xe9 b"
+    assert [*map(bytes, script["words_of"](b"\xff \x00")[2])] == [b"\xff", b"\x00"]
+
+
+def test_an_imported_line_is_split(script, monkeypatch):
+    """Its name looked like that of a module."""
+    monkeypatch.setitem(sys.modules, "line_of_bytes", types.SimpleNamespace(LINE=b"a|b"))
+    assert script["imported_line"]() == ["a", "b"]
 
 
 def test_functions_of_modules_with_such_names_stay(script):
