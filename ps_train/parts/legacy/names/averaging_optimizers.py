@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.parts.legacy.classic import named_tasks
 from ps_train.parts.legacy.names.worker_optimizers import (
     CENTER,
     ElasticAverageCustomGetter,
@@ -62,6 +63,10 @@ class ModelAverageOptimizer(tf.train.Optimizer):
 
     After every `interval_steps` steps of its own, a worker waits until the others have come as far. The chief writes
     the mean of their variables to the centers on the ps and raises the global step by one; all go on with that mean.
+
+    As in TensorFlow 1, that wait has no bound: a worker that ends early, or does not come back, stops all others. A
+    worker of ps_train warns with the names of those that are missing. One that was lost just before it took over the
+    mean, and comes back, is one average ahead of the others from then on.
     """
 
     def __init__(self, opt: tf.train.Optimizer, num_worker: int, is_chief: bool,
@@ -101,6 +106,7 @@ class ModelAverageOptimizer(tf.train.Optimizer):
             raise ValueError("Global step is required")
         with tf.control_dependencies([self._apply_to_own(pairs)]):
             step = self._local_step.assign_add(1, read_value=True)
+        named_tasks.warn_of_missing("ModelAverageOptimizer")
         trained = [variable for gradient, variable in pairs if gradient is not None]
         accumulators = [self._accumulator(variable) for variable in trained]
 

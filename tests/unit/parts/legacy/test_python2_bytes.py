@@ -101,7 +101,8 @@ def functions_of_modules(path):
 
 def words_of(line):
     vocabulary = {'caf\\xe9': 1}
-    return line.split()[0] in vocabulary, line.strip() == 'caf\\xe9 b', line.rsplit(None, 5), '%s' % line.lstrip().rstrip()
+    shown = '%s' % line.lstrip().rstrip()
+    return line.split()[0] in vocabulary, line.strip() == 'caf\\xe9 b', line.rsplit(None, 5), shown
 
 def imported_line():
     from line_of_bytes import LINE

@@ -6,10 +6,12 @@ The same script on TensorFlow 1.15.5 had the same numbers, for SGD, momentum and
 from __future__ import annotations
 
 import threading
+import types
 
 import numpy as np
 import pytest
 
+from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.names.averaging_optimizers import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -146,6 +148,19 @@ def test_a_worker_waits_for_the_others_at_the_average(start_servers):
     assert not done.wait(0.5)
     workers[1].session.run(workers[1].train_op)
     assert done.wait(DEADLINE_SECS)
+
+
+def test_a_worker_of_a_cluster_warns_of_those_that_are_missing_at_the_average(monkeypatch):
+    """The average waits for them without a bound."""
+    member = types.SimpleNamespace(update_services=[])
+    monkeypatch.setattr(membership, "_current", [member])
+    with tf.Graph().as_default():
+        getter = ModelAverageCustomGetter("/cpu:0")
+        with tf.variable_scope("", custom_getter=getter):
+            x = tf.get_variable("x", initializer=INITIAL)
+        make_average(tf.train.GradientDescentOptimizer(RATE), 0, getter).minimize(
+            tf.reduce_sum(x), tf.train.create_global_step())
+    assert [type(service).__name__ for service in member.update_services] == ["MissingWarning"]
 
 
 def test_the_init_op_takes_over_the_centers_and_the_hook_does_not(start_servers):
