@@ -101,9 +101,9 @@ class ModelAverageOptimizer(tf.train.Optimizer):
         """
         pairs = list(grads_and_vars or ())
         if not pairs:
-            raise ValueError("Must supply at least one variable")
+            raise ValueError("ModelAverageOptimizer: grads_and_vars has no variable")
         if global_step is None:
-            raise ValueError("Global step is required")
+            raise ValueError("ModelAverageOptimizer needs a global_step: it counts the averages")
         with tf.control_dependencies([self._apply_to_own(pairs)]):
             step = self._local_step.assign_add(1, read_value=True)
         named_tasks.warn_of_missing("ModelAverageOptimizer")
@@ -165,7 +165,7 @@ class ModelAverageOptimizer(tf.train.Optimizer):
 
     def _take_over(self, variables: Sequence[tf.Variable]) -> tf.Operation:
         if not variables:
-            raise ValueError("The list of local_variables should not be empty")
+            raise ValueError("ModelAverageOptimizer: there is no variable to average")
         return tf.group(*(variable.assign(self._getter.center_of(variable).read_value(), read_value=False)
                           for variable in variables))
 
