@@ -104,6 +104,9 @@ class Conversion:
         is_converted = tree is None
         if tree is None:
             tree, _ = _parse(as_python3(text, path, is_in_package=is_in_package), path)
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    python2_library.change_import(node, _IN_MEMORY)
         is_changed = (is_converted or (self.finds_python2 and leftovers.may_be_in(text))) and (
             leftovers.change_leftovers(tree))
         if is_converted or self.finds_python2:
@@ -378,7 +381,7 @@ def _refactored(text: str, path: str) -> str | None:
 
 
 _NOT_USED = "fissix.fixes.fix_sorted"  # takes the axis of array.sort(0) for a function; leftovers.py sees the values
-_IN_MEMORY = ("StringIO", "cStringIO")  # which took bytes, too; leftovers.py has such modules, and `io` refuses them
+_IN_MEMORY = ("StringIO", "cStringIO")  # which took bytes, too; `io` refuses them
 
 
 @functools.cache

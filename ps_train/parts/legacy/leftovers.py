@@ -185,16 +185,7 @@ def _change_import(place: PlacedNode, _: _Variables) -> bool:
     """Imports a module of Python 2 from where ps_train has it, unless the code expects that it is missing."""
     if expects(place.caught, "ImportError", "ModuleNotFoundError"):
         return False
-    node, is_changed = place.node, False
-    if isinstance(node, ast.ImportFrom):
-        is_changed = node.module in python2_library.MODULES and not node.level
-        node.module = python2_library.PREFIX + node.module if is_changed else node.module
-        return is_changed
-    for alias in node.names:
-        if alias.name in python2_library.MODULES:
-            alias.name, alias.asname = python2_library.PREFIX + alias.name, alias.asname or alias.name
-            is_changed = True
-    return is_changed
+    return python2_library.change_import(place.node, python2_library.MODULES)
 
 
 def _change_call(place: PlacedNode, variables: _Variables) -> bool:

@@ -9,6 +9,7 @@
     subprocess.check_output(["git", "log"]).split("\\n")
     header = "DATA" + struct.pack("<I", len(data))
     [line.strip("\\n").split("|") for line in gzip.open(path)]   text, if the bytes of the file are text
+    line.split()[0] in vocabulary                    of such a line: bytes that equal their text
     file.write(bytes(text))
 
 Parameter servers that such scripts have of their own exchange gradients so. A length that they send ahead as
@@ -21,6 +22,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import numbers
 import pickle
 import socket
 import struct
@@ -44,6 +46,7 @@ _OF_BYTES = ("struct", "base64", "zlib", "binascii")
 # Methods of bytes that refuse text: those of a line that was read from a file of bytes.
 _OF_LINES = ("split", "rsplit", "strip", "lstrip", "rstrip", "replace", "startswith", "endswith", "partition",
              "rpartition", "find", "rfind", "index", "rindex", "count")
+_WITHOUT_ARGUMENT = ("split", "rsplit", "strip", "lstrip", "rstrip")  # what they return without a text equals text, too
 
 
 class Received(Encoded):
@@ -97,45 +100,35 @@ def taken(value: Any) -> Any:
 
 def change_bytes(tree: ast.Module) -> ast.Module:
     """Changes the calls of such functions."""
-    modules = {(alias.asname or alias.name).partition(".")[0] for node in ast.walk(tree)
-               if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
-    return _Changes(modules).visit(tree)
+    return _Changes().visit(tree)
 
 
 class _Changes(ast.NodeTransformer):
-    def __init__(self, modules: set[str]) -> None:
-        self._modules = modules
-
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         name, owner = getattr(node.func, "attr", getattr(node.func, "id", "")), getattr(node.func, "value", None)
         is_of_bytes = isinstance(owner, ast.Name) and owner.id in _OF_BYTES
-        is_of_line = name in _OF_LINES and bool(node.args) and not self._is_in_module(owner)
+        is_of_line = name in (_OF_LINES if node.args else _WITHOUT_ARGUMENT)
         if owner is not None and (is_of_bytes or is_of_line or name in (*_RECEIVING, *_SENDING, "join")):
             node.func = call_node(_METHOD, node.func, owner, node_at(ast.Constant(name), node.func))
-        if owner is None and name == "bytes" and len(node.args) == 1:
-            node.func = node_at(ast.Name(_MADE, ast.Load()), node.func)
+        if owner is None and name == "bytes":
+            node.func = call_node(_MADE, node.func, node.func)
         if name == "dumps":
             node.func = call_node(_DUMPS, node.func, node.func)
         return call_node(_GIVEN, node, node) if name in _GIVING else node
 
-    def _is_in_module(self, owner: ast.AST | None) -> bool:
-        """Returns whether a function is one of an imported module, such as `tf.strings.split`."""
-        while isinstance(owner, ast.Attribute):
-            owner = owner.value
-        return isinstance(owner, ast.Name) and owner.id in self._modules
-
 
 def install_bytes() -> None:
     """Makes what the changed code uses available."""
-    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of), (_MADE, made)):
+    for name, function in ((_METHOD, method_of), (_GIVEN, given), (_DUMPS, dumps_of), (_MADE, made_of)):
         setattr(builtins, name, function)
 
 
 def method_of(owner: Any, name: str) -> Callable[..., Any]:
     """Returns a method of an object: of a socket, it takes text, and gives `Received`; of a module, it takes text.
 
-    The `join` of text takes bytes that equal their text. A method of bytes that takes text gives text.
+    The `join` of text takes bytes that equal their text. A method of bytes that takes text gives text. Any other
+    method, and a function of a module such as `tf.strings.split`, stays.
     """
     original = getattr(owner, name)
     if isinstance(owner, str):
@@ -143,7 +136,7 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
     if isinstance(owner, types.ModuleType) and owner.__name__ in _OF_BYTES:  # no variable that is called so
         return functools.partial(_with_text, original)
     if type(owner) is bytes and name in _OF_LINES:
-        return functools.partial(_of_line, owner, original)
+        return functools.partial(_of_line, owner, name, original)
     if not isinstance(owner, socket.socket):
         return original
     if name in _SENDING:
@@ -151,13 +144,28 @@ def method_of(owner: Any, name: str) -> Callable[..., Any]:
     return lambda *args: given(original(*args))
 
 
-def made(value: Any, original: Callable[[Any], bytes] = bytes) -> Any:
-    """Returns what `bytes` makes of a value: of text, which Python 3 refuses, its bytes, which equal it."""
-    return encoder_of(value)() if isinstance(value, str) else original(value)
+def made_of(kind: Any) -> Any:
+    """Returns what stands for `bytes`: what makes bytes of text and numbers, too; a script's own `bytes` stays."""
+    return functools.partial(_made, kind) if kind is bytes else kind
 
 
-def _of_line(line: bytes, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Calls a method of bytes. If it is given text, what it returns is text, or `Received` if the bytes are no text."""
+def _made(original: Callable[..., bytes], *args: Any, **options: Any) -> Any:
+    """Returns bytes that equal a text or the text of a number, as `str` of Python 2; with an encoding, today's bytes.
+
+    A text becomes UTF-8, as in files and sockets.
+    """
+    if len(args) != 1 or options or not isinstance(args[0], (str, numbers.Number)):
+        return original(*args, **options)
+    return encoder_of(str(args[0]))()
+
+
+def _of_line(line: bytes, name: str, original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Calls a method of bytes. If it is given text, what it returns is text, or `Received` if the bytes are no text.
+
+    Without a text or bytes to split by it is `Received`: the line may be anything, such as a record of bytes.
+    """
+    if name in _WITHOUT_ARGUMENT and not options and all(arg is None or isinstance(arg, int) for arg in args):
+        return _pieces(original(*args), Received)
     if not any(isinstance(part, str) for arg in args for part in (arg if isinstance(arg, tuple) else [arg])):
         return original(*args, **options)
     is_text = Received(line).encoding == "utf-8"

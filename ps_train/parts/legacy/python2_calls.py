@@ -75,7 +75,7 @@ def unicode_of(object: Any = "", *args: str, **options: str) -> str:  # noqa: A0
     return str(object, *args, **options)
 
 
-def _fitting(owner: Any, value: Any) -> Any:
+def fitting(owner: Any, value: Any) -> Any:
     """Returns what a file takes: bytes or text."""
     if isinstance(owner, io.TextIOBase):
         return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
@@ -83,11 +83,11 @@ def _fitting(owner: Any, value: Any) -> Any:
 
 
 def _writer(owner: Any) -> Callable[[Any], Any]:
-    return lambda value: owner.write(_fitting(owner, value))
+    return lambda value: owner.write(fitting(owner, value))
 
 
 def _lines_writer(owner: Any) -> Callable[[Iterable[Any]], Any]:
-    return lambda lines: owner.writelines(_fitting(owner, line) for line in lines)
+    return lambda lines: owner.writelines(fitting(owner, line) for line in lines)
 
 
 def _translator(owner: str) -> Callable[..., str]:

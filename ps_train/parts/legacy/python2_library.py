@@ -8,6 +8,7 @@ So `try: import cPickle` with an `except ImportError` ends as it does in Python 
 
 from __future__ import annotations
 
+import ast
 import codecs
 import csv
 import functools
@@ -19,8 +20,11 @@ import pickle
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
+
+from ps_train.parts.legacy.encoded_text import Encoded
+from ps_train.parts.legacy.python2_calls import fitting
 
 PREFIX = "_python2_of_ps_train_"
 _HIGHEST_PROTOCOL = 2  # of Python 2's pickle
@@ -33,6 +37,18 @@ MODULES = {
     "xmlrpclib": "xmlrpc.client", "commands": "subprocess", "thread": "_thread", "copy_reg": "copyreg",
     "__builtin__": "builtins", "cookielib": "http.cookiejar", "anydbm": "dbm", "Tkinter": "tkinter",
 }
+
+
+def change_import(node: ast.Import | ast.ImportFrom, names: Container[str]) -> bool:
+    """Lets a statement import modules of these names from here, and returns whether it changes."""
+    if isinstance(node, ast.ImportFrom):
+        is_changed = node.module in names and not node.level
+        node.module = f"{PREFIX}{node.module}" if is_changed else node.module
+        return is_changed
+    found = [alias for alias in node.names if alias.name in names]
+    for alias in found:
+        alias.name, alias.asname = PREFIX + alias.name, alias.asname or alias.name
+    return bool(found)
 
 
 class LibraryFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -72,16 +88,21 @@ def dumps(obj: Any, protocol: int | None = None, **options: Any) -> bytes:
 
 
 class TextOrBytes:
-    """`StringIO.StringIO`: a file in memory, of text or of bytes as its first value is; of text while it has none."""
+    """`StringIO.StringIO`: a file in memory, of text or of bytes as its first value is; of text while it has none.
+
+    Later values become what the first one was, as `python2_calls` does it for other files.
+    """
 
     def __init__(self, buf: Any = "") -> None:
-        self._file: Any = _memory_of(buf)(buf) if buf else None
+        self._file: Any = None
+        if buf:
+            self._file = _memory_of(buf)(str(buf) if type(buf) is Encoded else buf)
 
     def write(self, s: Any) -> None:
         """Adds text, or bytes."""
         if self._file is None:
             self._file = _memory_of(s)()
-        self._file.write(s)
+        self._file.write(fitting(self._file, s))
 
     def writelines(self, lines: Iterable[Any]) -> None:
         """Adds each of them."""
@@ -106,7 +127,7 @@ class TextOrBytes:
 
 
 def _memory_of(value: Any) -> type:
-    return io.StringIO if isinstance(value, str) else io.BytesIO
+    return io.StringIO if isinstance(value, str) or type(value) is Encoded else io.BytesIO
 
 
 def read_files_of_python2() -> None:
@@ -168,6 +189,7 @@ class _Encoding:
 
 
 def _is_binary(file: Any) -> bool:
+    file = file._file if isinstance(file, TextOrBytes) else file  # noqa: SLF001 (of this module)
     if isinstance(file, (io.TextIOBase, codecs.StreamReaderWriter)):  # the mode of the latter is that of its file
         return False
     mode = getattr(file, "mode", None)

@@ -2,6 +2,7 @@
 
     a session is created    each of them must be there  --> ClusterLostError after the start time-out
     a step runs             one of them is lost         --> the same; the process ends, as the step would not
+                            it averages all workers     --> a warning with the names of those that are not there
 
 TensorFlow waits without a bound in both cases, and does not say for which task. As long as steps end, it does not
 matter whether a worker is lost: a graph may name workers that its steps do not use.
@@ -10,15 +11,17 @@ matter whether a worker is lost: a graph may name workers that its steps do not 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterable, Iterator
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.errors import ClusterLostError
+from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.graph.devices import task_of
-from ps_train.parts.legacy.classic.membership import Membership, Serving
+from ps_train.parts.legacy.classic.membership import Membership, Serving, current
 
+_log = logging.getLogger(__name__)
 _running: dict[object, float] = {}  # each call of a session's `run` -> when it began
 
 
@@ -45,6 +48,13 @@ def await_others(member: Membership | Serving, tasks: list[Task]) -> None:
         watch = StepWatch(member.timeouts.heartbeat_secs, member.timeouts.start_secs)
         member.update_services.append(watch)
     watch.tasks = [*watch.tasks, *(task for task in tasks if task not in watch.tasks)]
+
+
+def warn_of_missing(name: str) -> None:
+    """Warns of missing workers while a step takes long: what has this name waits for all of them, without a bound."""
+    member = current()
+    if member is not None and not any(isinstance(service, MissingWarning) for service in member.update_services):
+        member.update_services.append(MissingWarning(member, name))
 
 
 @contextlib.contextmanager
@@ -87,6 +97,33 @@ class StepWatch:
         if lost:
             raise ClusterLostError("timed_out", f"waited {self._lost_secs:g} s for {', '.join(lost)}, which the graph "
                                    "of the script names, in the middle of a step")
+
+    def conclude(self, *, waits_for_others: bool, is_final: bool) -> None:
+        """Does nothing: no other task depends on it."""
+
+
+class MissingWarning:
+    """Warns of workers without a heartbeat while a step takes long. The membership calls `check` once a second."""
+
+    is_of_training = False  # it is there before the training is
+
+    def __init__(self, member: Membership, name: str) -> None:
+        """Takes what waits for all workers, by its name."""
+        self._member, self._name = member, name
+        self._told: set[str] = set()  # those that the last warning named
+
+    def check(self) -> None:
+        """Warns if workers are missing that the last warning did not name."""
+        begun_secs, cluster = min(list(_running.values()), default=None), self._member.cluster
+        if begun_secs is None or time.monotonic() - begun_secs < self._member.timeouts.heartbeat_secs:
+            return
+        with contextlib.suppress(BlackboardError):  # the membership looks after lost ps
+            snapshot = self._member.snapshot()
+            missing = {task.name for task in cluster.workers if not snapshot.is_alive(cluster.number_of(task))}
+            if missing - self._told:
+                _log.warning("%s waits for all workers, and has nothing from %s: start those that did not end by "
+                             "themselves again", self._name, ", ".join(sorted(missing)))
+            self._told = missing
 
     def conclude(self, *, waits_for_others: bool, is_final: bool) -> None:
         """Does nothing: no other task depends on it."""

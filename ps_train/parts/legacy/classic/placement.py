@@ -41,9 +41,9 @@ def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
 
 
 def share_on_the_first_task(graph: tf.Graph, cluster: Cluster) -> None:
-    """Does the same in a cluster without ps or workers, for a task that waits for another one to initialise them.
+    """Does the same in a cluster without ps or workers: the first device by name is that of the first task.
 
-    The first device by name is that of the first task. It is the chief of such scripts, whose own variables are there.
+    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps.
     """
     job = min(cluster.addresses)
     _share_on(graph, job, min(cluster.addresses[job]))

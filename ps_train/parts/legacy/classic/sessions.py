@@ -37,6 +37,8 @@ from ps_train.runtime.threads import Call
 
 _CLOSE_SECS = 1.0
 _RECOVERY_WAIT_SECS = 1
+# As pybind11 writes it; a traceback may follow.
+_TOLD_EXIT = re.compile(r"error_already_set[^\n]* REPLACED BY SystemExit: (.*?)(?:\n\nAt:\n|\Z)", re.DOTALL)
 _log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
@@ -190,10 +192,17 @@ def _ending_as_told(run: Callable[[], Any]) -> Any:
     try:
         return run()
     except RuntimeError as error:
-        told = re.search(r"error_already_set.* REPLACED BY SystemExit: (\d+)", str(error))
+        told = _TOLD_EXIT.search(str(error))
         if told is None:
             raise
-        raise SystemExit(int(told[1])) from error
+        raise SystemExit(_exit_code(told[1])) from error
+
+
+def _exit_code(text: str) -> int | str:
+    """Returns the code of a SystemExit by its text: a text ends a process with 1, and is shown."""
+    if text in ("<EMPTY MESSAGE>", "None", "False"):  # the first is pybind11's for `sys.exit()`
+        return 0
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
@@ -240,8 +249,8 @@ class SessionManager(_TensorFlowManager):
         if route.waits:
             return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
         member = route.member
-        if member is not None and not arguments.get("checkpoint_filename_with_path"):
-            placement.share_parameters(self._graph, member.cluster)
+        if not arguments.get("checkpoint_filename_with_path"):  # as below
+            self._share_parameters(route)
         arguments["config"] = _joined_options(route, self._graph, arguments.get("config"))
         if member is None:
             return super().prepare_session(**arguments)
@@ -294,10 +303,7 @@ class SessionManager(_TensorFlowManager):
         """Returns a session once the chief has prepared the parameters."""
         route = _route(master, self._graph)
         member = route.member
-        if member is not None:
-            placement.share_parameters(self._graph, member.cluster)
-        elif route.target and (cluster := membership.outside()) is not None:
-            placement.share_on_the_first_task(self._graph, cluster)
+        self._share_parameters(route)
         config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(
@@ -307,6 +313,12 @@ class SessionManager(_TensorFlowManager):
         return self._bounded(member, functools.partial(
             super().wait_for_session, master, config=config,
             max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))
+
+    def _share_parameters(self, route: Route) -> None:
+        if route.member is not None:
+            placement.share_parameters(self._graph, route.member.cluster)
+        elif route.target and (cluster := membership.outside()) is not None:
+            placement.share_on_the_first_task(self._graph, cluster)
 
     def _bounded(self, member: Membership, make: Callable[[], tf.Session]) -> tf.Session:
         def make_in_graph() -> tf.Session:

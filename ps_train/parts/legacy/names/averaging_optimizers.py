@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.parts.legacy.classic import named_tasks
 from ps_train.parts.legacy.names.worker_optimizers import (
     CENTER,
     ElasticAverageCustomGetter,
@@ -62,6 +63,10 @@ class ModelAverageOptimizer(tf.train.Optimizer):
 
     After every `interval_steps` steps of its own, a worker waits until the others have come as far. The chief writes
     the mean of their variables to the centers on the ps and raises the global step by one; all go on with that mean.
+
+    As in TensorFlow 1, that wait has no bound: a worker that ends early, or does not come back, stops all others. A
+    worker of ps_train warns with the names of those that are missing. One that was lost just before it took over the
+    mean, and comes back, is one average ahead of the others from then on.
     """
 
     def __init__(self, opt: tf.train.Optimizer, num_worker: int, is_chief: bool,
@@ -96,14 +101,12 @@ class ModelAverageOptimizer(tf.train.Optimizer):
         """
         pairs = list(grads_and_vars or ())
         if not pairs:
-            raise ValueError("Must supply at least one variable")
+            raise ValueError("ModelAverageOptimizer: grads_and_vars has no variable")
         if global_step is None:
-            raise ValueError("Global step is required")
-        # The chief initializes and saves the slots that are global, so others keep theirs as local variables.
-        with contextlib.nullcontext() if self._is_chief else variables_of_worker():
-            applied = self._opt.apply_gradients(pairs)
-        with tf.control_dependencies([applied]):
+            raise ValueError("ModelAverageOptimizer needs a global_step: it counts the averages")
+        with tf.control_dependencies([self._apply_to_own(pairs)]):
             step = self._local_step.assign_add(1, read_value=True)
+        named_tasks.warn_of_missing("ModelAverageOptimizer")
         trained = [variable for gradient, variable in pairs if gradient is not None]
         accumulators = [self._accumulator(variable) for variable in trained]
 
@@ -111,6 +114,21 @@ class ModelAverageOptimizer(tf.train.Optimizer):
             with tf.control_dependencies([self._average(trained, accumulators, global_step)]):
                 return tf.constant(True)
         return tf.group(tf.cond(tf.equal(step % self._interval, 0), average, lambda: tf.constant(False)), name=name)
+
+    def _apply_to_own(self, pairs: Sequence[tuple]) -> tf.Operation:
+        """Updates the worker's variables, with slots that are its own.
+
+        The chief's slots are saved, as in TensorFlow 1, where they were global variables. Such a chief, started again
+        while the parameters on the ps are in use, would wait for somebody to initialize them.
+        """
+        before = set(map(id, tf.local_variables()))
+        with variables_of_worker():
+            applied = self._opt.apply_gradients(pairs)
+        if self._is_chief:
+            for variable in tf.local_variables():
+                if id(variable) not in before:
+                    tf.add_to_collection(tf.GraphKeys.SAVEABLE_OBJECTS, variable)
+        return applied
 
     def _accumulator(self, variable: tf.Variable) -> tf.ConditionalAccumulator:
         """Returns what adds up a variable of all workers, beside its center."""
@@ -147,7 +165,7 @@ class ModelAverageOptimizer(tf.train.Optimizer):
 
     def _take_over(self, variables: Sequence[tf.Variable]) -> tf.Operation:
         if not variables:
-            raise ValueError("The list of local_variables should not be empty")
+            raise ValueError("ModelAverageOptimizer: there is no variable to average")
         return tf.group(*(variable.assign(self._getter.center_of(variable).read_value(), read_value=False)
                           for variable in variables))
 

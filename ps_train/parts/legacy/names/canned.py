@@ -20,7 +20,8 @@ import tensorflow.compat.v2 as tf
 
 _KINDS = ("Baseline", "DNN", "DNNLinearCombined", "Linear")
 _TASKS = ("Classifier", "Estimator", "Regressor")
-_METHODS = ("train", "evaluate", "predict", "export_saved_model", "experimental_export_all_saved_models")
+_METHODS = ("train", "evaluate", "predict", "export_saved_model", "export_savedmodel",
+            "experimental_export_all_saved_models")
 
 
 class KerasOptimizerError(ValueError):

@@ -129,9 +129,9 @@ class Binomial(_distributions.Distribution):
                 logits, probs, validate_args=validate_args, name=scope)
             if validate_args:
                 with tf.control_dependencies([
-                        tf.assert_non_negative(self._total_count, message="total_count must be non-negative."),
+                        tf.assert_non_negative(self._total_count, message="a negative total_count"),
                         util.assert_integer_form(
-                            self._total_count, message="total_count cannot contain fractional components.")]):
+                            self._total_count, message="total_count has fractions")]):
                     self._total_count = tf.identity(self._total_count)
         super().__init__(
             dtype=self._probs.dtype, reparameterization_type=_distributions.NOT_REPARAMETERIZED,
@@ -187,7 +187,7 @@ class Binomial(_distributions.Distribution):
             return counts
         counts = util.embed_check_nonnegative_integer_form(counts)
         with tf.control_dependencies([tf.assert_less_equal(
-                counts, self._total_count, message="counts are not less than or equal to n.")]):
+                counts, self._total_count, message="more counts than total_count")]):
             return tf.identity(counts)
 
 

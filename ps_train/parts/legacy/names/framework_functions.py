@@ -50,9 +50,9 @@ def contrib_py_func(func: Callable, args: Any = (), kwargs: Mapping[str, Any] | 
     """
     kwargs = {} if kwargs is None else kwargs
     if not isinstance(args, (list, tuple)):
-        raise TypeError(f"args must be list and not {type(args)}. args: {args}")
+        raise TypeError(f"args must be a list or tuple, got {args!r}")
     if not isinstance(kwargs, dict):
-        raise TypeError(f"kwargs must be dict and not {type(kwargs)}. args: {kwargs}")
+        raise TypeError(f"kwargs must be a dict, got {kwargs!r}")
     types, shapes = (given(*args, **kwargs) if callable(given) and not isinstance(given, tf.DType) else given
                      for given in (output_types, output_shapes))
 
@@ -81,14 +81,14 @@ def _beside(values: Any, types: Any) -> list[tuple]:
 def zero_initializer(ref: tf.Variable, use_locking: bool = True, name: str = "zero_initializer") -> tf.Tensor:
     """Returns what gives a variable zeros; it fails if the variable has a value."""
     with tf.name_scope(name), tf.control_dependencies([tf.Assert(
-            tf.logical_not(tf.is_variable_initialized(ref)), [f"input is already initialized: {ref.op.name}"])]):
+            tf.logical_not(tf.is_variable_initialized(ref)), [f"{ref.op.name} has a value already"])]):
         return tf.assign(ref, tf.zeros(ref.shape, ref.dtype.base_dtype), use_locking=use_locking)
 
 
 def get_placeholders(graph: tf.Graph) -> list[tf.Tensor]:
     """Returns the placeholders of a graph."""
     if not isinstance(graph, tf.Graph):
-        raise TypeError(f"Input graph needs to be a Graph: {graph}")
+        raise TypeError(f"graph must be a tf.Graph, got {graph!r}")
     return [operation.outputs[0] for operation in graph.get_operations() if operation.type == "Placeholder"]
 
 
@@ -101,11 +101,11 @@ def rank_sampled_softmax_loss(
     See https://arxiv.org/abs/1707.03073. A lower temperature prefers classes that are near to single inputs.
     """
     if num_sampled > num_classes:
-        raise ValueError(f"num_sampled ({num_sampled}) cannot be greater than num_classes ({num_classes})")
+        raise ValueError(f"num_sampled={num_sampled}: there are only {num_classes} classes to sample")
     if num_sampled <= num_resampled:
-        raise ValueError(f"num_resampled ({num_resampled}) must be less than num_sampled ({num_sampled})")
+        raise ValueError(f"num_resampled={num_resampled}: allowed: fewer than num_sampled={num_sampled}")
     if partition_strategy not in ("div", "mod"):
-        raise ValueError(f"unsupported partition_strategy ({partition_strategy})")
+        raise ValueError(f"partition_strategy={partition_strategy!r}: allowed: div, mod")
     with tf.name_scope(name, "rank_sampled_softmax_loss") as scope:
         sampled, of_true, of_sampled = map(tf.stop_gradient, sampled_values or tf.nn.learned_unigram_candidate_sampler(
             labels, num_true, num_sampled, unique=True, range_max=num_classes))

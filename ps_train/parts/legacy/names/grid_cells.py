@@ -30,7 +30,7 @@ class GridLSTMCell(tf.nn.rnn_cell.RNNCell):
         """Creates the cell; `initializer` had no effect in TensorFlow 1 either."""
         super().__init__(_reuse=reuse)
         if num_frequency_blocks is None:
-            raise ValueError("Must specify num_frequency_blocks")
+            raise ValueError(f"{type(self).__name__} needs num_frequency_blocks, such as [3]: the number of windows")
         self._num_units, self._num_shards, self._forget_bias = num_units, num_unit_shards, forget_bias
         self._has_peepholes, self._shares_weights = use_peepholes, share_time_frequency_weights
         self._is_coupled, self._clip, self._is_tuple = couple_input_forget_gates, cell_clip, state_is_tuple
@@ -118,18 +118,19 @@ class GridLSTMCell(tf.nn.rnn_cell.RNNCell):
         """Returns the windows of each block, [batch, feature_size], of inputs that are moved by an offset."""
         size = tf.compat.dimension_value(inputs.shape[-1])
         if size is None:
-            raise ValueError("Cannot infer input_size from static shape inference.")
+            raise ValueError(f"the size of the inputs must be known, got the shape {inputs.shape}")
         inputs = tf.pad(inputs, [[0, 0], [max(-offset, 0), max(offset, 0)]]) if offset else inputs
         starts, ends = self._bounds if self._bounds[0] else ([0], [size])
         if not len(starts) == len(ends) == len(self._blocks):
             raise ValueError(f"num_frequency_blocks has {len(self._blocks)} blocks, start_freqindex_list {len(starts)} "
                              f"and end_freqindex_list {len(ends)}; they must have as many")
         blocks = []
-        for start, end, num_windows in zip(starts, ends, self._blocks):
+        for block, (start, end, num_windows) in enumerate(zip(starts, ends, self._blocks)):
             fit = int((end - start - self._feature_size) / self._skip) + 1
             if fit != num_windows:
-                raise ValueError(f"Invalid num_frequency_blocks, requires {num_windows} but gets {fit}, please check "
-                                 "the input size and filter config are correct.")
+                raise ValueError(f"block {block} of num_frequency_blocks={self._blocks} has room for {fit} windows: it "
+                                 f"has the inputs {start} to {end}, with feature_size={self._feature_size} and "
+                                 f"frequency_skip={self._skip}")
             first = start + max(offset, 0)
             blocks.append([inputs[:, first + window * self._skip:first + window * self._skip + self._feature_size]
                            for window in range(num_windows)])

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 _MAX_ITERATIONS = 100
 _ROOT_ACCURACY = 1e-6
+_SPARSE = "GGTOptimizer takes no sparse gradients, such as those of tf.nn.embedding_lookup"
 
 
 class ShampooOptimizer(tf.train.Optimizer):
@@ -272,10 +273,10 @@ class GGTOptimizer(tf.train.Optimizer):
         return tf.scatter_update(self._kept("flat_grad"), tf.range(*self._places[var.name]), tf.reshape(grad, [-1])).op
 
     def _apply_sparse(self, grad: Any, var: tf.Variable) -> tf.Operation:
-        raise NotImplementedError("Sparse gradient updates are not supported.")
+        raise NotImplementedError(_SPARSE)
 
     def _resource_apply_sparse(self, grad: Any, var: tf.Variable, indices: Any) -> tf.Operation:
-        raise NotImplementedError("Sparse gradient updates are not supported.")
+        raise NotImplementedError(_SPARSE)
 
     def _finish(self, update_ops: Sequence[tf.Operation], name_scope: str) -> tf.Operation:
         with tf.control_dependencies(update_ops), tf.colocate_with(self._kept("flat_grad")):

@@ -18,6 +18,7 @@ _COLUMNS = ("length", "total_length", "next_key", "sequence", "sequence_count")
 _OF_CONTEXT = "_context_in_seq_"
 _store_sparse = sparse_ops._add_many_sparse_to_tensors_map  # noqa: SLF001
 _restore_sparse = sparse_ops._take_many_sparse_from_tensors_map  # noqa: SLF001
+_UNEQUAL = "the sequences of an example must be equally long"
 
 
 class NextQueuedSequenceBatch:
@@ -97,10 +98,10 @@ class SequenceQueueingStateSaver:
                  name: str | None = None) -> None:
         if capacity is not None and isinstance(batch_size, tf.Tensor):
             with tf.control_dependencies([tf.debugging.assert_greater_equal(
-                    capacity, batch_size, message="capacity needs to be >= batch_size.")]):
+                    capacity, batch_size, message="a batch has to fit in: capacity is less than batch_size")]):
                 input_key = tf.identity(input_key)
         elif capacity is not None and capacity < batch_size:
-            raise ValueError(f"capacity {capacity} needs to be >= batch_size {batch_size}")
+            raise ValueError(f"a batch has to fit in: got capacity={capacity}, batch_size={batch_size}")
         if not input_sequences or not initial_states:
             raise ValueError("SequenceQueueingStateSaver needs at least one sequence and one initial state, got "
                              f"{list(input_sequences)} and {list(initial_states)}")
@@ -115,7 +116,7 @@ class SequenceQueueingStateSaver:
             self._key, length = _scalar(input_key, tf.string), _scalar(input_length, tf.int32)
             self._padded, self._sequences = _of_whole_segments(sequences, num_unroll)
             with tf.control_dependencies([tf.debugging.assert_less_equal(
-                    length, self._padded, message="Input length should be <= than length from sequences")]):
+                    length, self._padded, message="input_length is greater than the length of the sequences")]):
                 self._length = tf.identity(length)
             self._create_barrier()
 
@@ -185,9 +186,9 @@ def _named(kind: str, values: Mapping[str, Any], first_axis: int = 0) -> dict[st
         raise TypeError(f"the {kind}s must be a dict, got {values!r}")
     for name in values:
         if not isinstance(name, str):
-            raise TypeError(f"{kind} key must be string: {name}")
+            raise TypeError(f"the name of a {kind} must be text, got {name!r}")
         if ":" in name:
-            raise ValueError(f"{kind} key may not have a colon: '{name}'")
+            raise ValueError(f"the name of a {kind} must have no colon, got {name!r}")
     tensors = {name: tf.convert_to_tensor(value, name=f"{kind}_{name}") for name, value in sorted(values.items())}
     for name, value in tensors.items():
         if not value.shape[first_axis:].is_fully_defined():
@@ -212,15 +213,15 @@ def _of_whole_segments(sequences: Mapping[str, tf.Tensor], num_unroll: int) -> t
         own = tf.shape(value)[0]
         with tf.control_dependencies([
                 _assert_multiple(name, own, num_unroll),
-                tf.debugging.assert_equal(own, steps, message="All sequence lengths must match")]):
+                tf.debugging.assert_equal(own, steps, message=_UNEQUAL)]):
             checked[name] = tf.identity(value)
     return steps, checked
 
 
 def _assert_multiple(name: str, steps: tf.Tensor, num_unroll: int) -> tf.Operation:
     return tf.Assert(tf.equal(steps % num_unroll, 0) & tf.not_equal(steps, 0), [
-        f"Tensor {name} first dimension should be a multiple of: {num_unroll}, but saw value: ", steps,
-        ". Consider setting pad=True."])
+        f"the steps of {name} must fill whole segments of num_unroll={num_unroll}; pad=True adds what is missing. They "
+        "are", steps])
 
 
 def batch_sequences_with_states(input_key: Any, input_sequences: Mapping[str, Any], input_context: Mapping[str, Any],
@@ -288,15 +289,15 @@ def _whole(name: str, value: Any, num_unroll: int) -> Any:
 def _padded(sequences: Mapping[str, Any], num_unroll: int) -> tuple[Any, dict[str, Any]]:
     """Returns the number of steps of sequences, and them with as many zeros behind it that they have whole segments."""
     if not isinstance(num_unroll, numbers.Integral):
-        raise ValueError(f"Unsupported num_unroll expected int, got: {num_unroll}")
+        raise ValueError(f"num_unroll must be a whole number, got {num_unroll!r}")
     if not isinstance(sequences, dict):
-        raise TypeError(f"Unsupported sequences expected dict, got: {sequences}")
+        raise TypeError(f"the sequences must be a dict, got {sequences!r}")
     tensors = {key: value if _is_sparse(value) else tf.convert_to_tensor(value)
                for key, value in sorted(sequences.items())}
     lengths = [tf.shape(value)[0] for value in tensors.values() if not _is_sparse(value)]
     if lengths:
         with tf.control_dependencies([tf.debugging.assert_equal(
-                each, lengths[0], message="All sequence lengths must match") for each in lengths[1:]]):
+                each, lengths[0], message=_UNEQUAL) for each in lengths[1:]]):
             length = tf.identity(lengths[0])
     else:
         length = tf.reduce_max([tf.cast(value.dense_shape[0], tf.int32) for value in tensors.values()] or [0])

@@ -159,6 +159,27 @@ def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
     session.close()
 
 
+def test_parameters_on_no_device_are_shared_on_the_first_task_also_if_the_chief_is_another(
+        replaced, graph, monkeypatch):
+    """A cluster of "ps" and "trainer": the trainers that wait looked on the ps, and the chief had them itself."""
+    monkeypatch.setattr(membership, "_current", [])
+    monkeypatch.setattr(membership, "_outside", [])
+    jobs = ("ps", "trainer", "trainer")
+    cluster = {"ps": [], "trainer": []}
+    for job, port in zip(jobs, processes.free_ports(3)):
+        cluster[job].append(f"localhost:{port}")
+    _, chief, other = (tf.train.Server(cluster, job, index) for job, index in zip(jobs, (0, 0, 1)))
+    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
+    session = tf.train.SessionManager().prepare_session(chief.target, tf.global_variables_initializer())
+    assert step.device == "/job:ps/task:0"
+    with tf.Graph().as_default():
+        step = tf.get_variable("step", [])
+        manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables(), recovery_wait_secs=1)
+        with manager.wait_for_session(other.target, max_wait_secs=30) as waited:
+            assert waited.run(step) == 3.0
+    session.close()
+
+
 def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_without_ps(replaced, graph, monkeypatch):
     """As in TensorFlow 1; the other tasks of such a script waited for their own, which nobody initialises."""
     monkeypatch.setattr(membership, "_current", [])
@@ -799,15 +820,18 @@ def test_what_prepares_a_step_is_asked_by_callables_too(graph):
     assert Redirection.asked == [["number:0", "number"], number]
 
 
-def test_a_script_that_a_signal_ends_while_a_step_fails_ends_as_it_says():
+@pytest.mark.parametrize(("text", "code"), [
+    ("143", 143), ("<EMPTY MESSAGE>", 0), ("None", 0), ("False", 0), ("-1", -1), ("3 tasks left", "3 tasks left"),
+    ("0\n\nAt:\n  script.py(5): end\n", 0)])
+def test_a_script_that_a_signal_ends_while_a_step_fails_ends_as_it_says(text, code):
     """Issue: TensorFlow mixes the script's SystemExit and its own error into a RuntimeError; it ended with 1."""
     def fail(message):
         raise RuntimeError(message)
 
     mixed = ("pybind11::error_already_set: MISMATCH of original and normalized active exception types: "
-             "ORIGINAL UnavailableError REPLACED BY SystemExit: 143")
+             f"ORIGINAL UnavailableError REPLACED BY SystemExit: {text}")
     with pytest.raises(SystemExit) as caught:
         sessions.repeated_if_dropped(lambda: fail(mixed))
-    assert caught.value.code == 143
+    assert caught.value.code == code
     with pytest.raises(RuntimeError, match="another"):
         sessions.repeated_if_dropped(lambda: fail("another"))

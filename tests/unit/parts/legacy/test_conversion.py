@@ -136,7 +136,8 @@ def test_statements_of_python_2_become_those_of_python_3(tmp_path, capsys):
 @pytest.mark.parametrize("line", [
     "from StringIO import StringIO", "from cStringIO import StringIO", "import StringIO as module",
     "import cStringIO as module",
-    "try:\n    from cStringIO import StringIO\nexcept:\n    from StringIO import StringIO"])
+    "try:\n    from cStringIO import StringIO\nexcept:\n    from StringIO import StringIO",
+    "try:\n    import StringIO as module\nexcept ImportError:\n    raise SystemExit('no StringIO')"])
 def test_a_file_in_memory_takes_text_and_bytes(line, tmp_path, monkeypatch):
     """Issue: `StringIO(file.read())` of a file of bytes was refused: the name became that of Python 3's `io`."""
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, python2_library.LibraryFinder()])

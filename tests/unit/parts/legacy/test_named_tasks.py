@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.parts.legacy.classic import named_tasks
+from ps_train.errors import BlackboardError
+from ps_train.parts.legacy.classic import membership, named_tasks
 from ps_train.parts.legacy.classic.script_cluster import ScriptCluster
 from tests.errors import raises
 
@@ -71,3 +74,42 @@ def test_a_lost_worker_that_no_step_needs_ends_nothing(watch):
         with named_tasks.step():
             check_for(200)
     check_for(1000)
+
+
+def test_a_worker_that_is_missing_at_an_average_is_named_once(monkeypatch, caplog):
+    """In a step that takes long, until another one is missing; a ps that does not answer is another's concern."""
+    now, alive = [100.0], {0, 1}
+    monkeypatch.setattr(named_tasks.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(named_tasks, "_running", {})
+
+    def snapshot():
+        if not alive:
+            raise BlackboardError("no answer")
+        return types.SimpleNamespace(is_alive=alive.__contains__)
+
+    member = types.SimpleNamespace(cluster=Cluster("worker", 0, ADDRESSES), update_services=[], snapshot=snapshot,
+                                   timeouts=types.SimpleNamespace(heartbeat_secs=10.0))
+    monkeypatch.setattr(membership, "_current", [member])
+    for _ in range(2):
+        named_tasks.warn_of_missing("Average")
+    service, = member.update_services
+
+    def told_after(secs):
+        now[0] += secs
+        service.check()
+        found = [record.message for record in caplog.records]
+        caplog.clear()
+        return found
+
+    assert not told_after(20.0)
+    with named_tasks.step():
+        assert not told_after(9.0)
+        text, = told_after(2.0)
+        assert text.startswith("Average waits for all workers, and has nothing from worker:2")
+        assert not told_after(1.0)
+        alive.discard(1)
+        assert "worker:1, worker:2" in told_after(1.0)[0]
+        alive.clear()
+        assert not told_after(1.0)
+    monkeypatch.setattr(membership, "_current", [])
+    named_tasks.warn_of_missing("Average")  # a script without a cluster

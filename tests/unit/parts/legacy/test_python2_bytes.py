@@ -6,6 +6,7 @@ import pickle
 import socket
 import struct
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -98,12 +99,34 @@ def pieces_of(data):
 def functions_of_modules(path):
     return os.path.split(path), re.split('b', 'abc'), u'a b'.split(u' ')
 
+def words_of(line):
+    vocabulary = {'caf\\xe9': 1}
+    shown = '%s' % line.lstrip().rstrip()
+    return line.split()[0] in vocabulary, line.strip() == 'caf\\xe9 b', line.rsplit(None, 5), shown
+
+def imported_line():
+    from line_of_bytes import LINE
+    return LINE.split('|')
+
 def made():
     return bytes('a\\xff'), bytes(b'b'), bytes('abc') == 'abc'
 
+def made_as_today(pair):
+    return bytes('a\\xff', encoding='utf8'), bytes('a', 'utf8'), bytes(*pair), bytes([97]), bytes()
+
+import numpy as np
+
+def made_of_numbers():
+    return bytes(5), bytes(-1.5), '%s' % bytes(True), bytes(np.int64(10L))
+
+def made_by_its_own():
+    def bytes(value, unit='B'):
+        return value + unit
+    return bytes('1')
+
 def wrong(here, data):
     return [lambda: here.send('a', 'utf8'), lambda: data.split('|', 'x'), lambda: data.find(None, '|'),
-            lambda: bytes(5.5), lambda: struct.pack('<B', 256), lambda: ''.join([1])]
+            lambda: bytes(None), lambda: struct.pack('<B', 256), lambda: ''.join([1])]
 """
 
 
@@ -217,7 +240,7 @@ def test_a_value_that_cannot_be_packed_is_refused():
 
 
 def test_a_line_of_a_file_of_bytes_is_split_by_text(script, tmp_path):
-    """Of `gzip.open(path)` and `open(path, "rb")`; its words are text. Without an argument, all stays."""
+    """Of `gzip.open(path)` and `open(path, "rb")`; its words are text."""
     path = tmp_path / "data.txt"
     path.write_bytes(b"a|b\n")
     first, *others = script["lines_of"](str(path))
@@ -232,6 +255,19 @@ def test_bytes_that_are_no_text_stay_bytes_in_pieces(script):
     assert [type(piece) for piece in by_bytes] == [bytes] * 2 and is_first
 
 
+def test_words_of_a_line_that_is_split_without_an_argument_equal_text(script):
+    """Issue: none of them was in a vocabulary. What is no text stays the same bytes."""
+    is_known, is_same, words, shown = script["words_of"](b"caf\xc3\xa9 b\n")
+    assert is_known and is_same and words == ["caf\xe9", "b"] and shown == "caf\xe9 b"
+    assert [*map(bytes, script["words_of"](b"\xff \x00")[2])] == [b"\xff", b"\x00"]
+
+
+def test_an_imported_line_is_split(script, monkeypatch):
+    """Its name looked like that of a module."""
+    monkeypatch.setitem(sys.modules, "line_of_bytes", types.SimpleNamespace(LINE=b"a|b"))
+    assert script["imported_line"]() == ["a", "b"]
+
+
 def test_functions_of_modules_with_such_names_stay(script):
     assert script["functions_of_modules"]("x/y") == (("x", "y"), ["a", "c"], ["a", "b"])
 
@@ -239,6 +275,22 @@ def test_functions_of_modules_with_such_names_stay(script):
 def test_bytes_are_made_of_text(script):
     of_text, of_bytes, is_same = script["made"]()
     assert isinstance(of_text, bytes) and of_text == "a\xff" and type(of_bytes) is bytes and is_same
+    assert bytes(of_text) == b"a\xc3\xbf"
+
+
+def test_bytes_are_made_as_today_with_an_encoding(script):
+    """Issue: `bytes(text, encoding="utf8")`, the branch for Python 3 of code for both, was a TypeError."""
+    made = script["made_as_today"](("b", "utf8"))
+    assert made == (b"a\xc3\xbf", b"a", b"b", b"a", b"") and {*map(type, made)} == {bytes}
+
+
+def test_bytes_of_a_number_are_its_digits(script):
+    """In Python 3 they are that many zeros."""
+    assert script["made_of_numbers"]() == (b"5", b"-1.5", "True", b"10")
+
+
+def test_a_script_may_have_a_function_called_bytes(script):
+    assert script["made_by_its_own"]() == "1B"
 
 
 @pytest.mark.parametrize("index", range(6))

@@ -14,6 +14,8 @@ import tempfile
 import pytest
 
 from ps_train.parts.legacy import python2_library
+from ps_train.parts.legacy.encoded_text import encoder_of
+from ps_train.parts.legacy.python2_bytes import Received
 
 OLD_PICKLE = b"U\x02\xff\x00q\x00."  # pickle.dumps("\xff\0", 2) of Python 2
 
@@ -83,6 +85,18 @@ def test_a_file_in_memory_is_of_its_first_value(initial, written, expected, impo
     assert file.closed
 
 
+@pytest.mark.parametrize(("values", "expected"), [
+    ((encoder_of("\xe9")(), "\n"), "\xe9\n"), (("a", b"\x05\0"), "a\x05\0"), ((b"a", "\xe9"), b"a\xc3\xa9"),
+    ((Received(b"\xff"), "a"), b"\xffa")])
+def test_a_file_in_memory_takes_text_and_bytes_together(values, expected, imported):
+    """Issue: `b.write("a"); b.write(struct.pack("<I", 5))` was refused; what `encode` returned is text."""
+    new, begun = imported("StringIO").StringIO(), imported("StringIO").StringIO(values[0])
+    new.writelines(values)
+    begun.seek(0, 2)
+    begun.write(values[1])
+    assert new.getvalue() == begun.getvalue() == expected and type(new.getvalue()) is type(expected)
+
+
 def test_a_file_in_memory_that_is_empty_reads_as_text(imported):
     """Until something is written."""
     file = imported("StringIO").StringIO()
@@ -148,3 +162,13 @@ def test_lines_of_a_table_may_end_by_a_carriage_return_and_be_no_file():
     """As old files of the Macintosh, and lists."""
     assert [*csv.reader(io.BytesIO(b"a,b\rc,d\r"))] == [["a", "b"], ["c", "d"]]
     assert [*csv.reader(["a,b"])] == [["a", "b"]]
+
+
+@pytest.mark.usefixtures("_python2_files")
+def test_a_table_may_be_in_memory():
+    """As text or bytes, and in a file that is empty yet."""
+    for content in ("a,b", b"a,b", ""):
+        file = python2_library.TextOrBytes(content)
+        assert [*csv.reader(file)] == ([["a", "b"]] if content else [])
+        csv.writer(file).writerow(["c"])
+        assert file.getvalue() == content + ("c\r\n" if isinstance(content, str) else b"c\r\n")

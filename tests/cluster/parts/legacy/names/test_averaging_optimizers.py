@@ -6,10 +6,12 @@ The same script on TensorFlow 1.15.5 had the same numbers, for SGD, momentum and
 from __future__ import annotations
 
 import threading
+import types
 
 import numpy as np
 import pytest
 
+from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.names.averaging_optimizers import (
     AGNCustomGetter,
     AGNOptimizer,
@@ -103,16 +105,32 @@ def test_model_averaging_equals_numpy(start_servers, is_resource):
             assert found[3:] == [step // PERIOD, step]
 
 
-def test_the_chief_has_its_slots_among_what_is_saved(start_servers):
-    """As in TensorFlow 1. In that of another worker they would wait for a chief that cannot initialize them."""
+def test_the_chief_has_its_slots_among_what_is_saved(start_servers, tmp_path):
+    """As in TensorFlow 1. Nobody waits for them: they are local variables of each worker."""
     cluster = start_servers(1, 2)
     chief, other = (Worker(cluster, number, ModelAverageCustomGetter, make_average) for number in range(2))
     shared = {"global_center_variable/x": "job:ps", "global_step": "job:ps", "untrained": "job:ps"}
     own = dict.fromkeys(("local_step", "own", "x"), "job:worker")
-    assert chief.devices(tf.global_variables) == {**shared, "x/Momentum": "job:worker"}
-    assert chief.devices(tf.local_variables) == own
-    assert other.devices(tf.global_variables) == shared
-    assert other.devices(tf.local_variables) == {**own, "x/Momentum": "job:worker"}
+    for worker, slots in ((chief, ["x/Momentum"]), (other, [])):
+        assert worker.devices(tf.global_variables) == shared
+        assert worker.devices(tf.local_variables) == {**own, "x/Momentum": "job:worker"}
+        with worker.graph.as_default():
+            path = tf.train.Saver().save(worker.session, str(tmp_path / "model"))
+        assert sorted(name for name, _ in tf.train.list_variables(path)) == sorted([*shared, *slots])
+
+
+def test_a_chief_that_starts_again_waits_for_nobody(start_servers):
+    """While the parameters are in use; its slots were global variables that nobody initialized."""
+    cluster = start_servers(1, 2)
+    Worker(cluster, 0, ModelAverageCustomGetter, make_average)  # has initialized what is on the ps
+    again = Worker(cluster, 1, ModelAverageCustomGetter, lambda inner, _, getter: make_average(inner, 0, getter))
+    with again.graph.as_default():
+        manager = tf.train.SessionManager(
+            local_init_op=tf.local_variables_initializer(), ready_op=tf.report_uninitialized_variables(),
+            ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()), recovery_wait_secs=1)
+    with manager.wait_for_session(cluster.target("worker", 1), max_wait_secs=10) as session:
+        session.run(again.train_op)
+    assert again.values("local_step") == [1]
 
 
 def test_a_worker_waits_for_the_others_at_the_average(start_servers):
@@ -130,6 +148,19 @@ def test_a_worker_waits_for_the_others_at_the_average(start_servers):
     assert not done.wait(0.5)
     workers[1].session.run(workers[1].train_op)
     assert done.wait(DEADLINE_SECS)
+
+
+def test_a_worker_of_a_cluster_warns_of_those_that_are_missing_at_the_average(monkeypatch):
+    """The average waits for them without a bound."""
+    member = types.SimpleNamespace(update_services=[])
+    monkeypatch.setattr(membership, "_current", [member])
+    with tf.Graph().as_default():
+        getter = ModelAverageCustomGetter("/cpu:0")
+        with tf.variable_scope("", custom_getter=getter):
+            x = tf.get_variable("x", initializer=INITIAL)
+        make_average(tf.train.GradientDescentOptimizer(RATE), 0, getter).minimize(
+            tf.reduce_sum(x), tf.train.create_global_step())
+    assert [type(service).__name__ for service in member.update_services] == ["MissingWarning"]
 
 
 def test_the_init_op_takes_over_the_centers_and_the_hook_does_not(start_servers):
@@ -237,7 +268,7 @@ def test_an_average_needs_gradients_and_the_global_step():
     """These are errors of one line."""
     with tf.Graph().as_default():
         optimizer = make_average(tf.train.GradientDescentOptimizer(RATE), 0, ModelAverageCustomGetter("/cpu:0"))
-        with pytest.raises(ValueError, match="at least one variable"):
+        with pytest.raises(ValueError, match="has no variable"):
             optimizer.apply_gradients([])
-        with pytest.raises(ValueError, match="Global step is required"):
+        with pytest.raises(ValueError, match="needs a global_step"):
             optimizer.apply_gradients([(tf.constant(1.0), None)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -84,6 +85,21 @@ def test_each_kind_trains_and_another_object_predicts(tmp_path, name, is_functio
     after = make().evaluate(batches, steps=1)
     assert (before["global_step"], after["global_step"]) == (1, 20) and after["loss"] < before["loss"]
     assert len(list(itertools.islice(make().predict(input_fn), len(X)))) == len(X)
+
+
+@pytest.mark.parametrize("method", ["export_saved_model", "export_savedmodel"])
+def test_an_object_that_has_not_trained_exports(tmp_path, method):
+    """TensorFlow 1's own method ended with the error that asks for the other model."""
+    def make():
+        return tf.estimator.LinearRegressor([NUMBER], str(tmp_path), optimizer=lambda: tf.keras.optimizers.SGD(RATE))
+
+    def receive():
+        examples = tf.placeholder(tf.float32, [None, 1])
+        return tf.estimator.export.ServingInputReceiver({"x": examples}, examples)
+
+    make().train(input_fn, steps=1)
+    exported = getattr(make(), method)(str(tmp_path / "export"), receive)
+    assert os.path.exists(os.path.join(exported, b"saved_model.pb"))
 
 
 def test_an_optimizer_that_is_none_is_refused_as_before(tmp_path):
