@@ -21,6 +21,9 @@ from tests.fork_server import ForkedProcess
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
+# Of a process that ends by itself: a guard against a hang. Beside eight busy processes, Python with TensorFlow may take
+# a minute to start.
+GUARD_SECS = 300.0
 _FIRST_PORT, _NUM_PORTS = 10000, 20000
 _PORT_STRIDE = 7919  # a prime, so that every port has its turn; large, as some tests use the ports behind the drawn one
 

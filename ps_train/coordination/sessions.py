@@ -55,6 +55,11 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
     return config
 
 
+def open_session(target: str, graph: tf.Graph, config: tf.ConfigProto) -> tf.Session:
+    """Returns a session of the server at an address, to which nothing is sent yet."""
+    return _Session(target, graph=graph, config=config)
+
+
 def run_bounded(
     session: tf.Session, fetches: Any, feed: Mapping[Any, Any] | None = None, *, options: tf.RunOptions
 ) -> Any:

@@ -1,15 +1,16 @@
-"""A spare process has imported TensorFlow, and becomes the next task that is restarted, which begins seconds sooner.
+"""A spare process has imported all that a task needs, and becomes the next one that is restarted, seconds sooner.
 
     launcher                                  spare
-    Spare()  --- python -m ... -------------> imports TensorFlow, waits
+    Spare()  --- python -m ... -------------> imports TensorFlow and the modules of a task, waits
     become() --- arguments, open files -----> goes on as `python -m ps_train ARGUMENTS`
 
-The import is most of the time until a lost task of a small model trains again.
+The imports are most of the time until a lost task of a small model trains again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -122,8 +123,10 @@ class Spares:
 
 
 def main(descriptor: int) -> None:
-    """Imports TensorFlow and waits; then this process is the task of the request, until it ends."""
+    """Imports what a task needs and waits; then this process is the task of the request, until it ends."""
     installed.import_tensorflow(needs_gpu=True, tf_log=False)
+    for name in ("ps_train.verbs.train", "ps_train.tasks.run"):
+        importlib.import_module(name)
     with socket.socket(fileno=descriptor) as connection:
         data, descriptors, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _MOST_FILES)
     if not data:  # the launcher needs no spare any more

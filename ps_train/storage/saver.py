@@ -31,6 +31,7 @@ from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
 
 _POLL_SECS = 0.5  # how often the global step is read, if saves go by steps
+_FIRST_SAVE_SECS = 2.0  # into a session: TensorFlow builds the graph of a save, and that of the first step, in seconds
 _FIRST_PAUSE_SECS = 1.0
 _MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
 _MAX_LAST_PAUSE_SECS = 10.0
@@ -315,13 +316,14 @@ def _complete(requests: Sequence[Callable[[str, str], None]], *, path: str = "",
 
 
 class SaveTimer:
-    """Decides when to save: at once, then after a number of seconds or steps, whichever comes first."""
+    """Decides when to save: soon, then after a number of seconds or steps, whichever comes first."""
 
     def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
         self._every_steps = schedule.every_steps or math.inf
-        self._due_secs = clock.now() if schedule.every_secs or schedule.every_steps else math.inf
-        self._due_step = -math.inf if schedule.every_secs or schedule.every_steps else math.inf
+        is_needed = schedule.every_secs or schedule.every_steps
+        self._due_secs = clock.now() + min(self._every_secs, _FIRST_SAVE_SECS) if is_needed else math.inf
+        self._due_step = math.inf
         self._pause_secs = 0.0
 
     def wait_secs(self) -> float:

@@ -197,11 +197,15 @@ class SessionOpener:
         # The Supervisor's summary thread would take a mini-batch; here summaries come from training steps.
         with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
             local_init_op = tf.group(self._graph.update.init.every_worker)
+        is_chief = self._cluster.is_chief
         return tf.train.Supervisor(
             graph=self._graph.graph,
-            is_chief=self._cluster.is_chief,
-            logdir=self._train_dir if self._cluster.is_chief else None,
-            ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()),
+            is_chief=is_chief,
+            logdir=self._train_dir if is_chief else None,
+            # Another worker is admitted once the chief has prepared the variables. If a ps is lost after that, the
+            # next run fails; to ask first takes the graphs of two runs, which the others wait for in a recovery.
+            ready_op=tf.train.Supervisor.USE_DEFAULT if is_chief else None,
+            ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()) if is_chief else None,
             init_op=init_op,
             local_init_op=local_init_op,
             summary_op=None,
@@ -246,18 +250,28 @@ class SessionOpener:
             _log_origin(newest, lost_step)
             self._logged_origin = (newest, lost_step)
         self._note_activity(f"restores {newest}" if newest else "makes new parameters")
+        self._prepare(path, newest)
+        self._journal.note("session", source=newest or "new parameters", step=lost_step)
+        return sessions.open_session(self._target, self._graph.graph, config)
+
+    def _prepare(self, path: str | None, newest: str | None) -> None:
+        """Restores a checkpoint, and the delta `newest` to it, or initialises the parameters."""
+        config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
+        # Each operation runs once: to optimise its graph takes longer than to run it.
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         session = self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, FencedSaver(self._graph.savers.saver, self.term_feed()),
             checkpoint_filename_with_path=newest, config=config, init_feed_dict=self.term_feed(), init_fn=self._init)
-        fenced = FencedSession(session, self.term_feed())
-        if path:
-            self._graph.rows.restore(fenced, path, newest)
-        else:
-            self._graph.rows.reset(fenced)
-        self._graph.parts.after_restore(fenced, newest or "")
-        self._journal.note("session", source=newest or "new parameters", step=lost_step)
-        return session
+        try:
+            fenced = FencedSession(session, self.term_feed())
+            if path:
+                self._graph.rows.restore(fenced, path, newest)
+            else:
+                self._graph.rows.reset(fenced)
+            self._graph.parts.after_restore(fenced, newest or "")
+        finally:
+            sessions.close_in_background(session)
 
     def _init(self, session: tf.Session) -> None:
         """Changes new variables; the Supervisor calls it before it initialises local ones, which may depend on them."""

@@ -35,6 +35,7 @@ from ps_train.updates.update import ChiefContext
 
 _CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker, in case a ps is frozen
 _CLOSE_SECS = 1.0
+_CLOSE_LOST_SECS = 0.1
 _POLL_SECS = 0.1
 # Between sessions without a step. gRPC takes a second and more until a ps reconnects to another that died and is back.
 _PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
@@ -192,18 +193,17 @@ class SupervisedTraining:
         session = waits.bounded(
             lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
             f"a session with {', '.join(map(str, self._cluster.ps))}{awaited}", self._stop)
+        close_secs = _CLOSE_SECS
         try:
-            self._run(session, self._graph.input.init_op, self._graph.input.feed)
-            self._restore_slots(session)
-            self._run(session, self._graph.steps.join_op)
+            global_step = self._begin(session)
             if self._cluster.is_chief:
-                self._start_services(session, is_live)
-            self._run(session, self._graph.input.queues.forget_op)
+                self._start_services(session, is_live, global_step)
             self._graph.input.queues.start(session)
             with self._graph.parts.running(session, is_live):
                 self._graph.hooks.start(session)
                 yield session
         except (tf.errors.OpError, RuntimeError) as error:
+            close_secs = _CLOSE_LOST_SECS
             if (reason := self._chief_service.error or self._saving.error) is None:
                 raise
             # The chief's service, or its saver, has closed the session, which is all that the error of the step says.
@@ -214,7 +214,7 @@ class SupervisedTraining:
             self._graph.input.queues.request_stop()
             self._opener.supervisor.request_stop()
             # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
-            sessions.close_in_background(session).join(_CLOSE_SECS)
+            sessions.close_in_background(session).join(close_secs)
             self._graph.input.queues.join()
             self._opener.supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
@@ -222,19 +222,25 @@ class SupervisedTraining:
     def _run(self, session: tf.Session, fetches: Any, feed: Mapping[Any, Any] | None = None) -> Any:
         return sessions.run_bounded(session, fetches, feed, options=self._start_options)
 
-    def _restore_slots(self, session: tf.Session) -> None:
-        """Continues with the slots that this process kept from an earlier session; a new process starts without."""
-        slots = self._graph.update.slots
+    def _begin(self, session: tf.Session) -> int:
+        """Makes this worker's input, slots and place among the others ready; returns the global step.
+
+        It continues with the slots that this process kept from an earlier session; a new process starts without.
+        """
+        graph, slots = self._graph, self._graph.update.slots
         if not self._has_begun:
             self._run(session, slots.forget_op)
-        self._run(session, slots.begin_op)
+        # In one run, since TensorFlow builds a graph for each, on this worker and on every ps.
+        own_ops = [graph.input.init_op, slots.begin_op, graph.steps.join_op, graph.input.queues.forget_op]
+        status, _ = self._run(session, [graph.steps.status, own_ops], graph.input.feed)
         self._has_begun = True
+        return int(status[0])
 
-    def _start_services(self, session: tf.Session, is_live: bool) -> None:
+    def _start_services(self, session: tf.Session, is_live: bool, global_step: int) -> None:
         init = self._graph.update.init
         self._opener.supervisor.coord.clear_stop()  # set at the end of the session before
         self._run(session, init.live_run if is_live else init.new_run, self._opener.term_feed())
-        self._summaries.start(self._graph.graph, int(self._run(session, self._graph.steps.status)[0]))
+        self._summaries.start(self._graph.graph, global_step)
         if not is_live:
             with _losing_session():
                 self._board.start_run(self._fingerprint, self._incarnations)

@@ -148,5 +148,5 @@ class Watcher:
             is_whole = setting.is_sync or vectors[0].sum() == step
         if not is_whole:
             self.fail(f"an update is lost or applied twice: step {step} has {vectors[0]}")
-        if self._world.now_secs > _UNDISTURBED_SECS:
+        if self._world.now_secs > _UNDISTURBED_SECS + setting.num_ranges * setting.arrival_secs:
             self.fail(f"tasks wait for nothing: an undisturbed training takes {self._world.now_secs:.0f} s")

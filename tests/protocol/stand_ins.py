@@ -32,7 +32,7 @@ from ps_train.training.opening import FencedSession
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
 from tests import cached_boards
-from tests.protocol.model import TRAIN_DIR, SavedVariables, range_ops, saved_variables
+from tests.protocol.model import TRAIN_DIR, range_ops, saved_variables
 from tests.tensorflow_mode import tf
 
 EVALUATION_SECS = 1.0
@@ -116,17 +116,29 @@ class _Opener:
         self.supervisor = _Supervisor()
 
     def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> Any:
-        saved = saved_variables(self._graph.graph)
+        every_worker = self._graph.update.init.every_worker
+        if not is_live:
+            preparing = self._connect()
+            try:
+                self._prepare(preparing)
+                preparing.run(every_worker)
+                clock.sleep(self._training.setting.opening_secs)
+            finally:
+                sessions.close_in_background(preparing)
+            return self._connect()
+        session = self._wait_until_ready(timeout_secs) if self._cluster.is_chief else self._connect()
+        session.run(every_worker)
+        return session
+
+    def _connect(self) -> Any:
         config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
+        return sessions.open_session(self._target, self._graph.graph, config)
+
+    def _wait_until_ready(self, timeout_secs: float) -> Any:
         end_secs = clock.now() + timeout_secs
         while True:
-            session = recovery_session(self._target, self._graph.graph, config)
-            if not is_live:
-                self._prepare(session, saved)
-            if all(session.run(saved.are_initialized)):
-                session.run(self._graph.update.init.every_worker)
-                if not is_live:
-                    clock.sleep(self._training.setting.opening_secs)
+            session = self._connect()
+            if all(session.run(saved_variables(self._graph.graph).are_initialized)):
                 return session
             session.close()
             if clock.now() > end_secs:
@@ -136,7 +148,8 @@ class _Opener:
     def term_feed(self) -> dict[Any, int]:
         return {saved_variables(self._graph.graph).fence.term: self._term()}
 
-    def _prepare(self, session: Any, saved: SavedVariables) -> None:
+    def _prepare(self, session: Any) -> None:
+        saved = saved_variables(self._graph.graph)
         step = max(self._training.checkpoints, default=None)
         values = [np.zeros(variable.shape.as_list(), variable.dtype.base_dtype.as_numpy_dtype)
                   for variable in saved.variables] if step is None else self._training.checkpoints[step]
@@ -146,11 +159,6 @@ class _Opener:
         session.run(saved.restore_op, {**dict(zip(saved.values, values)), **self.term_feed()})
         self._graph.parts.after_restore(
             FencedSession(session, self.term_feed()), "" if step is None else checkpoints.path_of(TRAIN_DIR, step))
-
-
-def recovery_session(target: str, graph: Any, config: Any) -> Any:
-    """Returns a training session."""
-    return sessions._Session(target, graph=graph, config=config)
 
 
 class _Disk:

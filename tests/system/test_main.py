@@ -18,6 +18,7 @@ from ps_train.launch.training import Training
 from ps_train.runtime import installed, logs, tracebacks
 from ps_train.tasks import setup
 from ps_train.verbs import table, train
+from tests.processes import GUARD_SECS
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PLACED = ["--job_name=worker", "--task_index=0"]
@@ -319,7 +320,7 @@ def test_version(tasks, capsys, argv):
 def _run(*argv, cwd=REPO, search_path=""):
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(search_path), str(REPO)]), "TF_CONFIG": ""}
     return subprocess.run([sys.executable, "-m", "ps_train", *argv], cwd=cwd, env=environ, capture_output=True,
-                          text=True, timeout=60, check=False)
+                          text=True, timeout=GUARD_SECS, check=False)
 
 
 def test_a_wrong_flag_ends_the_process_at_once(tmp_path):
@@ -337,7 +338,7 @@ def test_the_output_may_be_cut_off(tmp_path, words):
     os.close(reader)
     with os.fdopen(writer, "w") as cut_off:
         ended = subprocess.run([sys.executable, "-m", "ps_train", *words], cwd=tmp_path, stdout=cut_off,
-                               stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                               stderr=subprocess.PIPE, text=True, timeout=GUARD_SECS, check=False,
                                env={**os.environ, "PYTHONPATH": str(REPO)})
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -345,7 +346,7 @@ def test_the_output_may_be_cut_off(tmp_path, words):
 def test_closed_output_does_not_change_the_exit_code():
     """A daemon's process may have no stdout and stderr."""
     command = f"exec {sys.executable} -m ps_train --bogus >&- 2>&- <&-"
-    assert subprocess.run(["sh", "-c", command], cwd=REPO, timeout=60, check=False).returncode == 2
+    assert subprocess.run(["sh", "-c", command], cwd=REPO, timeout=GUARD_SECS, check=False).returncode == 2
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -361,7 +362,7 @@ def test_an_exit_function_that_hangs_takes_no_written_line_with_it(tmp_path):
         "sys.argv = ['ps_train', '--version']\n"
         "command_line.console()\n")
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)},
-                           text=True, capture_output=True, timeout=60, check=False)
+                           text=True, capture_output=True, timeout=GUARD_SECS, check=False)
     assert (ended.returncode, ended.stdout) == (0, f"{ps_train.__version__}\n")
     assert ended.stderr.startswith("ps_train: the functions of `atexit`") and ended.stderr.count("\n") == 1
     assert (tmp_path / "metrics.csv").read_text() == "1,2\n"
@@ -371,7 +372,7 @@ def test_a_full_disk_does_not_change_the_exit_code():
     """No traceback because the last line could not be written."""
     with open("/dev/full", "wb") as full:
         ended = subprocess.run([sys.executable, "-m", "ps_train", "--version"], cwd=REPO, stdout=full,
-                               stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                               stderr=subprocess.PIPE, text=True, timeout=GUARD_SECS, check=False,
                                env={**os.environ, "PYTHONUNBUFFERED": ""})
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -423,7 +424,7 @@ def test_ctrl_c_while_the_data_is_fetched(tmp_path):
     try:
         assert process.stdout.readline() == "fetching\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=GUARD_SECS)
     finally:
         process.kill()
     assert (process.returncode, err) == (130, "")

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 import ps_train
+from tests.processes import GUARD_SECS
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = REPO / "ps_train"
@@ -107,7 +108,7 @@ def test_the_folders_without_tensorflow_import_without_it():
     modules = [".".join(["ps_train", *file.with_suffix("").parts]).removesuffix(".__init__") for file in files]
     code = f"import sys, importlib; [importlib.import_module(name) for name in {modules}]; " \
         "print([name for name in ('tensorflow', 'numpy', 'tf_keras') if name in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_SECS, check=True,
                            env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.stdout.strip() == "[]"
 
@@ -129,7 +130,7 @@ def test_a_model_that_names_a_rule_of_a_table_where_it_was_finds_it():
     """docs/embeddings.md named `ps_train.embeddings.rules` before tables were a part."""
     code = ("from ps_train.embeddings.rules import Adagrad; import ps_train; from ps_train.parts.tables import rules; "
             "assert ps_train.embeddings.rules is rules; print(Adagrad.__module__)")
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_SECS, check=True,
                            env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.stdout.strip() == "ps_train.parts.tables.rules"
 

@@ -95,6 +95,7 @@ def training(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Makes the pauses short."""
+    monkeypatch.setattr(saver, "_FIRST_SAVE_SECS", 0.0)
     monkeypatch.setattr(saver, "_FIRST_PAUSE_SECS", 0.05)
     monkeypatch.setattr(saver, "_POLL_SECS", 0.01)
 
@@ -145,9 +146,11 @@ def test_a_delta_is_due_only_if_there_were_steps_since(clock):
     assert timer.wait_secs() == 2
 
 
-def test_it_is_time_at_once_and_then_after_the_seconds(clock):
+def test_it_is_time_soon_and_then_after_the_seconds(clock):
     """Without steps the global step is not read in between."""
     turn = turns(60, 0)
+    assert turn.wait_secs() == saver._FIRST_SAVE_SECS and not turn.is_due(NEVER)
+    clock.secs += saver._FIRST_SAVE_SECS
     assert turn.wait_secs() == 0 and turn.is_due(0)
     turn.saved(0)
     assert turn.wait_secs() == 60 and not turn.is_due(NEVER)
@@ -155,15 +158,24 @@ def test_it_is_time_at_once_and_then_after_the_seconds(clock):
     assert turn.wait_secs() == 0 and turn.is_due(0)
 
 
-def test_it_is_time_at_once_and_then_after_the_steps(clock):
+def test_it_is_time_soon_and_then_after_the_steps(clock):
     """The steps count from the one that was saved."""
     turn = turns(0, 100)
+    assert not turn.is_due(7)
+    clock.secs += saver._FIRST_SAVE_SECS
     assert turn.wait_secs() == 0 and turn.is_due(7)
     turn.saved(7)
     assert turn.wait_secs() == saver._POLL_SECS
     clock.secs += 10**9
     assert not turn.is_due(106)
     assert turn.is_due(107)
+
+
+def test_the_first_save_is_not_later_than_the_others(clock):
+    """An interval may be shorter than the time that the first one is given."""
+    turn = turns(0.5, 0)
+    clock.secs += 0.5
+    assert turn.is_due(0)
 
 
 def test_whichever_comes_first_counts_for_both(clock):
@@ -570,7 +582,7 @@ def test_a_disk_that_stays_full_ends_the_chief_with_the_last_good_checkpoint(sma
     worker.body = body
     worker.start()
     with raises("last_save_failed", kind=SaveError) as caught:
-        worker.result()
+        worker.result(180.0)  # --save_timeout_secs of it are retries
     assert "No space left on device" in str(caught.value) and f"{small_disk}/model.ckpt-10;" in str(caught.value)
     assert [name for name in os.listdir(small_disk) if "ckpt-20" in name or "tempstate" in name] == []
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ps_train.runtime import signals
-from tests.processes import REPO
+from tests.processes import GUARD_SECS, REPO
 
 BOTH = [signal.SIGTERM, signal.SIGINT]
 TWO_SIGNALS = """
@@ -39,7 +39,8 @@ def test_the_first_signal_asks_to_stop(number):
 def test_the_second_signal_ends_the_process(first, second):
     """The exit code is 128 and the number of the second signal, and it comes at once."""
     ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(
-        first=int(first), second=int(second), echo_secs=0)], capture_output=True, text=True, timeout=30, check=False)
+        first=int(first), second=int(second), echo_secs=0)], capture_output=True, text=True, timeout=GUARD_SECS,
+                           check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + second, "asked True\n", "")
 
 
@@ -64,7 +65,7 @@ with signals.on_signals() as stop:
 def test_a_second_signal_that_does_not_interrupt_the_wait_ends_the_process():
     """One that comes just before the main thread begins to wait does not; here another thread takes it."""
     ended = subprocess.run(
-        [sys.executable, "-c", BEHIND_A_WAIT], capture_output=True, text=True, timeout=30, check=False)
+        [sys.executable, "-c", BEHIND_A_WAIT], capture_output=True, text=True, timeout=GUARD_SECS, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGINT, "", "")
 
 
@@ -73,7 +74,7 @@ def test_the_launchers_sigterm_behind_one_to_all_processes_changes_nothing():
     program = TWO_SIGNALS.replace("sleep(10)", "sleep(0.1)")
     ended = subprocess.run([sys.executable, "-c", program.format(
         first=int(signal.SIGTERM), second=int(signal.SIGTERM), echo_secs=60)],
-        capture_output=True, text=True, timeout=30, check=False)
+        capture_output=True, text=True, timeout=GUARD_SECS, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "asked True\nstill here\n", "")
 
 
@@ -81,7 +82,7 @@ def test_a_closed_terminal_asks_to_stop_once():
     """The shell and the kernel may both send SIGHUP; a signal of another kind still ends the process."""
     ended = subprocess.run([sys.executable, "-c", TWO_SIGNALS.format(first=int(signal.SIGHUP), echo_secs=0, second=(
         f"{int(signal.SIGHUP)}); os.kill(os.getpid(), {int(signal.SIGTERM)}"))],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=GUARD_SECS, check=False,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))  # the tests may run under nohup
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + signal.SIGTERM, "asked True\n", "")
 
@@ -108,7 +109,7 @@ command_line.console()
 
 def test_the_first_process_of_a_container_ends_by_sigterm_from_its_start():
     """The kernel drops a signal that process 1 has no handler for."""
-    ended = subprocess.run([sys.executable, "-c", FIRST_PROCESS], capture_output=True, text=True, timeout=60,
+    ended = subprocess.run([sys.executable, "-c", FIRST_PROCESS], capture_output=True, text=True, timeout=GUARD_SECS,
                            check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (143, "", "")
 
@@ -128,8 +129,8 @@ command_line.console()
 
 def test_what_users_code_has_not_yet_written_is_kept(tmp_path):
     """A callback may leave its file open, and an operation of a model print without a flush."""
-    ended = subprocess.run([sys.executable, "-c", UNWRITTEN], capture_output=True, text=True, timeout=60, check=False,
-                           cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)})
+    ended = subprocess.run([sys.executable, "-c", UNWRITTEN], capture_output=True, text=True, timeout=GUARD_SECS,
+                           check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)})
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "from C", "")
     assert (tmp_path / "losses.csv").read_text() == "0.5"
 
@@ -144,7 +145,7 @@ command_line.console()
 
 def test_exit_codes_arrive_where_the_parent_ignores_its_children():
     """What is ignored stays so in a new program, and Python takes a code that is lost for 0."""
-    ended = subprocess.run([sys.executable, "-c", IGNORED_CHILDREN], capture_output=True, text=True, timeout=60,
+    ended = subprocess.run([sys.executable, "-c", IGNORED_CHILDREN], capture_output=True, text=True, timeout=GUARD_SECS,
                            check=False, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7\n", "")
 

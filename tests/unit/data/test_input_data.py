@@ -15,6 +15,7 @@ import pytest
 from data import input_data, mnist_files
 from data.data_set import DataSet
 from data.input_data import read_data_sets
+from tests.processes import GUARD_SECS
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 REAL_MNIST = REPOSITORY.parent / "shared" / "data" / "mnist"
@@ -175,7 +176,7 @@ def test_maybe_download_fetches_into_an_empty_folder(tmp_path):
 def test_needs_no_tensorflow():
     """The numpy readers start in a moment: importing them does not import TensorFlow."""
     program = "import sys, data.input_data; print('tensorflow' in sys.modules)"
-    answer = subprocess.check_output([sys.executable, "-c", program], cwd=REPOSITORY, timeout=60)
+    answer = subprocess.check_output([sys.executable, "-c", program], cwd=REPOSITORY, timeout=GUARD_SECS)
     assert answer.split() == [b"False"]
 
 

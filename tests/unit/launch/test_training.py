@@ -23,6 +23,7 @@ from ps_train.launch.training import Training
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress
 from tests.errors import raises
+from tests.processes import GUARD_SECS
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 
@@ -92,7 +93,7 @@ def test_it_needs_no_tensorflow():
     """A notebook, or a program with many trainings, stays small."""
     code = ("import sys, ps_train; ps_train.Training('mymodel', 'mydata').command(); "
             "print([name for name in ('tensorflow', 'numpy') if name in sys.modules])")
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=GUARD_SECS, check=True,
                            cwd=REPO)
     assert ended.stdout.strip() == "[]"
 

@@ -16,6 +16,7 @@ import pytest
 
 from ps_train.plugins.functions import import_path, plugin_name
 from tests.errors import raises
+from tests.processes import GUARD_SECS
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 PROGRAM = '''
@@ -85,7 +86,7 @@ USE = 'import program_model as written; print(written.model_fn(4.0), written.DEF
 
 def run(folder, *words):
     """Returns what a Python prints."""
-    ended = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60,
+    ended = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=GUARD_SECS,
                            check=False, env={**os.environ, "PYTHONPATH": str(REPO)})
     return ended.stdout + ended.stderr
 

@@ -15,6 +15,7 @@ import pytest
 from ps_train.errors import ConfigError
 from ps_train.plugins import loader
 from tests.errors import raises
+from tests.processes import GUARD_SECS
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 MODEL = "def model_fn(features, labels, mode, params): return 'model'\n"
@@ -134,7 +135,7 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
     if not is_on_path:
         code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import ps_train\n{code}"
     ended = subprocess.run([sys.executable, "-c", code], cwd=working_dir, stdout=subprocess.PIPE, text=True,
-                           stderr=subprocess.STDOUT, timeout=60, check=False, env={"PYTHONPATH": str(REPO)})
+                           stderr=subprocess.STDOUT, timeout=GUARD_SECS, check=False, env={"PYTHONPATH": str(REPO)})
     found = dict(line.split(" ", 1) for line in ended.stdout.splitlines())
     mine = {"models.own": "models/own.py", "models.softmax": "models/softmax.py", "softmax": "models/softmax.py",
             "own": "models/own.py", "data.own": "data/own.py", "data.glyphs": "data/glyphs.py"}

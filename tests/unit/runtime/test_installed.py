@@ -13,7 +13,7 @@ import pytest
 
 from ps_train.runtime import installed
 from tests.errors import raises
-from tests.processes import REPO
+from tests.processes import GUARD_SECS, REPO
 
 
 def environment(folder, packages):
@@ -133,7 +133,8 @@ def test_the_package_says_what_it_is():
 def run_with(folder, command):
     environ = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPO}"}
     environ.pop("TF_CONFIG", None)
-    return subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=GUARD_SECS,
+                          check=False)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 2**46), ("1000", 1000)])

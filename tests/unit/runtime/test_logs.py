@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ps_train.runtime import logs
-from tests.processes import REPO
+from tests.processes import GUARD_SECS, REPO
 
 
 @pytest.fixture
@@ -100,8 +100,8 @@ def test_what_others_log_is_json(tmp_path):
         thread.start()
         thread.join()
     """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60,
-                           check=True, env={**os.environ, "PYTHONPATH": str(REPO)}, cwd=tmp_path)
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
+                           timeout=GUARD_SECS, check=True, env={**os.environ, "PYTHONPATH": str(REPO)}, cwd=tmp_path)
     absl, warning, library, thread = lines_of(ended.stderr)
     assert (absl["logger"], absl["message"], absl["task"]) == ("absl", "from absl", "ps:0")
     assert (warning["logger"], warning["level"]) == ("py.warnings", "warning") and "from warnings" in warning["message"]
@@ -114,7 +114,7 @@ def test_what_others_log_is_json(tmp_path):
 def test_the_error_of_a_flag_is_a_line_of_json(flag):
     """With its code and the exit code of the process; each problem is a line."""
     ended = subprocess.run([sys.executable, "-m", "ps_train", *flag, "--train_steps=0", "--batch_size=0"],
-                           capture_output=True, text=True, timeout=60, cwd=REPO)
+                           capture_output=True, text=True, timeout=GUARD_SECS, cwd=REPO)
     assert ended.returncode == 2 and ended.stdout == ""
     lines = lines_of(ended.stderr)
     assert [(line["level"], line["code"], line["exit_code"], line["message"].split(":")[0]) for line in lines] == [

@@ -18,6 +18,7 @@ from ps_train.plugins.contracts import Model
 from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import MergingSaver
 from tests.errors import raises
+from tests.processes import GUARD_SECS
 from tests.tensorflow_mode import tf
 
 _WORDS = [f"word {number}" for number in range(30)]
@@ -124,7 +125,7 @@ def test_an_exported_model_predicts_what_an_evaluation_does_in_a_process_without
     serving.export_model(path, str(tmp_path / "exported"), _MODEL, _PARAMS, _SPECS)
     np.savez(tmp_path / "features.npz", **_FEATURES)
     done = subprocess.run(
-        [sys.executable, "-c", _LOADER, "exported", "features.npz", "scores.npy"], cwd=tmp_path, timeout=90,
+        [sys.executable, "-c", _LOADER, "exported", "features.npz", "scores.npy"], cwd=tmp_path, timeout=GUARD_SECS,
         env={"PATH": "", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True,
         check=False)
     assert done.returncode == 0, done.stderr

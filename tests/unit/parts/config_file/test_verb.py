@@ -14,6 +14,7 @@ from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig, parse_launch
 from ps_train.parts.config_file.reading import with_file_flags
 from ps_train.parts.config_file.verb import effective_lines
 from tests.children import REPO
+from tests.processes import GUARD_SECS
 
 TF_CONFIG = json.dumps({"cluster": {"ps": ["a:1"], "worker": ["b:2", "c:3"]}, "task": {"type": "worker", "index": 1}})
 
@@ -81,6 +82,6 @@ def test_the_log_format_of_a_file_counts_if_none_is_typed(tmp_path, words, is_js
     """And for verbs that have a log: what `config` or `status` prints is not one."""
     (tmp_path / "run.json").write_text('{"log_format": "json"}')
     ended = subprocess.run([sys.executable, "-m", "ps_train", *words, f"--config={tmp_path}/run.json"],
-                           capture_output=True, text=True, timeout=60, cwd=REPO)
+                           capture_output=True, text=True, timeout=GUARD_SECS, cwd=REPO)
     assert ended.returncode == 2
     assert ended.stderr.startswith('{"time"') is is_json, ended.stderr

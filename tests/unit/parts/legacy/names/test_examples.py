@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.processes import REPO
+from tests.processes import GUARD_SECS, REPO
 
 SCRIPT = """
 import sys
@@ -37,8 +37,8 @@ def test_the_reader_leaves_a_scripts_own_data_and_models_alone(tmp_path):
         (tmp_path / package / "__init__.py").write_text(f"NAME = 'own {package}'\n")
     (tmp_path / "data/own.py").write_text("NAME = 'own module'\n")
     (tmp_path / "script.py").write_text(SCRIPT)
-    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                           env={"PYTHONPATH": str(REPO), "PATH": ""})
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True,
+                           timeout=GUARD_SECS, env={"PYTHONPATH": str(REPO), "PATH": ""})
     assert ended.returncode == 0, ended.stderr
     *found, missing = ended.stdout.splitlines()
     assert found == ["own data own module own models ['data', 'data.own']", f"784 10 {tmp_path}"]

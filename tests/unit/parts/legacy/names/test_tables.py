@@ -9,7 +9,7 @@ import sys
 from ps_train.parts.legacy.names.namespace import Tables
 from ps_train.parts.legacy.names.tables import TABLES
 from scripts import write_compatibility
-from tests.processes import REPO
+from tests.processes import GUARD_SECS, REPO
 
 
 def test_the_document_shows_the_tables_as_they_are():
@@ -22,7 +22,7 @@ def test_the_document_shows_the_tables_as_they_are():
 def test_the_tables_are_read_without_tensorflow():
     """A document, and a name that is missing, do not need the seconds that TensorFlow takes."""
     code = "import sys, ps_train.parts.legacy.names.tables; print('tensorflow' in sys.modules, 'numpy' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=60,
+    ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=GUARD_SECS,
                            check=True)
     assert ended.stdout.strip() == "False False"
 
