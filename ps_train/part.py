@@ -167,14 +167,14 @@ class Part:
         """Changes new variables before what is computed from them is initialised; by the chief.
 
         Args:
-          session: the `tf.Session`, in which the variables have their initial values.
+          session: a `tf.Session`, in which the variables have their initial values; it is closed before training.
         """
 
     def after_restore(self, session: Any, path: str) -> None:
         """Prepares what the part has on the ps; by the chief, before any worker trains.
 
         Args:
-          session: the `tf.Session`, in which the variables are ready.
+          session: a `tf.Session`, in which the variables are ready; it is closed before training.
           path: the checkpoint, or delta, that they were restored from; "" if they are new.
         """
 

@@ -25,7 +25,7 @@ from ps_train.runtime import clock, tensorflow_errors, threads, waits
 
 # Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first
 # (parts/legacy/classic/sessions.py).
-_Session = tf.Session
+Session = tf.Session
 _RUN_TIMEOUT_SECS = 5.0
 # No task has this job, so the ps's server creates a session with itself only, in any cluster.
 _NO_OTHER_TASK = "/job:nobody"
@@ -53,11 +53,6 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
         # Otherwise each session would have its own variables (tensorflow/core/distributed_runtime/session_mgr.cc).
         config.experimental.share_session_state_in_clusterspec_propagation = True
     return config
-
-
-def open_session(target: str, graph: tf.Graph, config: tf.ConfigProto) -> tf.Session:
-    """Returns a session of the server at an address, to which nothing is sent yet."""
-    return _Session(target, graph=graph, config=config)
 
 
 def run_bounded(
@@ -132,7 +127,7 @@ class Connection:
         with self._lock:
             if self._session is None:
                 target, config = self._routes[0]
-                self._session = _Session(target, graph=self._graph, config=config)
+                self._session = Session(target, graph=self._graph, config=config)
             session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
                 # The time-out of RunOptions begins when the server has created the session. If the server has ended,
@@ -179,7 +174,7 @@ def run_on_ps(ps: Task, graph: tf.Graph, fetches: Any) -> Any:
     opened: list[tf.Session] = []
 
     def run() -> Any:
-        opened.append(_Session(f"grpc://{ps.address}", graph=graph,
+        opened.append(Session(f"grpc://{ps.address}", graph=graph,
                                config=tf.ConfigProto(device_filters=[_NO_OTHER_TASK])))
         return opened[0].run(fetches, options=tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000)))
 

@@ -125,8 +125,8 @@ class Spares:
 def main(descriptor: int) -> None:
     """Imports what a task needs and waits; then this process is the task of the request, until it ends."""
     installed.import_tensorflow(needs_gpu=True, tf_log=False)
-    for name in ("ps_train.verbs.train", "ps_train.tasks.run"):
-        importlib.import_module(name)
+    for name in ("ps_train.verbs.train", "ps_train.tasks.run", "ps_train.tasks.without_training"):  # not above: they
+        importlib.import_module(name)  # import TensorFlow, and the launcher imports this module
     with socket.socket(fileno=descriptor) as connection:
         data, descriptors, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _MOST_FILES)
     if not data:  # the launcher needs no spare any more

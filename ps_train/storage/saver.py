@@ -3,7 +3,7 @@
     is it time? --> write model.ckpt-N --> read it back --> record it, remove old checkpoints
                        |                     |
                        +- if one fails: --- remove the files, warn, retry after a growing pause; training goes on
-                       +- if none ends: --- a new session, which saves at once
+                       +- if none ends: --- a new session, which saves soon
 
 A checkpoint is removed only after a newer one was read back, so at every moment one can be loaded.
 docs/decisions/checkpoints.md says more.
@@ -31,7 +31,7 @@ from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
 
 _POLL_SECS = 0.5  # how often the global step is read, if saves go by steps
-_FIRST_SAVE_SECS = 2.0  # into a session: TensorFlow builds the graph of a save, and that of the first step, in seconds
+_FIRST_SAVE_SECS = 2.0  # of a session: until then TensorFlow builds the graph of the first step, which it would delay
 _FIRST_PAUSE_SECS = 1.0
 _MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
 _MAX_LAST_PAUSE_SECS = 10.0
@@ -316,14 +316,13 @@ def _complete(requests: Sequence[Callable[[str, str], None]], *, path: str = "",
 
 
 class SaveTimer:
-    """Decides when to save: soon, then after a number of seconds or steps, whichever comes first."""
+    """Decides when to save: at once if it goes by steps, else soon; then after some seconds or steps."""
 
     def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
         self._every_steps = schedule.every_steps or math.inf
-        is_needed = schedule.every_secs or schedule.every_steps
-        self._due_secs = clock.now() + min(self._every_secs, _FIRST_SAVE_SECS) if is_needed else math.inf
-        self._due_step = math.inf
+        self._due_secs = clock.now() + min(self._every_secs, _FIRST_SAVE_SECS) if schedule.every_secs else math.inf
+        self._due_step = -math.inf if schedule.every_steps else math.inf
         self._pause_secs = 0.0
 
     def wait_secs(self) -> float:

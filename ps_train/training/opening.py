@@ -3,8 +3,7 @@
     chief    ps answer --> parameters prepared, and of this training? --> LIVE, else NEW; OVER if all is done
     others   wait for the chief to prepare them for this training    --> LIVE, or OVER
 
-    LIVE     TensorFlow's Supervisor waits for a session
-    NEW      the chief restores a checkpoint, or initialises the parameters
+    NEW      the chief restores a checkpoint, or initialises the parameters, in a session for that
 
 docs/decisions/sessions.md says which parts of the Supervisor are used, and why not the others.
 
@@ -40,7 +39,6 @@ from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
 from ps_train.training.replica_graph import TrainGraph
 
-_RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 2
 PREPARING = "ps_train/preparing"  # the collection of what else prepares parameters, in a FencedSession
 _WRITES = ("Assign", "ResourceScatter", "ResourceAccumulatorSet", "AccumulatorSet", "LookupTableImport")  # or longer
@@ -190,31 +188,28 @@ class SessionOpener:
             own_init_ops = tf.get_collection(tf.GraphKeys.INIT_OP)  # of the model; the Supervisor looks there, too
             init_op = own_init_ops[0] if own_init_ops else tf.global_variables_initializer()
             self._fence = Fence(self._preparing_ops(init_op) if cluster.is_chief else [])
+            with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
+                self._local_init_op = tf.group(graph.update.init.every_worker)
             self.supervisor = self._make_supervisor(init_op)  # finalises the graph
         graph.graph.finalize()
 
     def _make_supervisor(self, init_op: tf.Operation) -> tf.train.Supervisor:
-        # The Supervisor's summary thread would take a mini-batch; here summaries come from training steps.
-        with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
-            local_init_op = tf.group(self._graph.update.init.every_worker)
-        is_chief = self._cluster.is_chief
+        ready_op = tf.report_uninitialized_variables(tf.global_variables())
+        ready_op.mark_used()  # it warns at the end if no session has asked: this one may not prepare the parameters
         return tf.train.Supervisor(
             graph=self._graph.graph,
-            is_chief=is_chief,
-            logdir=self._train_dir if is_chief else None,
-            # Another worker is admitted once the chief has prepared the variables. If a ps is lost after that, the
-            # next run fails; to ask first takes the graphs of two runs, which the others wait for in a recovery.
-            ready_op=tf.train.Supervisor.USE_DEFAULT if is_chief else None,
-            ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()) if is_chief else None,
+            is_chief=self._cluster.is_chief,
+            logdir=self._train_dir if self._cluster.is_chief else None,
+            ready_op=ready_op,
             init_op=init_op,
-            local_init_op=local_init_op,
+            local_init_op=None,  # `open` runs it
+            # Its thread would take a mini-batch; here summaries come from training steps.
             summary_op=None,
             summary_writer=None,  # its writer ends training if the folder fails; storage/event_files.py does not
             saver=self._graph.savers.saver,
             global_step=self._graph.global_step,
             save_summaries_secs=0,
             save_model_secs=0,  # storage/saver.py does it
-            recovery_wait_secs=_RECOVERY_WAIT_SECS,
             stop_grace_secs=_STOP_GRACE_SECS,
         )
 
@@ -227,19 +222,26 @@ class SessionOpener:
         """Returns the feed with which the chief prepares parameters: its writes fail after a later chief has begun."""
         return {self._fence.term: self._term()}
 
-    def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> tf.Session:
+    def open(self, is_live: bool, lost_step: int) -> tf.Session:
         """Returns a session on ready parameters; if they are not ready, the chief prepares them.
 
         Args:
           is_live: whether the parameters are in use; then even a restarted chief must not overwrite them.
           lost_step: the global step that was read last, 0 at the start.
-          timeout_secs: how long to wait for live parameters.
         """
+        source = "live parameters" if is_live else self._prepare(lost_step)
         config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
-        if is_live:
-            session = self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
-            self._journal.note("session", source="live parameters", step=lost_step)
-            return session
+        session = sessions.Session(self._target, graph=self._graph.graph, config=config)
+        try:
+            session.run(self._local_init_op)  # what it initialises may belong to the session, as an iterator
+        except BaseException:
+            sessions.close_in_background(session)
+            raise
+        self._journal.note("session", source=source, step=lost_step)
+        return session
+
+    def _prepare(self, lost_step: int) -> str:
+        """Restores a checkpoint, or initialises the parameters; returns where they come from."""
         try:
             path = checkpoints.newest_sound(self._train_dir, must_be_one=True)
         except CheckpointError as error:  # it could be read at the start; a mount may come back, as a ps does
@@ -250,12 +252,6 @@ class SessionOpener:
             _log_origin(newest, lost_step)
             self._logged_origin = (newest, lost_step)
         self._note_activity(f"restores {newest}" if newest else "makes new parameters")
-        self._prepare(path, newest)
-        self._journal.note("session", source=newest or "new parameters", step=lost_step)
-        return sessions.open_session(self._target, self._graph.graph, config)
-
-    def _prepare(self, path: str | None, newest: str | None) -> None:
-        """Restores a checkpoint, and the delta `newest` to it, or initialises the parameters."""
         config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
         # Each operation runs once: to optimise its graph takes longer than to run it.
         config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -272,9 +268,10 @@ class SessionOpener:
             self._graph.parts.after_restore(fenced, newest or "")
         finally:
             sessions.close_in_background(session)
+        return newest or "new parameters"
 
     def _init(self, session: tf.Session) -> None:
-        """Changes new variables; the Supervisor calls it before it initialises local ones, which may depend on them."""
+        """Changes new variables, before local ones are initialised, which may depend on them."""
         if self._graph.init_fn is not None:
             self._graph.init_fn(session)
         self._graph.parts.after_init(session)

@@ -35,7 +35,7 @@ from ps_train.updates.update import ChiefContext
 
 _CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker, in case a ps is frozen
 _CLOSE_SECS = 1.0
-_CLOSE_LOST_SECS = 0.1
+_CLOSE_LOST_SECS = 0.1  # its end may wait for a dead ps
 _POLL_SECS = 0.1
 # Between sessions without a step. gRPC takes a second and more until a ps reconnects to another that died and is back.
 _PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
@@ -191,7 +191,7 @@ class SupervisedTraining:
         awaited = "" if is_live else (f", which the chief prepares, from a checkpoint in {self._settings.train_dir} if "
                                       "there is one; a large one needs a larger --start_timeout_secs")
         session = waits.bounded(
-            lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
+            lambda: self._opener.open(is_live, self._progress.step), timeout_secs,
             f"a session with {', '.join(map(str, self._cluster.ps))}{awaited}", self._stop)
         close_secs = _CLOSE_SECS
         try:
@@ -223,16 +223,14 @@ class SupervisedTraining:
         return sessions.run_bounded(session, fetches, feed, options=self._start_options)
 
     def _begin(self, session: tf.Session) -> int:
-        """Makes this worker's input, slots and place among the others ready; returns the global step.
-
-        It continues with the slots that this process kept from an earlier session; a new process starts without.
-        """
+        """Makes this worker's input, slots and place among the others ready; returns the global step."""
         graph, slots = self._graph, self._graph.update.slots
-        if not self._has_begun:
+        if not self._has_begun:  # later it continues with the slots of the session before
             self._run(session, slots.forget_op)
+        self._run(session, graph.input.init_op, graph.input.feed)
         # In one run, since TensorFlow builds a graph for each, on this worker and on every ps.
-        own_ops = [graph.input.init_op, slots.begin_op, graph.steps.join_op, graph.input.queues.forget_op]
-        status, _ = self._run(session, [graph.steps.status, own_ops], graph.input.feed)
+        status, _ = self._run(session, [
+            graph.steps.status, [slots.begin_op, graph.steps.join_op, graph.input.queues.forget_op]])
         self._has_begun = True
         return int(status[0])
 

@@ -143,7 +143,8 @@ class TrainGraph(NamedTuple):
       rows: the parameters that are no variables.
       hooks: the model's own hooks.
       parts: what features have added to the graph, and do in its sessions.
-      init_fn: the model's own; the chief calls it with a session in which it has initialised new variables; or None.
+      init_fn: the model's own, or None; the chief calls it with a session in which it has initialised new variables and
+        which is closed before training.
     """
 
     graph: tf.Graph

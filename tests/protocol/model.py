@@ -127,10 +127,6 @@ class SavedVariables:
         self.values = [tf.placeholder(variable.dtype.base_dtype, variable.shape) for variable in variables]
         self.restore_op = tf.group(*(variable.assign(value) for variable, value in zip(variables, self.values)))
         self.read = [variable.read_value() for variable in variables]
-        self.are_initialized = []
-        for variable in variables:
-            with tf.device(variable.device):
-                self.are_initialized.append(tf.raw_ops.VarIsInitializedOp(resource=variable.handle))
 
     def prepare_with(self, view: Cluster, init: InitOps) -> None:
         """Adds what notes whose parameters those of a ps are, and the fence around the preparation."""

@@ -315,7 +315,7 @@ def installed(world: World) -> Iterator[None]:
     def place(port: int) -> int:
         return (world.current.process.machine * 65536 + port) % 2**31
 
-    patches = [(sessions, "_Session", session),
+    patches = [(sessions, "Session", session),
                (reachability, "connection_error", connection_error), (state, "_place", place)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(clock.use(VirtualClock(world)))

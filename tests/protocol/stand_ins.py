@@ -115,35 +115,21 @@ class _Opener:
         self._term = term
         self.supervisor = _Supervisor()
 
-    def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> Any:
-        every_worker = self._graph.update.init.every_worker
+    def open(self, is_live: bool, lost_step: int) -> Any:
         if not is_live:
             preparing = self._connect()
             try:
                 self._prepare(preparing)
-                preparing.run(every_worker)
                 clock.sleep(self._training.setting.opening_secs)
             finally:
                 sessions.close_in_background(preparing)
-            return self._connect()
-        session = self._wait_until_ready(timeout_secs) if self._cluster.is_chief else self._connect()
-        session.run(every_worker)
+        session = self._connect()
+        session.run(self._graph.update.init.every_worker)
         return session
 
     def _connect(self) -> Any:
         config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
-        return sessions.open_session(self._target, self._graph.graph, config)
-
-    def _wait_until_ready(self, timeout_secs: float) -> Any:
-        end_secs = clock.now() + timeout_secs
-        while True:
-            session = self._connect()
-            if all(session.run(saved_variables(self._graph.graph).are_initialized)):
-                return session
-            session.close()
-            if clock.now() > end_secs:
-                raise tf.errors.DeadlineExceededError(None, None, "Session was not ready")
-            clock.sleep(1.0)
+        return sessions.Session(self._target, graph=self._graph.graph, config=config)
 
     def term_feed(self) -> dict[Any, int]:
         return {saved_variables(self._graph.graph).fence.term: self._term()}

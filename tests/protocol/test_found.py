@@ -20,7 +20,7 @@ _CLAIM_ONCE = Planted("a claim without an answer ends the worker", heartbeat.Hea
 # What was found: which code without its mend, and the schedule.
 _FOUND = [
     ("the answer to the announcement of the end is lost", _RETRY, Schedule(
-        Setting(), faults=(Fault(365, "lose", 0, 0),))),
+        Setting(), faults=(Fault(371, "lose", 0, 0),))),
     ("a ps is frozen when the end is announced", _RETRY, Schedule(
         Setting(num_ps=2), seed=245, faults=(Fault(483, "freeze", 1, 25),))),
     ("ps 0 is lost when a worker claims its number", _CLAIM_ONCE, Schedule(
@@ -36,7 +36,7 @@ _FOUND = [
     ("the chief is killed when it has announced the end to one ps of two", Planted(
         "a chief does not look whether training is done", opening.Admission, "_ask_as_chief",
         "if view.state == State.DONE:", "if False:"), Schedule(
-            Setting(num_ps=2), faults=(Fault(530, "move", 2, 0.2),))),
+            Setting(num_ps=2), faults=(Fault(536, "move", 2, 0.2),))),
     ("a worker is stopped before it takes a step, and is awaited as all are at the start", Planted(
         "the explorer expects that it is not", waiting.WaitingWatcher, "_check_stopped",
         'if int(process.name.removeprefix("worker:")) not in seen_before:', "if False:"), Schedule(
@@ -50,11 +50,11 @@ _FOUND = [
     ("a worker that has reported its end is lost before it exits, and comes back on another machine", Planted(
         "it waits for the ps, and asks to be started again", worker.WorkerTask, "_result_after_end",
         'if error.code != "timed_out":', "if True:"), Schedule(
-            planted.DATA_OF_CHIEF, faults=(Fault(640, "move", 2, 0.5),))),
+            planted.DATA_OF_CHIEF, faults=(Fault(646, "move", 2, 0.5),))),
     ("the evaluator loses ps 0 after the last step, while the chief is frozen and has not saved", Planted(
         "the first call without an answer ends it", evaluator, "_next_state", "last < State.DONE",
         "last < State.STOPPING"), Schedule(
-            explorer.PART_SETTINGS["evaluator"], faults=(Fault(482, "freeze", 2, 12.0), Fault(582, "cut", 4, 25.0)))),
+            explorer.PART_SETTINGS["evaluator"], faults=(Fault(488, "freeze", 2, 12.0), Fault(588, "cut", 4, 25.0)))),
 ]
 
 
@@ -68,7 +68,7 @@ def test_what_the_explorer_has_found_is_mended(undone, schedule):
 
 _ENDS_ALONE = Planted("a chief that gets no answer at once ends alone", recovery.SupervisedTraining, "_end",
                       "if outcome.end is End.SIGNAL or not", "if True or not")
-_BUSY_CHIEF = Schedule(planted.DATA_OF_CHIEF, faults=(Fault(320, "block", 0, 6),))
+_BUSY_CHIEF = Schedule(planted.DATA_OF_CHIEF, faults=(Fault(277, "block", 0, 6),))
 
 
 def test_a_chief_whose_server_is_busy_when_its_data_ends_waits_for_the_others():
@@ -83,7 +83,7 @@ def test_a_chief_whose_server_is_busy_when_its_data_ends_waits_for_the_others():
     pytest.param(Planted("others may join", recovery.SupervisedTraining, "_close_to_others",
                          'self._board.announce_stopping("the training data has ended" if outcome.end is End.DATA else '
                          "outcome.why)", "pass"),
-                 Schedule(planted.DATA_OF_CHIEF, faults=(Fault(464, "move", 2, 3),)), id="it comes late"),
+                 Schedule(planted.DATA_OF_CHIEF, faults=(Fault(399, "move", 2, 3),)), id="it comes late"),
 ])
 def test_a_worker_whose_step_waits_when_training_ends_learns_of_it(undone, schedule):
     """By its heartbeat, when the ps have ended; without that it waits for them, and exits with 138."""

@@ -416,7 +416,7 @@ def test_ctrl_c_while_the_data_is_fetched(tmp_path):
         "def input_fn(mode, params, shard): pass\n"
         "def prepare(params):\n"
         "    print('fetching', flush=True)\n"
-        "    time.sleep(30)\n")
+        "    time.sleep(3600)\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "ps_train", "--download_only", "--model=slow_plugin", "--dataset=slow_plugin"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

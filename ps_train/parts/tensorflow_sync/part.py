@@ -88,7 +88,7 @@ def build_engine(
     classic = tf.train.SyncReplicasOptimizer(optimizer, settings.replicas_to_aggregate, num_workers)
     train_op = classic.apply_gradients(gradients, global_step)
     _name_by_kind(classic)
-    classic.ready_for_local_init_op.mark_used()  # it warns at exit if unused; ps_train checks more variables
+    classic.ready_for_local_init_op.mark_used()  # it warns at exit if unused; the chief checks more variables
     queue = classic.get_chief_queue_runner().queue
     build.refuse_feeds(*classic.get_chief_queue_runner().enqueue_ops)
     (local_step,) = [variable for variable in tf.local_variables() if variable.op.name.endswith("sync_rep_local_step")]

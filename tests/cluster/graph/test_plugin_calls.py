@@ -261,6 +261,33 @@ def test_a_scaffold_initialises_new_parameters(tmp_path, start_servers):
     assert len(runs) == 1
 
 
+class Reading(tf.train.SessionRunHook):
+    """Notes a value in each step."""
+
+    def __init__(self, value):
+        self.value, self.seen = value, []
+
+    def before_run(self, context):
+        return tf.train.SessionRunArgs(self.value)
+
+    def after_run(self, context, values):
+        self.seen.append(values.results)
+
+
+def test_a_local_init_op_runs_in_the_session_that_trains(tmp_path, start_servers):
+    """The chief prepares parameters in another one, in which an iterator without a shared_name is another, too."""
+    hooks = []
+
+    def spec(loss, rate, weights):
+        iterator = tf.data.make_initializable_iterator(tf.data.Dataset.range(100))
+        hooks.append(Reading(iterator.get_next()))
+        return {"scaffold": tf.train.Scaffold(local_init_op=iterator.initializer), "training_hooks": hooks[-1:]}
+
+    for _ in range(2):
+        clusters.train_together(start_servers(1, 1), tmp_path, 3 * (len(hooks) + 1), 1, model=model_with(spec))
+    assert [hook.seen for hook in hooks] == [[0, 1, 2], [0, 1, 2]]
+
+
 def test_an_evaluation_runs_its_hooks_and_restores_with_its_saver(tmp_path):
     """A moving average takes the place of a variable; metrics that are not numbers are left out."""
     with tf.Graph().as_default(), tf.Session() as session:

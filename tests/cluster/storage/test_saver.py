@@ -158,12 +158,10 @@ def test_it_is_time_soon_and_then_after_the_seconds(clock):
     assert turn.wait_secs() == 0 and turn.is_due(0)
 
 
-def test_it_is_time_soon_and_then_after_the_steps(clock):
+def test_it_is_time_at_once_and_then_after_the_steps(clock):
     """The steps count from the one that was saved."""
     turn = turns(0, 100)
-    assert not turn.is_due(7)
-    clock.secs += saver._FIRST_SAVE_SECS
-    assert turn.wait_secs() == 0 and turn.is_due(7)
+    assert turn.wait_secs() == saver._POLL_SECS and turn.is_due(7)
     turn.saved(7)
     assert turn.wait_secs() == saver._POLL_SECS
     clock.secs += 10**9

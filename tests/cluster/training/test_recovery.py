@@ -13,11 +13,10 @@ from ps_train import errors
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.runtime import waits
-from ps_train.storage.journal import Journal
 from ps_train.training import recovery
-from ps_train.training.opening import SessionOpener
 from ps_train.training.reporting import End
 from tests import bare_training, clusters
+from tests.children import wait_until
 from tests.errors import raises
 from tests.tensorflow_mode import tf
 
@@ -292,12 +291,18 @@ def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
     assert f"worker:0 {cluster.addresses['worker'][0]} (chief)" in str(error.value)
 
 
-def test_no_worker_waits_for_tensorflows_thirty_seconds(tmp_path):
-    """Matrix row 4: a worker that waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
-    view = clusters.GraphCluster(1, 2).view("worker", 1)
-    opener = SessionOpener(view, "", clusters.build_graph(clusters.GraphCluster(1, 2), 1), str(tmp_path),
-                           journal=Journal(""))
-    assert opener.supervisor.session_manager._recovery_wait_secs == 1
+def test_no_worker_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers, monkeypatch):
+    """Matrix row 4: one that waits for parameters asks the blackboard, not TensorFlow (tensorflow/tensorflow#10679)."""
+    def wait_for_session(*args, **options):
+        raise AssertionError("between two looks it waits for 30 s")
+
+    monkeypatch.setattr(tf.train.SessionManager, "wait_for_session", wait_for_session)
+    cluster = start_servers(1, 2)
+    early, chief = (clusters.Worker(cluster, number, tmp_path, 10) for number in (1, 0))
+    early.start()
+    wait_until(lambda: early.board.snapshot().claims[1], "the claim of a worker that waits for the chief")
+    chief.start()
+    assert (early.result().end in (End.STEPS, End.ANNOUNCED), chief.result().global_step) == (True, 10)
 
 
 def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):
