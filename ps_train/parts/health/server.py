@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import logging
 import socket
 import socketserver
+import sys
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -19,6 +21,7 @@ _CLIENT_SECS = 5.0  # a client that sends nothing holds a thread no longer
 _POLL_SECS = 0.1
 _TEXT = "text/plain; charset=utf-8"
 _LARGEST_PORT = 65535
+_log = logging.getLogger(__name__)
 
 
 class Pages(NamedTuple):
@@ -78,7 +81,11 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Prints no traceback: the client has gone away."""
+        """Logs what is wrong with a page; prints no traceback if the client has gone away."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            _log.warning("health: a page failed, and the client got no answer: %s: %s", type(error).__name__, error,
+                         exc_info=True)
 
 
 @contextlib.contextmanager
