@@ -103,10 +103,10 @@ def serving(host: str, port: int, pages: Pages) -> Iterator[None]:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         server_class = type("_FamilyServer", (_Server,), {"address_family": family})
         server = server_class(address, type("_PagesHandler", (_Handler,), {"pages": pages}))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second for a name that can be none, such as "a..b"
         raise ConfigError("health_address_unusable", f"--health_port={port}: cannot listen at {host}:{port}: "
-                          f"{error.strerror}; give another --health_port, or a --health_host that is an address of "
-                          "this machine") from None
+                          f"{getattr(error, 'strerror', None) or error}; give another --health_port, or a "
+                          "--health_host that is an address of this machine") from None
     thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECS,), daemon=True, name="health")
     thread.start()
     try:

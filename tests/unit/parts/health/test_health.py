@@ -68,9 +68,10 @@ def test_a_page_that_fails_is_in_the_log(caplog):
     assert not caplog.records
 
 
-def test_an_address_of_another_machine_is_refused():
-    """192.0.2.1 is reserved for documentation."""
-    with raises("health_address_unusable"), serving("192.0.2.1", 9090, Pages(str, bytes, "")):
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
+def test_an_address_of_another_machine_is_refused(host):
+    """192.0.2.1 is reserved for documentation; the other is no name, which Python says as a UnicodeError."""
+    with raises("health_address_unusable"), serving(host, 9090, Pages(str, bytes, "")):
         pass
 
 
