@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -578,6 +579,31 @@ def test_a_wrong_output_is_refused(tmp_path):
     with raises("file_not_writable"), outputs.writing(str(tmp_path / "folder.csv")):
         pytest.fail("it predicts before it says so")
     assert [file.name for file in tmp_path.iterdir()] == ["folder.csv"]
+
+
+@pytest.mark.parametrize("name", ["predicted.csv", "predicted.npz", "predicted.tfrecord"])
+def test_a_file_that_cannot_be_written_to_its_end_is_one_line(tmp_path, name):
+    """As on a full disk, wherever that is noticed: it was a traceback. What was written is removed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with raises("file_not_writable", kind=ConfigError) as caught:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+        try:
+            with outputs.writing(str(tmp_path / name)) as write:
+                for _ in range(3):
+                    write({"number": np.arange(20_000) / 3})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"cannot write {str(tmp_path / name)!r}: " in str(caught.value) and "File too large" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_the_predictions_is_none_of_their_file(tmp_path):
+    """It stays as it is, and nothing is written."""
+    for name in ("predicted.csv", "predicted.npz", "predicted.tfrecord"):
+        with pytest.raises(FileNotFoundError), outputs.writing(str(tmp_path / name)) as write:
+            write({"number": np.arange(3)})
+            raise FileNotFoundError("of the user's input_fn")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dataset_without_the_inputs_of_a_saved_model_is_refused(folder, tmp_path):
