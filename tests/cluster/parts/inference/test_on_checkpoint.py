@@ -230,6 +230,13 @@ def test_a_delta_is_not_taken_for_a_checkpoint(folder, name):
         file.unlink()
 
 
+def test_a_checkpoint_in_the_home_folder_is_found(folder, monkeypatch):
+    """A shell leaves the ~ in --checkpoint=~/train/model.ckpt-3."""
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("~/train/model.ckpt-3", "~/train/model.ckpt-3.index"):
+        assert on_checkpoint.find_checkpoint("train", name) == f"{folder}/train/model.ckpt-3"
+
+
 def test_a_saved_model_predicts_the_same_without_ps_train(folder, exported):
     """In a fresh process; TensorFlow's own tool shows the signature, and no operation has a device."""
     version = exported / "7"  # TensorFlow Serving's convention: a folder called by a number
