@@ -124,7 +124,7 @@ class Publisher:
             first = at_checkpoint if checkpoints.step_in_name(state.path) >= step else state
             self._set(self._push(first, is_whole=True))
             self._compared = os.path.basename(state.path)
-            if first == at_checkpoint and self._pushed_bytes() > _MOST_PUSHED * self._model_bytes():
+            if first == at_checkpoint and self._needs_version():
                 self._begin_version(at_checkpoint)
         if state not in (at_checkpoint, first):
             self._set(self._push(state, is_whole=False))
@@ -225,13 +225,16 @@ class Publisher:
         if before is not None and before.current.model != published.current.model:
             _remove_older(self._dir, before.current.model_number)
 
-    def _pushed_bytes(self) -> int:
+    def _needs_version(self) -> bool:
+        """Returns whether the pushes are large, or one of them or the model is gone: a reader that lacks it waits."""
         current = self.published.current
-        return sum(os.path.getsize(pushes.push_path(self._dir, number))
-                   for number in range(current.model_number + 1, current.last + 1))
-
-    def _model_bytes(self) -> int:
-        return os.path.getsize(_model_push(self._dir, self.published.current))
+        try:
+            pushed_bytes = sum(os.path.getsize(pushes.push_path(self._dir, number))
+                               for number in range(current.model_number + 1, current.last + 1))
+            return pushed_bytes > _MOST_PUSHED * os.path.getsize(_model_push(self._dir, current))
+        except FileNotFoundError as error:
+            _log.warning("%s was removed; a new version of the model follows", error.filename)
+            return True
 
 
 def published_files(publish_dir: str, current: Current) -> dict[str, int]:

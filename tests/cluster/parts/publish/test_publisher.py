@@ -222,6 +222,27 @@ def test_a_folder_that_cannot_be_read_gets_a_new_model(tmp_path, damage):
     assert_read(PushReader(tmp_path / "out"), training)
 
 
+@pytest.mark.parametrize("name", ["push-0000000002.tfrecord", pushes.model_name(1)])
+def test_what_somebody_removes_is_followed_by_a_new_version(tmp_path, name):
+    """As a job that removes old files. Readers that came later had no way on, until the publisher was started again."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    publisher, reader = Publisher(training.folder, str(tmp_path / "out"), make_export()), PushReader(tmp_path / "out")
+    for number in range(1, 4):
+        if number == 3:
+            removed = tmp_path / "out" / name
+            shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
+        training.train()
+        training.save()
+        publisher.publish(newest_state(training.folder))
+        if number < 3:
+            reader.follow()
+    publisher.finish()
+    assert publisher.published.current.model == pushes.model_name(3)
+    for follower in (reader, PushReader(tmp_path / "out")):
+        assert_read(follower, training)
+
+
 def test_a_publisher_that_fails_in_the_midst_of_a_push_leaves_a_folder_that_can_be_read(tmp_path, monkeypatch):
     """Readers have the state before, and the next attempt succeeds."""
     training = Training(tmp_path / "train", np.random.default_rng(0))
