@@ -246,8 +246,10 @@ class LiveModel:
             return False
         status = self.status()
         lacking = range(status["number"] + 1, current.last + 1)
-        return (status["training"] == current.training and status["number"] <= current.last
-                and all(os.path.exists(pushes.push_path(self.folder, number)) for number in lacking))
+        # To load the version that it has would take what is served back, and not bring a push that is missing.
+        return status["training"] == current.training and status["number"] <= current.last and (
+            self._version == current.model
+            or all(os.path.exists(pushes.push_path(self.folder, number)) for number in lacking))
 
     def apply(self, path: str) -> None:
         """Applies one push.

@@ -268,6 +268,19 @@ def test_a_model_without_room_for_a_push_loads_the_newer_version(states, tmp_pat
         _assert_equal(model.predict(_FEATURES), second.plain(second_dir))
 
 
+def test_a_push_that_is_missing_does_not_load_the_same_version_again(states, tmp_path):
+    """Each look loaded it, and until the pushes were applied once more, old rows were served."""
+    (first, first_dir), (second, _) = states
+    path = _publish_first(first, first_dir, tmp_path)
+    with LiveModel(str(tmp_path)) as model:
+        _push(first, second, str(path), tmp_path)
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 9))
+        for _ in range(2):
+            with raises("push_damaged"):
+                model.update()
+        assert (model.status()["number"], model.num_loads) == (8, 1)
+
+
 def _publish_first(state, folder, tmp_path, **options):
     """Writes a folder of a publisher with a model alone; returns the path of that."""
     _export(state, folder, **options)
