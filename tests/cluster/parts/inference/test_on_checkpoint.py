@@ -24,12 +24,12 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError, DataError, UserCodeError
-from ps_train.parts.inference import examples, on_checkpoint, outputs, predictor, serving
+from ps_train.parts.inference import examples, on_checkpoint, outputs, predictor, processes, serving
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
 from ps_train.runtime.reports import Evaluation
-from tests.errors import raises
+from tests.errors import codes_of, error_of, raises
 from tests.plugins import served
 from tests.processes import REPO
 from tests.tensorflow_mode import tf
@@ -602,6 +602,24 @@ def test_a_file_that_cannot_be_written_to_its_end_is_one_line(tmp_path, name):
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert f"cannot write {str(tmp_path / name)!r}: " in str(caught.value) and "File too large" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_part_of_a_process_that_cannot_be_written_is_one_line(tmp_path):
+    """With --num_processes each writes its predictions first; an error of the predictions stays as it is."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+    try:
+        error = error_of(processes.write_batches, ({"number": np.zeros(20_000)} for _ in range(3)), str(tmp_path / "0"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert codes_of(error) == ["file_not_writable"] and "File too large" in str(error)
+
+    def failing():
+        yield {"number": np.zeros(1)}
+        raise FileNotFoundError("of the user's input_fn")
+
+    with pytest.raises(FileNotFoundError):
+        processes.write_batches(failing(), str(tmp_path / "1"))
 
 
 def test_an_error_of_the_predictions_is_none_of_their_file(tmp_path):
