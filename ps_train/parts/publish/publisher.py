@@ -34,13 +34,14 @@ from ps_train.parts.publish.rows_state import Comparison, PublishedTable, hash_r
 from ps_train.parts.sharding.position import watermark_of
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import Source
-from ps_train.runtime import clock
+from ps_train.runtime import clock, waits
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 
 _RECORD_BYTES = 1 << 20  # of rows, in a record and so in a call of a target: gRPC's servers take 4 MB by default
 _EXTRA = "assets.extra"  # of a SavedModel, for files that TensorFlow does not look at
 _TEMPORARY = "temp-"
+_POLL_SECS = 0.2  # while a version is being written
 _MOST_PUSHED = 4  # times the rows of the model, until a new version comes
 _NO_IDS = np.zeros([0], np.int64)
 _log = logging.getLogger(__name__)
@@ -185,7 +186,10 @@ class Publisher:
     def finish(self) -> None:
         """Waits for the version that is being written, and does what `take_version` does."""
         if self._version is not None:
-            self._version.join()
+            reminder = waits.Reminder(f"a new version of the model in {self._dir}")
+            while self._version.is_alive():
+                self._version.join(_POLL_SECS)
+                reminder.remind()
         self.take_version()
 
     def _push(self, state: Source, *, is_whole: bool, published: Published | None = None) -> Published:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from ps_train.parts.publish.publisher import Publisher
 from ps_train.parts.publish.trained import newest_state
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import SavedTable
+from ps_train.runtime import clock, waits
 from ps_train.storage import checkpoints
 from tests.push_reader import PushReader
 
@@ -293,6 +296,22 @@ def test_a_model_that_fails_is_not_tried_again_before_the_next_checkpoint(tmp_pa
     publisher.finish()
     assert_read(PushReader(tmp_path / "out"), training)
     assert publisher.published.current.model == pushes.model_name(4)
+
+
+def test_the_wait_for_a_version_is_in_the_log(tmp_path, monkeypatch, caplog):
+    """As all waits of ps_train are: that for a large model takes minutes."""
+    monkeypatch.setattr(waits, "_REMIND_SECS", 0.01)
+    caplog.set_level(logging.INFO)
+
+    def write():
+        time.sleep(0.5)
+        raise OSError("the disk is full")
+
+    publisher = Publisher(str(tmp_path), str(tmp_path / "out"), make_export())
+    publisher._version = clock.start_call(write, "new version")
+    publisher.finish()
+    assert f"waiting for a new version of the model in {tmp_path / 'out'}" in caplog.text
+    assert publisher._version is None and "the disk is full" in caplog.text
 
 
 def test_pushes_after_a_smaller_version_fit_into_it(tmp_path, monkeypatch):
