@@ -46,6 +46,7 @@ class CallbacksPart(Part):
         self._config = config
         self._thread: CallbackThread | None = None
         self._training: RunningTraining | None = None
+        self._stop: threading.Event | None = None  # none where no task runs
         self._announce: Callable[[str], None] = lambda reason: None
         self._is_running: Callable[[], bool] = lambda: False
         self._has_announced = False
@@ -61,6 +62,7 @@ class CallbacksPart(Part):
         Raises:
           Exception: of a callback; if the task itself has failed, the error is only logged.
         """
+        self._stop = stop
         try:
             yield
         except BaseException as error:
@@ -83,6 +85,7 @@ class CallbacksPart(Part):
 
         Raises:
           ConfigError: a function does not exist, or has the wrong signature.
+          StoppedError: the task was stopped meanwhile.
           Exception: of the user's code.
         """
         config, plugins = self._config, task.plugins
@@ -93,7 +96,7 @@ class CallbacksPart(Part):
             config.train_dir, config.model, config.dataset, {**plugins.dataset_params, **plugins.model_params},
             {name: getattr(config, name) for name in config.given})
         self._thread = CallbackThread(makers, self._training)
-        self._thread.start(config.start_timeout_secs)
+        self._thread.start(config.start_timeout_secs, self._stop)
         task.journal.listen(self._noted)
 
     def _noted(self, name: str, values: Mapping[str, Any]) -> None:

@@ -14,9 +14,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
-from ps_train.errors import UserCodeError
+from ps_train.errors import StoppedError, UserCodeError
+from ps_train.runtime import clock, waits
 
 _PROGRESS = ("progress", "workers")
+_POLL_SECS = 0.2  # how soon a signal ends the wait for those that make callbacks
 _MOST_WAITING = 1000  # events, from which on progress is left out
 CLOSE_SECS = 60.0  # for the events that wait when training has ended
 _log = logging.getLogger(__name__)
@@ -85,17 +87,26 @@ class CallbackThread:
         self._thread = threading.Thread(target=self._work, daemon=True, name="callbacks")
         self.error: BaseException | None = None
 
-    def start(self, timeout_secs: float) -> None:
+    def start(self, timeout_secs: float, stop: threading.Event | None = None) -> None:
         """Makes the callbacks.
+
+        Args:
+          stop: ends the wait for them.
 
         Raises:
           UserCodeError: that took too long, or a function made something else.
+          StoppedError: `stop` was set first.
           Exception: of the user's code.
         """
         self._thread.start()
-        if not self._are_made.wait(timeout_secs):
-            raise UserCodeError("callbacks_slow", f"--callbacks: not made within {timeout_secs:g} s; make them faster, "
-                                "or raise --start_timeout_secs")
+        reminder = waits.Reminder("the functions that make callbacks", timeout_secs)
+        while not self._are_made.wait(min(timeout_secs, _POLL_SECS)):
+            if stop is not None and stop.is_set():
+                raise StoppedError("stopped", "stopped while the callbacks were made")
+            if clock.now() - reminder.start_secs >= timeout_secs:
+                raise UserCodeError("callbacks_slow", f"--callbacks: not made within {timeout_secs:g} s; make them "
+                                    "faster, or raise --start_timeout_secs")
+            reminder.remind()
         self.check()
 
     def check(self) -> None:
@@ -130,6 +141,8 @@ class CallbackThread:
                 if event is not None and event.kind not in _PROGRESS:
                     self._events.put(event)
         self._events.put(None)
+        if not self._are_made.is_set():  # a function that makes them hangs, as `start` has said: no event waits for it
+            return
         self._thread.join(timeout_secs)
         if self._thread.is_alive():
             _log.warning("the callbacks have not ended within %g s; leaving them", timeout_secs)

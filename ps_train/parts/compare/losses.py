@@ -44,6 +44,9 @@ def read_losses(place: str, config: CompareConfig) -> dict[int, float]:
         raise DataError("input_file_unreadable", f"cannot read {place}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise DataError("input_file_unreadable", f"cannot read {place}: {error}; save it as UTF-8") from None
+    except csv.Error as error:  # as behind a quotation mark that has no other one
+        raise DataError("input_file_unreadable", f"cannot read {place}: {error}; leave other columns than the step and "
+                        "the loss out") from None
     if not by_step:
         raise DataError("no_losses", f"{place}: no line has a step and a loss; give --pattern, such as "
                         r"--pattern='After (?P<step>\d+) steps, cost (?P<loss>\S+)'")

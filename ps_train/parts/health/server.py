@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import logging
 import socket
 import socketserver
+import sys
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -19,6 +21,7 @@ _CLIENT_SECS = 5.0  # a client that sends nothing holds a thread no longer
 _POLL_SECS = 0.1
 _TEXT = "text/plain; charset=utf-8"
 _LARGEST_PORT = 65535
+_log = logging.getLogger(__name__)
 
 
 class Pages(NamedTuple):
@@ -78,7 +81,11 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Prints no traceback: the client has gone away."""
+        """Logs what is wrong with a page; prints no traceback if the client has gone away."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            _log.warning("health: a page failed, and the client got no answer: %s: %s", type(error).__name__, error,
+                         exc_info=True)
 
 
 @contextlib.contextmanager
@@ -96,10 +103,10 @@ def serving(host: str, port: int, pages: Pages) -> Iterator[None]:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         server_class = type("_FamilyServer", (_Server,), {"address_family": family})
         server = server_class(address, type("_PagesHandler", (_Handler,), {"pages": pages}))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second for a name that can be none, such as "a..b"
         raise ConfigError("health_address_unusable", f"--health_port={port}: cannot listen at {host}:{port}: "
-                          f"{error.strerror}; give another --health_port, or a --health_host that is an address of "
-                          "this machine") from None
+                          f"{getattr(error, 'strerror', None) or error}; give another --health_port, or a "
+                          "--health_host that is an address of this machine") from None
     thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECS,), daemon=True, name="health")
     thread.start()
     try:

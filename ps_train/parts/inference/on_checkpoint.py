@@ -60,7 +60,8 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
     if checkpoint.isdecimal():
         candidates = [checkpoints.path_of(train_dir, int(checkpoint))]
     else:
-        prefix = checkpoint.removesuffix(".index").removesuffix(".meta")
+        # A shell leaves ~ in --checkpoint=~/run/model.ckpt-1000.
+        prefix = os.path.expanduser(checkpoint).removesuffix(".index").removesuffix(".meta")
         candidates = [prefix, os.path.join(train_dir, prefix)]
     path = next((path for path in candidates if checkpoints.exists(path)), None)
     if path and (base := contents.base_of(path)):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import sys
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
+from ps_train.runtime import tensorflow_errors
 
 Predictions = Mapping[str, np.ndarray]
 WriteBatch = Callable[[Predictions], None]
@@ -40,20 +42,39 @@ def writing(path: str) -> Iterator[WriteBatch]:
     if os.path.isdir(path):
         raise ConfigError("file_not_writable", f"--output: {path!r} is a folder; give a file in it")
     temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"  # another prediction may write a file of that name, too
+    stack = contextlib.ExitStack()
     try:
-        with open(temporary, "wb"):
-            pass
-    except OSError as error:
-        raise ConfigError("file_not_writable",
-                          f"--output: cannot write {path!r}: {error.strerror}; give a file that this user may "
-                          "write") from None
-    try:
-        with form(temporary) as write:
-            yield lambda batch: write({name: _known(values) for name, values in batch.items()})
-        os.replace(temporary, path)
+        with _writable(path):
+            with open(temporary, "wb"):
+                pass
+            write = stack.enter_context(form(temporary))
+
+        def write_known(batch: Predictions) -> None:
+            with _writable(path):
+                write({name: _known(values) for name, values in batch.items()})
+
+        yield write_known
+        with _writable(path):
+            stack.close()
+            os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError, tf.errors.OpError):  # of a full disk once more, on which it cannot be closed
+            stack.__exit__(*sys.exc_info())
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
+
+
+@contextlib.contextmanager
+def _writable(path: str) -> Iterator[None]:
+    """Raises ConfigError where its body cannot write the file; what is predicted is computed outside of it."""
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or tensorflow_errors.reason(error)
+        raise ConfigError("file_not_writable", f"--output: cannot write {path!r}: {reason}; give a file that this user "
+                          "may write, on a disk with room for it") from None
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import connection
-from typing import Any, Callable
+from typing import IO, Any, Callable
 
 from ps_train.errors import ConfigError, Problem, PsTrainError, StoppedError, UserCodeError
 from ps_train.runtime import installed, logs, tracebacks
@@ -104,9 +104,7 @@ def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: 
         logs.setup()
         installed.import_tensorflow(needs_gpu=True, tf_log=config.tf_log)
         function = getattr(importlib.import_module(place[0]), place[1])
-        with open(file, "wb") as parts:
-            for batch in function(config, share):
-                pickle.dump(batch, parts, pickle.HIGHEST_PROTOCOL)
+        write_batches(function(config, share), file)
     except PsTrainError as error:
         result = (error.exit_code, [], [(problem.code, str(problem)) for problem in error.problems])
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
@@ -115,6 +113,33 @@ def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: 
         result = (1, trace, [(problem.code, str(problem)) for problem in problems])
     sending.send(result)
     sending.close()
+
+
+def write_batches(batches: Iterator[Any], file: str) -> None:
+    """Writes batches to a file of this process; raises ConfigError if it cannot, as on a full disk."""
+    with contextlib.ExitStack() as stack:
+        with _writable(file):
+            parts = open(file, "wb")  # noqa: SIM115 (closed below)
+        stack.callback(_close, parts)
+        for batch in batches:
+            with _writable(file):
+                pickle.dump(batch, parts, pickle.HIGHEST_PROTOCOL)
+                parts.flush()
+
+
+@contextlib.contextmanager
+def _writable(file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError("file_not_writable", f"--output: cannot write the predictions of a process in "
+                          f"{os.path.dirname(file)!r}: {error.strerror}; give a file on a disk with room for all of "
+                          "them twice") from None
+
+
+def _close(parts: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):  # of a full disk once more; all that counts was flushed
+        parts.close()
 
 
 def _end_with_parent() -> None:

@@ -20,6 +20,7 @@ import logging
 import os
 import re
 import shutil
+import struct
 import tempfile
 import types
 import zipfile
@@ -44,6 +45,9 @@ _UNFINISHED = ".saving.keras"
 _MAX_CHARACTERS, _MAX_LISTED = 200, 8
 REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable(), and in place of a lambda give a function of that module")
+# What reading an archive raises: a wrong bit in a header is a RuntimeError (encrypted, or packed in an unknown way), a
+# ValueError (a name that is no text) or a struct.error, and a wrong length an EOFError.
+_DAMAGES = (zipfile.BadZipFile, OSError, zlib.error, EOFError, RuntimeError, ValueError, struct.error)
 _FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # TensorFlow raises the second for a full disk
 _log = logging.getLogger(__name__)
 
@@ -69,8 +73,8 @@ def newest_readable(train_dir: str) -> tuple[int, str] | None:
             if not damaged:
                 return step, path
             problem = f"{damaged} in it is damaged"
-        except (zipfile.BadZipFile, OSError, zlib.error) as error:
-            problem = str(error)
+        except _DAMAGES as error:
+            problem = str(error) or type(error).__name__
         _log.warning("checkpoint %s cannot be read: %s; it is skipped", path, problem)
     return None
 

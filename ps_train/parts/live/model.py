@@ -30,6 +30,9 @@ from ps_train.runtime.tensorflow_errors import reason
 
 DEFAULT_SIGNATURE = "serving_default"
 _END_SECS = 30.0  # for the push at hand
+# What TensorFlow's loader raises for files that are missing, damaged or not whole yet: an empty saved_model.pb is a
+# RuntimeError, as it has no tags, and one that is cut off may be a ValueError.
+_UNREADABLE = (OSError, tf.errors.OpError, RuntimeError, ValueError)
 _log = logging.getLogger(__name__)
 
 
@@ -114,25 +117,26 @@ class LiveModel:
         self._thread: Any = None
         self._loaded: _Loaded | None = None
         is_published = os.path.exists(os.path.join(folder, pushes.CURRENT))
-        if exported := _newest_export(folder, takes_versions=not is_published):
-            self._load(exported)
-        else:
-            self._first_update()
-            if self._loaded is None:
-                raise ConfigError("no_live_model", f"no live model in {folder!r}: neither saved_model.pb nor a "
-                                  f"{pushes.CURRENT} that can be read; give the folder of `ps_train export --live` or "
-                                  "the --publish_dir of `ps_train publish`")
+        try:
+            if exported := _newest_export(folder, takes_versions=not is_published):
+                self._load(exported)
+            else:
+                self._first_update()
+        except _UNREADABLE as error:
+            raise ConfigError("model_unreadable", f"the live model in {folder!r} cannot be loaded: {reason(error)}; a "
+                              "publisher that is started again replaces a damaged one, and an export can be made "
+                              "again") from None
+        if self._loaded is None:
+            raise ConfigError("no_live_model", f"no live model in {folder!r}: neither saved_model.pb nor a "
+                              f"{pushes.CURRENT} that can be read; give the folder of `ps_train export --live` or the "
+                              "--publish_dir of `ps_train publish`")
 
     def _first_update(self) -> None:
         """Updates; once more if that fails, as a new version may have replaced the one that `CURRENT` named."""
-        with contextlib.suppress(OSError, tf.errors.OpError, ConfigError, PushError):
+        with contextlib.suppress(*_UNREADABLE, ConfigError, PushError):
             self.update()
             return
-        try:
-            self.update()
-        except (OSError, tf.errors.OpError) as error:
-            raise ConfigError("model_unreadable", f"the live model in {self.folder!r} cannot be loaded: "
-                              f"{reason(error)}; a publisher that is started again replaces a damaged one") from None
+        self.update()
 
     def __enter__(self) -> LiveModel:
         """Returns this model."""
@@ -242,8 +246,10 @@ class LiveModel:
             return False
         status = self.status()
         lacking = range(status["number"] + 1, current.last + 1)
-        return (status["training"] == current.training and status["number"] <= current.last
-                and all(os.path.exists(pushes.push_path(self.folder, number)) for number in lacking))
+        # To load the version that it has would take what is served back, and not bring a push that is missing.
+        return status["training"] == current.training and status["number"] <= current.last and (
+            self._version == current.model
+            or all(os.path.exists(pushes.push_path(self.folder, number)) for number in lacking))
 
     def apply(self, path: str) -> None:
         """Applies one push.
@@ -273,7 +279,7 @@ class LiveModel:
             try:
                 self.update()
                 problem = ""
-            except (PushError, UserCodeError, ConfigError, OSError, tf.errors.OpError) as error:
+            except (PushError, UserCodeError, ConfigError, *_UNREADABLE) as error:
                 problem = str(error)
             if problem and problem != self.problem and not self._is_closing.is_set():
                 _log.warning("%s: %s; trying again", self.folder, problem)

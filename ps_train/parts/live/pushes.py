@@ -182,7 +182,8 @@ def writing_push(folder: str, begin: Begin) -> Iterator[PushWriter]:
         sync(f"{path}.new")
         os.replace(f"{path}.new", path)
     except BaseException:
-        writer.close()
+        with contextlib.suppress(OSError, tf.errors.OpError):  # of a full disk once more, which needs the room back
+            writer.close()
         os.remove(f"{path}.new")
         raise
 

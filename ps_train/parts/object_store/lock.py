@@ -64,8 +64,7 @@ class StoreLock:
             content = self._store.read(folder_lock.LOCK_NAME)
             if content is not None and folder_lock.token_of(content) == self._token:
                 break  # the answer to an earlier attempt was lost
-            if content is not None:
-                self._refuse_living(content)
+            if content is not None and self._is_left(content):
                 is_taken_over = True
                 self._store.remove([folder_lock.LOCK_NAME])
         if is_taken_over or not self._store.is_conditional:
@@ -118,25 +117,35 @@ class StoreLock:
     def _content(self) -> bytes:
         return folder_lock.lock_text(self._since, self._token, self._count)
 
-    def _refuse_living(self, content: bytes) -> None:
-        """Returns if the holder has ended, as far as can be seen from here."""
+    def _is_left(self, content: bytes) -> bool:
+        """Returns whether the holder of a lock has ended and left it; false if the lock was removed meanwhile.
+
+        Raises:
+          ConfigError: the holder is alive, as far as can be seen from here.
+          StoppedError: `stop` was set during the wait for a sign of life.
+        """
         has_ended = folder_lock.token_of(content) in _released_here or folder_lock.has_ended_here(content)
+        now: bytes | None = content
         if has_ended is None:
             _log.info("%s has a lock on %s; waiting %g s for a sign of life", folder_lock.describe_holder(content),
                       self._store.url, self._silent_secs)
-            has_ended = not self._shows_life(content)
+            now = self._watched(content)
+            has_ended = now in (content, None)
         if not has_ended:
-            raise self._in_use(content)
-        _log.info("%s has ended: removing its lock on %s", folder_lock.describe_holder(content), self._store.url)
+            raise self._in_use(now or content)
+        _log.info("%s has ended%s", folder_lock.describe_holder(content),
+                  "" if now is None else f": removing its lock on {self._store.url}")
+        return now is not None
 
-    def _shows_life(self, content: bytes) -> bool:
+    def _watched(self, content: bytes) -> bytes | None:
+        """Returns what replaces the content of the lock, None if it is removed; the content if nothing does in time."""
         for _ in range(_POLLS):
             if self._wait(self._silent_secs / _POLLS):
                 raise StoppedError("stopped", "stopped while waiting for a sign of life of "
                                    f"{folder_lock.describe_holder(content)}")
-            if self._store.read(folder_lock.LOCK_NAME) != content:
-                return True
-        return False
+            if (now := self._store.read(folder_lock.LOCK_NAME)) != content:
+                return now
+        return content
 
     def _in_use(self, content: bytes) -> ConfigError:
         return ConfigError("train_dir_in_use", f"--train_dir: {folder_lock.describe_holder(content)} is training in "

@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import logging
 import secrets
+import struct
 import tempfile
 import threading
 import time
@@ -40,6 +41,8 @@ from ps_train.storage import checkpoints, folder_lock
 _RELEASE_SECS = 5.0
 _SWEEP_SECS = 30.0
 _SHARE_OF_GRACE = 0.9  # a chief that is stopped should end by itself and say what is missing
+# What reading an archive raises: see keras/checkpoints.py.
+_DAMAGES = (zipfile.BadZipFile, OSError, zlib.error, EOFError, RuntimeError, ValueError, struct.error)
 _log = logging.getLogger(__name__)
 
 
@@ -155,8 +158,8 @@ def _is_whole_archive(path: str) -> bool:
         with zipfile.ZipFile(path) as file:
             name = file.testzip()
         fault = f"{name} in it is damaged" if name else ""
-    except (zipfile.BadZipFile, OSError, zlib.error) as error:
-        fault = str(error)
+    except _DAMAGES as error:
+        fault = str(error) or type(error).__name__
     if fault:
         _log.warning("%s cannot be read: %s; it is skipped", path, fault)
     return not fault

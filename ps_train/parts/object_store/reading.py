@@ -123,9 +123,17 @@ def _remove_leftovers() -> None:
     for entry in os.scandir(tempfile.gettempdir()):
         if entry.name.startswith(_PREFIX):
             # Errors: it is another user's, in use, or just being removed.
-            with contextlib.suppress(OSError), open(os.path.join(entry.path, _LOCK), "rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                _remove_leftover(entry.path)
+
+
+def _remove_leftover(folder: str) -> None:
+    with contextlib.ExitStack() as stack:
+        # Without it, its process was killed while it removed the folder, or a download has made the folder once more.
+        with contextlib.suppress(FileNotFoundError):
+            lock = stack.enter_context(open(os.path.join(folder, _LOCK), "rb"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fetch(store: ObjectStore, folder: str, needs: str, wanted: Mapping[str, str]) -> None:

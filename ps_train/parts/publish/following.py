@@ -25,6 +25,7 @@ from ps_train.parts.control.history import PUBLISH_NAME
 from ps_train.parts.live.exporting import make_export
 from ps_train.parts.live.predict_calls import predict_client
 from ps_train.parts.object_store.flags import protocol_of
+from ps_train.parts.object_store.patience import insist
 from ps_train.parts.object_store.store import open_store
 from ps_train.parts.publish import trained
 from ps_train.parts.publish.flags import PublishConfig, split_targets
@@ -51,13 +52,14 @@ def publish_until_done(config: PublishConfig, stop: threading.Event) -> None:
 
     Raises:
       ConfigError: the folder cannot be written, or another publisher has it; there is no checkpoint to publish once.
+      ClusterLostError: a store of --targets that is connected to at once does not answer in time.
       PsTrainError: the model cannot be exported, or is of another training; publishing once has failed three times.
       StoppedError: `stop` was set.
     """
     setup.prepare_tensorflow(config.tf_log)
     _make_folder(config.publish_dir)
     with _locked(config.publish_dir, stop) as lock:
-        senders = [_make_sender(target, config) for target in split_targets("--targets", config.targets)]
+        senders = [_make_sender(target, config, stop) for target in split_targets("--targets", config.targets)]
         for sender in senders:
             sender.start()
         try:
@@ -66,9 +68,10 @@ def publish_until_done(config: PublishConfig, stop: threading.Event) -> None:
             close_all(senders, config.target_timeout_secs)
 
 
-def _make_sender(target: str, config: PublishConfig) -> Sender:
+def _make_sender(target: str, config: PublishConfig, stop: threading.Event) -> Sender:
     if protocol_of(target):
-        return StoreSender(target, config.publish_dir, open_store(target, "--targets"))
+        store = insist(lambda: open_store(target, "--targets"), f"--targets={target}", config.target_timeout_secs, stop)
+        return StoreSender(target, config.publish_dir, store)
     return ServerSender(target, config.publish_dir, predict_client(target, config.target_timeout_secs))
 
 

@@ -34,13 +34,14 @@ from ps_train.parts.publish.rows_state import Comparison, PublishedTable, hash_r
 from ps_train.parts.sharding.position import watermark_of
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import Source
-from ps_train.runtime import clock
+from ps_train.runtime import clock, waits
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 
 _RECORD_BYTES = 1 << 20  # of rows, in a record and so in a call of a target: gRPC's servers take 4 MB by default
 _EXTRA = "assets.extra"  # of a SavedModel, for files that TensorFlow does not look at
 _TEMPORARY = "temp-"
+_POLL_SECS = 0.2  # while a version is being written
 _MOST_PUSHED = 4  # times the rows of the model, until a new version comes
 _NO_IDS = np.zeros([0], np.int64)
 _log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ class Publisher:
             first = at_checkpoint if checkpoints.step_in_name(state.path) >= step else state
             self._set(self._push(first, is_whole=True))
             self._compared = os.path.basename(state.path)
-            if first == at_checkpoint and self._pushed_bytes() > _MOST_PUSHED * self._model_bytes():
+            if first == at_checkpoint and self._needs_version():
                 self._begin_version(at_checkpoint)
         if state not in (at_checkpoint, first):
             self._set(self._push(state, is_whole=False))
@@ -185,7 +186,10 @@ class Publisher:
     def finish(self) -> None:
         """Waits for the version that is being written, and does what `take_version` does."""
         if self._version is not None:
-            self._version.join()
+            reminder = waits.Reminder(f"a new version of the model in {self._dir}")
+            while self._version.is_alive():
+                self._version.join(_POLL_SECS)
+                reminder.remind()
         self.take_version()
 
     def _push(self, state: Source, *, is_whole: bool, published: Published | None = None) -> Published:
@@ -225,13 +229,16 @@ class Publisher:
         if before is not None and before.current.model != published.current.model:
             _remove_older(self._dir, before.current.model_number)
 
-    def _pushed_bytes(self) -> int:
+    def _needs_version(self) -> bool:
+        """Returns whether the pushes are large, or one of them or the model is gone: a reader that lacks it waits."""
         current = self.published.current
-        return sum(os.path.getsize(pushes.push_path(self._dir, number))
-                   for number in range(current.model_number + 1, current.last + 1))
-
-    def _model_bytes(self) -> int:
-        return os.path.getsize(_model_push(self._dir, self.published.current))
+        try:
+            pushed_bytes = sum(os.path.getsize(pushes.push_path(self._dir, number))
+                               for number in range(current.model_number + 1, current.last + 1))
+            return pushed_bytes > _MOST_PUSHED * os.path.getsize(_model_push(self._dir, current))
+        except FileNotFoundError as error:
+            _log.warning("%s was removed; a new version of the model follows", error.filename)
+            return True
 
 
 def published_files(publish_dir: str, current: Current) -> dict[str, int]:

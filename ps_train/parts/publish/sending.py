@@ -97,6 +97,8 @@ class Sender:
                 problem = self.catch_up()
             except (TargetError, pushes.PushError, OSError) as error:  # the last two are of the folder
                 problem = str(error)
+            except Exception as error:  # noqa: BLE001 (of a server of something else: the thread must not end unseen)
+                problem = f"{type(error).__name__}: {error}"
             self._note(problem)
             self._wake.wait(_ASK_SECS)
 

@@ -82,8 +82,13 @@ def _shares(counts: Any, power: float) -> np.ndarray:
     if not is_numbers or not np.isfinite(counts).all() or (counts < 0).any() or np.count_nonzero(counts) < 2:
         raise UserCodeError("bad_negatives", f"negative_samples: got counts of the shape {list(counts.shape)}; "
                             "allowed: numbers from 0 of the shape [vocab], at least two of them above 0")
-    weights = np.where(counts > 0, counts, 1).astype(np.float64)**power * (counts > 0)
-    return weights / weights.sum()
+    with np.errstate(over="ignore"):
+        weights = np.where(counts > 0, counts, 1).astype(np.float64)**power * (counts > 0)
+        total = weights.sum()
+    if not np.isfinite(total) or np.count_nonzero(weights) < 2:
+        raise UserCodeError("bad_negatives", f"negative_samples: got power={power!r}, by which the counts have the sum "
+                            f"{total}; allowed: a number by which it is finite, and at least two of them are above 0")
+    return weights / total
 
 
 def _of_vocabulary(positives: tf.Tensor, shares: np.ndarray, shape: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:

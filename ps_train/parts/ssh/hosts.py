@@ -88,7 +88,8 @@ def read_hosts(value: str, working_dir: str = "") -> list[Host]:
       ConfigError: a file cannot be read, or an entry is malformed; the message has the entry.
     """
     hosts: dict[str, Host] = {}
-    for place, words in _entries(value, os.path.join(working_dir, value)):
+    path = os.path.join(working_dir, os.path.expanduser(value))  # a shell leaves ~ in --hosts=~/hosts
+    for place, words in _entries(value, path):
         host = _parse_host(place, words)
         known = hosts.get(host.login)
         if known is not None:

@@ -10,6 +10,7 @@ import io
 import json
 import logging
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,12 +24,12 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError, DataError, UserCodeError
-from ps_train.parts.inference import examples, on_checkpoint, outputs, predictor, serving
+from ps_train.parts.inference import examples, on_checkpoint, outputs, predictor, processes, serving
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
 from ps_train.runtime.reports import Evaluation
-from tests.errors import raises
+from tests.errors import codes_of, error_of, raises
 from tests.plugins import served
 from tests.processes import REPO
 from tests.tensorflow_mode import tf
@@ -227,6 +228,13 @@ def test_a_delta_is_not_taken_for_a_checkpoint(folder, name):
     assert "train/model.ckpt-3;" in str(caught.value)
     for file in (folder / "train").glob("*delta*"):
         file.unlink()
+
+
+def test_a_checkpoint_in_the_home_folder_is_found(folder, monkeypatch):
+    """A shell leaves the ~ in --checkpoint=~/train/model.ckpt-3."""
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("~/train/model.ckpt-3", "~/train/model.ckpt-3.index"):
+        assert on_checkpoint.find_checkpoint("train", name) == f"{folder}/train/model.ckpt-3"
 
 
 def test_a_saved_model_predicts_the_same_without_ps_train(folder, exported):
@@ -578,6 +586,49 @@ def test_a_wrong_output_is_refused(tmp_path):
     with raises("file_not_writable"), outputs.writing(str(tmp_path / "folder.csv")):
         pytest.fail("it predicts before it says so")
     assert [file.name for file in tmp_path.iterdir()] == ["folder.csv"]
+
+
+@pytest.mark.parametrize("name", ["predicted.csv", "predicted.npz", "predicted.tfrecord"])
+def test_a_file_that_cannot_be_written_to_its_end_is_one_line(tmp_path, name):
+    """As on a full disk, wherever that is noticed: it was a traceback. What was written is removed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with raises("file_not_writable", kind=ConfigError) as caught:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+        try:
+            with outputs.writing(str(tmp_path / name)) as write:
+                for _ in range(3):
+                    write({"number": np.arange(20_000) / 3})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"cannot write {str(tmp_path / name)!r}: " in str(caught.value) and "File too large" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_part_of_a_process_that_cannot_be_written_is_one_line(tmp_path):
+    """With --num_processes each writes its predictions first; an error of the predictions stays as it is."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+    try:
+        error = error_of(processes.write_batches, ({"number": np.zeros(20_000)} for _ in range(3)), str(tmp_path / "0"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert codes_of(error) == ["file_not_writable"] and "File too large" in str(error)
+
+    def failing():
+        yield {"number": np.zeros(1)}
+        raise FileNotFoundError("of the user's input_fn")
+
+    with pytest.raises(FileNotFoundError):
+        processes.write_batches(failing(), str(tmp_path / "1"))
+
+
+def test_an_error_of_the_predictions_is_none_of_their_file(tmp_path):
+    """It stays as it is, and nothing is written."""
+    for name in ("predicted.csv", "predicted.npz", "predicted.tfrecord"):
+        with pytest.raises(FileNotFoundError), outputs.writing(str(tmp_path / name)) as write:
+            write({"number": np.arange(3)})
+            raise FileNotFoundError("of the user's input_fn")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dataset_without_the_inputs_of_a_saved_model_is_refused(folder, tmp_path):

@@ -38,6 +38,22 @@ def test_the_newest_sound_checkpoint_is_found(tmp_path):
     assert checkpoints.newest_readable(tmp_path) == (100, str(tmp_path / "ckpt-00000100.keras"))
 
 
+def test_a_checkpoint_with_any_bit_turned_over_ends_no_training(tmp_path):
+    """Issue: of some bits of the zip directory, which zipfile takes for a password, say, there was a traceback."""
+    _write(tmp_path, 9)
+    _write(tmp_path, 100)
+    path = tmp_path / "ckpt-00000100.keras"
+    whole, steps = path.read_bytes(), set()
+    directory = whole.index(b"PK\x01\x02")
+    for place in (*range(30), *range(directory, len(whole))):
+        for bit in range(8):
+            turned = bytearray(whole)
+            turned[place] ^= 1 << bit
+            path.write_bytes(turned)
+            steps.add(checkpoints.newest_readable(tmp_path)[0])
+    assert steps == {9, 100}  # the second where the bit means nothing, as one of the time
+
+
 def test_a_training_does_not_start_again_beside_checkpoints_that_cannot_be_read(tmp_path):
     """It would remove them later, when it has saved as many."""
     assert checkpoints.load_newest(SimpleNamespace(objects={}), tmp_path) is None

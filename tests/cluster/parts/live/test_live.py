@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from ps_train.parts.tables.contents import SavedTable
 from ps_train.parts.tables.tables import hash_of_strings
 from ps_train.plugins.contracts import Model
 from tests.errors import raises
+from tests.processes import DEADLINE_SECS
 from tests.tensorflow_mode import tf
 
 _NUM_IDS = 60
@@ -266,6 +268,19 @@ def test_a_model_without_room_for_a_push_loads_the_newer_version(states, tmp_pat
         _assert_equal(model.predict(_FEATURES), second.plain(second_dir))
 
 
+def test_a_push_that_is_missing_does_not_load_the_same_version_again(states, tmp_path):
+    """Each look loaded it, and until the pushes were applied once more, old rows were served."""
+    (first, first_dir), (second, _) = states
+    path = _publish_first(first, first_dir, tmp_path)
+    with LiveModel(str(tmp_path)) as model:
+        _push(first, second, str(path), tmp_path)
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(7), 7, 9))
+        for _ in range(2):
+            with raises("push_damaged"):
+                model.update()
+        assert (model.status()["number"], model.num_loads) == (8, 1)
+
+
 def _publish_first(state, folder, tmp_path, **options):
     """Writes a folder of a publisher with a model alone; returns the path of that."""
     _export(state, folder, **options)
@@ -306,6 +321,37 @@ def test_a_version_that_is_replaced_while_it_is_loaded_first_is_followed_by_the_
             assert model.status()["number"] == 7
     for file in (path / "variables").iterdir():
         file.write_bytes(b"")
+    for folder in (tmp_path, path):
+        with raises("model_unreadable"):
+            LiveModel(str(folder))
+
+
+def _wait_until(condition):
+    end_secs = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < end_secs
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\x01"], ids=["empty", "its version alone"])
+def test_a_new_version_whose_file_is_not_whole_yet_is_loaded_when_it_is(states, tmp_path, content):
+    """As while something copies the folder: the thread that follows it ended, and old rows were served silently."""
+    (first, first_dir), (second, second_dir) = states
+    _publish_first(first, first_dir, tmp_path)
+    with LiveModel(str(tmp_path)) as model:
+        _export(second, second_dir, number=20)
+        (second_dir / "live").rename(tmp_path / pushes.model_name(20))
+        file = tmp_path / pushes.model_name(20) / "saved_model.pb"
+        whole = file.read_bytes()
+        file.write_bytes(content)
+        pushes.write_current(str(tmp_path), Current("training", pushes.model_name(20), 20, 20))
+        model.follow(poll_secs=0.01)
+        _wait_until(lambda: model.problem)
+        file.with_suffix(".new").write_bytes(whole)
+        file.with_suffix(".new").replace(file)
+        _wait_until(lambda: model.num_loads == 2)
+        _assert_equal(model.predict(_FEATURES), second.plain(second_dir))
+    file.write_bytes(content)
     with raises("model_unreadable"):
         LiveModel(str(tmp_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -66,6 +67,20 @@ def test_a_push_that_fails_leaves_no_file(tmp_path):
     """Neither under its name nor under another."""
     with pytest.raises(ZeroDivisionError), pushes.writing_push(str(tmp_path), _BEGIN):
         raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_push_for_which_there_is_no_room_leaves_no_file(tmp_path):
+    """Issue: what was written of it stayed, on the full disk, as the file could not be closed."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, limits[1]))
+    try:
+        with pytest.raises(tf.errors.OpError, match="File too large"), \
+                pushes.writing_push(str(tmp_path), _BEGIN) as writer:
+            for _ in range(8):
+                writer.dense(bytes(1 << 17))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
 
 

@@ -9,9 +9,10 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.errors import CheckpointError, StoppedError
+from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.parts.control import history
 from ps_train.parts.live import pushes
+from ps_train.parts.object_store.store import StoreError
 from ps_train.parts.publish import following, trained
 from ps_train.parts.publish.flags import PublishConfig
 from ps_train.parts.tables import contents
@@ -107,6 +108,17 @@ def test_what_cannot_be_published_is_refused(training, tmp_path):
             train_dir=str(tmp_path / "none"), publish_dir=str(tmp_path / "out"), once=True), threading.Event())
     with following._locked(str(tmp_path / "out"), threading.Event()), raises("publish_dir_in_use"):
         _publish(training, tmp_path / "out", once=True)
+
+
+def test_a_store_that_cannot_be_opened_is_one_line(training, tmp_path, monkeypatch):
+    """Some, such as HDFS, are connected to at once: an error of that was a traceback, and no answer had no bound."""
+    def fail(url, flag):
+        raise StoreError("connection refused")
+
+    monkeypatch.setattr(following, "open_store", fail)
+    with raises("store_unreachable", kind=ClusterLostError) as caught:
+        _publish(training, tmp_path / "out", once=True, targets="memory://bucket/clicks", target_timeout_secs=0.1)
+    assert "--targets=memory://bucket/clicks: " in str(caught.value) and "connection refused" in str(caught.value)
 
 
 def test_a_failure_before_the_first_checkpoint_is_not_the_end_of_a_training_that_begins_anew(training, tmp_path):

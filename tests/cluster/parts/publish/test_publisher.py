@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from ps_train.parts.publish.publisher import Publisher
 from ps_train.parts.publish.trained import newest_state
 from ps_train.parts.tables import contents
 from ps_train.parts.tables.contents import SavedTable
+from ps_train.runtime import clock, waits
 from ps_train.storage import checkpoints
 from tests.push_reader import PushReader
 
@@ -222,6 +225,27 @@ def test_a_folder_that_cannot_be_read_gets_a_new_model(tmp_path, damage):
     assert_read(PushReader(tmp_path / "out"), training)
 
 
+@pytest.mark.parametrize("name", ["push-0000000002.tfrecord", pushes.model_name(1)])
+def test_what_somebody_removes_is_followed_by_a_new_version(tmp_path, name):
+    """As a job that removes old files. Readers that came later had no way on, until the publisher was started again."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    publisher, reader = Publisher(training.folder, str(tmp_path / "out"), make_export()), PushReader(tmp_path / "out")
+    for number in range(1, 4):
+        if number == 3:
+            removed = tmp_path / "out" / name
+            shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
+        training.train()
+        training.save()
+        publisher.publish(newest_state(training.folder))
+        if number < 3:
+            reader.follow()
+    publisher.finish()
+    assert publisher.published.current.model == pushes.model_name(3)
+    for follower in (reader, PushReader(tmp_path / "out")):
+        assert_read(follower, training)
+
+
 def test_a_publisher_that_fails_in_the_midst_of_a_push_leaves_a_folder_that_can_be_read(tmp_path, monkeypatch):
     """Readers have the state before, and the next attempt succeeds."""
     training = Training(tmp_path / "train", np.random.default_rng(0))
@@ -272,6 +296,22 @@ def test_a_model_that_fails_is_not_tried_again_before_the_next_checkpoint(tmp_pa
     publisher.finish()
     assert_read(PushReader(tmp_path / "out"), training)
     assert publisher.published.current.model == pushes.model_name(4)
+
+
+def test_the_wait_for_a_version_is_in_the_log(tmp_path, monkeypatch, caplog):
+    """As all waits of ps_train are: that for a large model takes minutes."""
+    monkeypatch.setattr(waits, "_REMIND_SECS", 0.01)
+    caplog.set_level(logging.INFO)
+
+    def write():
+        time.sleep(0.5)
+        raise OSError("the disk is full")
+
+    publisher = Publisher(str(tmp_path), str(tmp_path / "out"), make_export())
+    publisher._version = clock.start_call(write, "new version")
+    publisher.finish()
+    assert f"waiting for a new version of the model in {tmp_path / 'out'}" in caplog.text
+    assert publisher._version is None and "the disk is full" in caplog.text
 
 
 def test_pushes_after_a_smaller_version_fit_into_it(tmp_path, monkeypatch):

@@ -15,8 +15,10 @@ from ps_train.parts.live.predict_calls import TargetError
 from ps_train.parts.live.pushes import Begin, Current
 from ps_train.parts.object_store import calls
 from ps_train.parts.object_store.store import StoreError
+from ps_train.parts.publish import sending
 from ps_train.parts.publish.sending import ServerSender, StoreSender, close_all
 from tests.live_server import LiveServer
+from tests.processes import DEADLINE_SECS
 from tests.unit.parts.object_store.stores import FaultyStore, new_store
 
 
@@ -108,6 +110,26 @@ def test_a_thread_sends_until_it_is_closed(folder):
         sender.wake()
     close_all([sender], 10)
     assert server.commits == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_server_of_something_else_is_told_and_asked_again(folder, monkeypatch):
+    """Its answer lacks what that of a live model has: the thread ended, and publish.json had no problem of it."""
+    monkeypatch.setattr(sending, "_ASK_SECS", 0.01)
+    server = Server()
+    sender = ServerSender("a:1/m", folder, lambda signature, inputs: {})
+    sender.start()
+    _wait_until(lambda: sender.as_json()["problem"] == "KeyError: 'number'")
+    sender._call = server.call
+    _wait_until(lambda: sender.has(6))
+    close_all([sender], 10)
+    _assert_has_all(server, sender)
+
+
+def _wait_until(condition):
+    end_secs = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < end_secs
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("fault", range(-1, 8))

@@ -65,6 +65,8 @@ def test_they_follow_from_the_seed_and_the_batch(options):
     ([1], 0, {}), ([1], 2.0, {}), ([1.0], 2, {}), ([[1]], 2, {}), ([b"a"], 2, {"counts": [1, 2]}),
     ([1], 2, {"counts": [0, 2]}), ([1], 2, {"counts": [1, -2, 3]}), ([1], 2, {"counts": [[1, 2]]}),
     ([1], 2, {"counts": ["a", "b"]}), ([1], 2, {"counts": [1, np.nan, 3]}),
+    ([1], 2, {"counts": [1, 2], "power": np.nan}), ([1], 2, {"counts": [1, 2], "power": np.inf}),
+    ([1], 2, {"counts": [1, 1e200], "power": 2}), ([1], 2, {"counts": [1, 3], "power": -1e9}),
 ])
 def test_a_wrong_argument_is_one_line(positives, num, options):
     """It says what is allowed."""

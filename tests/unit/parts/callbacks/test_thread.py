@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
+import time
 import types
 
 import pytest
 
+from ps_train.errors import StoppedError
 from ps_train.parts.callbacks import part, thread
 from ps_train.parts.callbacks.flags import parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, RunningTraining
@@ -112,6 +115,23 @@ def test_making_has_a_bound():
     made = CallbackThread([lambda training: gate.wait(30)], TRAINING)
     with raises("callbacks_slow"):
         made.start(0.01)
+    start_secs = time.monotonic()
+    made.close()  # no event waits for what was not made
+    assert time.monotonic() - start_secs < 20
+    gate.set()
+
+
+def test_a_signal_ends_the_wait_for_making_and_the_log_says_what_it_waits_for(monkeypatch, caplog):
+    """As for a tracker that does not answer: the chief took all of its time to stop, and said nothing before."""
+    monkeypatch.setattr(thread.waits, "_REMIND_SECS", 0.01)
+    caplog.set_level(logging.INFO)
+    gate, stop = threading.Event(), threading.Event()
+    made = CallbackThread([lambda training: gate.wait(60)], TRAINING)
+    timer = threading.Timer(1.0, stop.set)
+    timer.start()
+    with raises("stopped", kind=StoppedError):
+        made.start(50, stop)
+    assert "waiting for the functions that make callbacks" in caplog.text
     gate.set()
 
 

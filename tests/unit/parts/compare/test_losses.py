@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 
 import pytest
@@ -84,6 +85,19 @@ def test_a_csv_file_that_is_not_utf8_is_one_line(tmp_path):
     path.write_bytes("step,loss,größe\n1,2,3\n".encode("latin-1"))
     with raises("input_file_unreadable"):
         read_losses(str(path), CompareConfig())
+
+
+def test_a_csv_file_with_a_field_that_is_too_long_is_one_line(tmp_path):
+    """As behind a quotation mark that has no other one: Python's reader has a limit, and there was a traceback."""
+    path = tmp_path / "losses.csv"
+    path.write_text('step,loss,note\n1,2,"no end\n' + "2,3,x\n" * 1000)
+    limit = csv.field_size_limit(1000)
+    try:
+        with raises("input_file_unreadable") as caught:
+            read_losses(str(path), CompareConfig())
+    finally:
+        csv.field_size_limit(limit)
+    assert f"cannot read {path}: field larger than field limit (1000)" in str(caught.value)
 
 
 def test_every_point_of_event_files_counts(tmp_path):

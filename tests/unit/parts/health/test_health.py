@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -14,7 +15,7 @@ from ps_train.cluster.resolve import find_cluster
 from ps_train.config import task
 from ps_train.parts.health import metrics
 from ps_train.parts.health.metrics import CATALOGUE, Exposition, TaskCounts
-from ps_train.parts.health.server import Pages, position_on_machine, serving
+from ps_train.parts.health.server import Pages, _Server, position_on_machine, serving
 from tests import processes
 from tests.errors import codes_of, error_of, raises
 from tests.processes import REPO
@@ -46,9 +47,31 @@ def test_the_pages_show_health_readiness_and_metrics():
     assert not processes.is_open(port)
 
 
-def test_an_address_of_another_machine_is_refused():
-    """192.0.2.1 is reserved for documentation."""
-    with raises("health_address_unusable"), serving("192.0.2.1", 9090, Pages(str, bytes, "")):
+def test_a_page_that_fails_is_in_the_log(caplog):
+    """It was not: Prometheus got no answer, and nobody knew why. A client that has gone away is not."""
+    def metrics():
+        raise RuntimeError("dictionary changed size during iteration")
+
+    [port] = processes.free_ports(1)
+    with serving("localhost", port, Pages(str, metrics, "")):
+        with pytest.raises(http.client.RemoteDisconnected):
+            request(port, "/metrics")
+        assert request(port, "/healthz")[0] == 200
+    assert "RuntimeError: dictionary changed size during iteration" in caplog.text
+    caplog.clear()
+    server = _Server(("localhost", 0), None)
+    with contextlib.closing(server.socket):
+        try:
+            raise BrokenPipeError
+        except BrokenPipeError:
+            server.handle_error(None, None)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
+def test_an_address_of_another_machine_is_refused(host):
+    """192.0.2.1 is reserved for documentation; the other is no name, which Python says as a UnicodeError."""
+    with raises("health_address_unusable"), serving(host, 9090, Pages(str, bytes, "")):
         pass
 
 

@@ -123,6 +123,19 @@ def test_a_file_of_keras_is_readable_if_its_archive_is_whole(tmp_path, caplog, e
     assert (str(path) in caplog.text) != is_readable
 
 
+@pytest.mark.parametrize("value", [0x01, 0x20])
+def test_a_wrong_bit_in_the_directory_of_an_archive_is_a_warning(tmp_path, caplog, value):
+    """It was a traceback at each start: the first is that of a password, the second that of patches."""
+    path = tmp_path / "ckpt-00000005.keras"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("model.weights.h5", "the weights")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] ^= value  # the flags of the file in it
+    path.write_bytes(content)
+    assert not part._check_of(True)(str(path))
+    assert str(path) in caplog.text
+
+
 def test_uploads_of_keras_remove_no_checkpoints_of_graph_training(tmp_path):
     """Nor the other way round: one has a user's old results, which nobody can make again."""
     store, here, graph = new_store("memory", tmp_path), tmp_path / "here", tmp_path / "graph"

@@ -101,6 +101,39 @@ def test_a_holder_that_beats_on_another_machine_is_alive(store):
     first.release()
 
 
+class _Changing(threading.Event):
+    """Changes the lock while a contender waits for a sign of life."""
+
+    def __init__(self, change):
+        super().__init__()
+        self._change = change
+
+    def wait(self, timeout=None):
+        self._change()
+        return False
+
+
+def test_a_lock_that_is_released_during_the_wait_frees_the_store(store):
+    """Its holder on another machine has ended: the contender was refused, with the name of that holder."""
+    store.write(folder_lock.LOCK_NAME, _of_another_machine(folder_lock.lock_text("now", "token", 7)))
+    lock = _lock(store, stop=_Changing(lambda: store.remove([folder_lock.LOCK_NAME])))
+    lock.acquire()
+    lock.check()
+    lock.release()
+    assert folder_lock.LOCK_NAME not in store.names()
+
+
+def test_a_lock_that_another_training_takes_during_the_wait_is_left_to_it(store):
+    """The message names the training that holds it by then."""
+    store.write(folder_lock.LOCK_NAME, _of_another_machine(folder_lock.lock_text("long ago", "token", 7)))
+    taken = _of_another_machine(folder_lock.lock_text("just now", "another token", 0))
+    lock = _lock(store, stop=_Changing(lambda: store.write(folder_lock.LOCK_NAME, taken)))
+    with raises("train_dir_in_use") as caught:
+        lock.acquire()
+    assert "since just now," in str(caught.value)
+    assert store.read(folder_lock.LOCK_NAME) == taken
+
+
 def test_a_lock_that_could_not_be_removed_at_the_end_does_not_hold_up_the_same_process(store, monkeypatch):
     """The store failed just then; a notebook trains again."""
     def fail(self, names):

@@ -180,3 +180,12 @@ def test_a_leftover_is_removed_under_its_lock(store, monkeypatch):
     monkeypatch.setattr(shutil, "rmtree", rmtree)
     reading._remove_leftovers()
     assert removed == [leftover] and not folders()
+
+
+def test_a_leftover_without_its_lock_is_removed(store):
+    """A verb that was killed while it removed its folder had removed the lock first; the rest stayed for ever."""
+    leftover = os.path.join(tempfile.gettempdir(), "ps_train-fetched-y")
+    os.mkdir(leftover)
+    open(os.path.join(leftover, "model.ckpt-5.data-00000-of-00001"), "wb").close()
+    reading._remove_leftovers()
+    assert not folders()

@@ -34,6 +34,13 @@ def test_a_file_is_read_as_mpirun_reads_it(tmp_path):
     assert hosts.read_hosts("node1:2,me@node2") == [Host("node1", 2, "node1"), Host("me@node2", None, "node2")]
 
 
+def test_a_file_in_the_home_folder_is_found(tmp_path, monkeypatch):
+    """A shell leaves the ~ in --hosts=~/hosts; with the flags of other paths it was the home folder already."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "hosts").write_text("node1 slots=2\n")
+    assert hosts.read_hosts("~/hosts", "/elsewhere") == [Host("node1", 2, "node1")]
+
+
 @pytest.mark.parametrize(("value", "code", "quoted"), [
     ("a,", "host_malformed", "--hosts entry '': got ''"), ("a:x", "host_malformed", "slots='x'"),
     ("a:0", "host_malformed", "slots='0'"), ("-oProxyCommand=x", "host_malformed", "'-oProxyCommand=x'"),
