@@ -21,6 +21,7 @@ from ps_train.parts.live.model import LiveModel as LiveModel
 from ps_train.parts.live.predict_calls import predict_client as predict_client
 from ps_train.parts.live.predict_calls import predict_server as predict_server
 from ps_train.parts.readers.file_ranges import file_ranges as file_ranges
+from ps_train.parts.readers.negatives import negative_samples as negative_samples
 from ps_train.parts.readers.range_batches import LineReader as LineReader
 from ps_train.parts.readers.range_batches import ParquetReader as ParquetReader
 from ps_train.parts.readers.range_batches import RecordReader as RecordReader

@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 _PAGE = REPO / "docs/errors.md"
+# Functions and methods that only format a value, their last argument or what they are called on.
+_OF_LAST_ARGUMENT = ("join", "sorted", "str", "repr", "len", "map", "filter", "_listed", "dumps", "quote")
+_OF_OWN_VALUE = ("removeprefix", "removesuffix", "strip", "rstrip", "lower", "decode")
 _HEAD = """# Errors
 
 A message ends with the code of the error in brackets, and a process with the exit code of its kind. The code of an
@@ -103,9 +106,14 @@ def template(node: ast.expr) -> str:
 def _name_of(node: ast.expr) -> str:
     """Returns what a reader needs of an expression: its last name, without calls that only format it."""
     if isinstance(node, ast.Call):
-        formats = getattr(node.func, "attr", getattr(node.func, "id", "")) in (
-            "join", "sorted", "str", "repr", "len", "map", "filter", "_listed")
-        return _name_of(node.args[-1] if formats and node.args else node.func)
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if name == "get" and isinstance(node.args[0], ast.Constant):
+            return str(node.args[0].value)
+        if name == "getattr":
+            return _name_of(node.args[0]) if isinstance(node.args[1], ast.Constant) else "value"
+        if name in _OF_OWN_VALUE:
+            return _name_of(node.func.value)
+        return _name_of(node.args[-1] if name in _OF_LAST_ARGUMENT and node.args else node.func)
     if isinstance(node, (ast.FormattedValue, ast.Subscript, ast.Starred)):
         return _name_of(node.value)
     if isinstance(node, ast.IfExp):

@@ -23,6 +23,7 @@ from .columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm, column_
 
 _DEFAULTS: dict[str, Any] = {"label": "", "numbers": [], "categories": [], "columns": [], "header": True,
                              "delimiter": ",", "quotes": True, "log_numbers": False}
+_EXAMPLE = '{"label": "click", "numbers": ["price"], "categories": ["site"]}'
 
 
 class Schema(NamedTuple):
@@ -87,7 +88,7 @@ def read_values(path: str) -> Mapping[str, Any]:
             given = json.load(file)
     except (OSError, tf.errors.OpError, ValueError) as error:
         raise DataError("schema_malformed", f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, "
-                        "as data/tabular/schema.py describes it") from error
+                        f"such as {_EXAMPLE}") from error
     return _checked(path, given)
 
 

@@ -69,7 +69,9 @@ class ClusterFlags:
       tf_config: the text of the TF_CONFIG environment variable, "" if it is not set.
     """
 
-    job_name: Optional[str] = _field(None, CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
+    job_name: Optional[str] = _field(
+        None, CLUSTER, "Job of this task; in graph training, chief and master come from TF_CONFIG only.", choices=JOBS,
+        unset="from TF_CONFIG")
     task_index: Optional[int] = _field(
         None, CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0,
         unset="from TF_CONFIG, or 0 if the job has one task")
@@ -91,7 +93,8 @@ class ServerFlags:
         False, CLUSTER, "Use the servers that `ps_train serve` started, and leave them running.")
     elastic: Optional[bool] = _field(
         None, CLUSTER, "Let workers that are not listed in the cluster join and leave during training; "
-        "--worker_hosts is then a worker's own address.", unset="true if TF_CONFIG names no other worker")
+        "--worker_hosts is then a worker's own address.",
+        unset="true if TF_CONFIG lists the ps, and of the workers this one at most, by its index")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, flag_help, launch, task
+from ps_train.parts.compare.flags import CompareConfig
 from ps_train.parts.control.verb import StatusConfig
 from ps_train.parts.doctor.verb import DoctorConfig
 from ps_train.parts.inference.flags import EvaluateConfig, PredictConfig
@@ -35,7 +36,7 @@ def known_flags() -> dict[str, tuple[fields.Rule, type, Any]]:
     # `evaluate` to `export`, `keras`, `convert`, `plan` and `doctor` repeat some flags of `train` and `launch`.
     of_verbs = [(task.Config,), (task.Config, launch.LaunchConfig), (ScriptLaunchConfig,), (StatusConfig,),
                 (EvaluateConfig, PredictConfig, LiveExportConfig), (RowsConfig,), (PublishConfig,),
-                (KerasConfig, ConvertConfig), (PlanFlags, DoctorConfig), (TuneFlags,)]
+                (KerasConfig, ConvertConfig), (PlanFlags, DoctorConfig), (TuneFlags,), (CompareConfig,)]
     known: dict[str, tuple[fields.Rule, type, Any]] = {}
     for classes in of_verbs:
         for name, rule in fields.rules(*classes).items():
@@ -47,8 +48,9 @@ def flag_sections() -> str:
     """Returns the flags as docs/flags.md has them: a section for each heading of the help, with a table."""
     headings: dict[str, list[str]] = {}
     for name, (rule, _, default) in known_flags().items():
-        row = f"| `--{name}` | {rule.help} | {flag_help.describe_default(rule, default)} |"
-        headings.setdefault(rule.group, []).append(row)
+        cells = [f"`--{name}`", rule.help, flag_help.describe_default(rule, default)]
+        row = " | ".join(cell.replace("|", r"\|") for cell in cells)  # a bare one ends a cell
+        headings.setdefault(rule.group, []).append(f"| {row} |")
     return "\n\n".join("\n".join([f"## {group}", "", "| flag | meaning | values and default |", "|---|---|---|", *rows])
                        for group, rows in headings.items())
 

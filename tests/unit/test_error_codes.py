@@ -58,6 +58,8 @@ def test_messages_keep_the_rules_of_prose(rule):
     ('f"port {port_of(self._address)} of {task!r}" + "; end"', "port {port_of} of {task}; end"),
     ('f"{len(tasks)} tasks: {\', \'.join(sorted(names)) or \'none\'}, {hosts[0]}, {a if b else None}"',
      "{tasks} tasks: {names}, {hosts}, {a}"),
+    ('f"{getattr(error, \'strerror\', None)}, {getattr(flags, flag)}, {line.strip()}, {given.get(\'name\')}"',
+     "{error}, {value}, {line}, {name}"),
 ])
 def test_a_value_is_the_last_name_of_its_expression(source, text):
     """Not the expression, which would not help a reader of the page."""
