@@ -50,7 +50,7 @@ def install(become_task: Callable[..., None]) -> None:
     Args:
       become_task: see fork_server.py.
     """
-    from ps_train.launch import process, spare  # noqa: PLC0415 (the fork server has imported them)
+    from ps_train.launch import fork_server, process  # noqa: PLC0415 (the fork server has imported them)
 
     def start(command, *, stdin, stdout, stderr, env, cwd, pass_fds, start_new_session, preexec_fn):
         if list(command[1:3]) == ["-m", "ps_train"]:
@@ -58,5 +58,5 @@ def install(become_task: Callable[..., None]) -> None:
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, pass_fds=pass_fds,
                                 start_new_session=start_new_session, preexec_fn=preexec_fn)
 
-    spare.Spares.keep_ready = lambda self: None  # a fork starts as soon as a spare
+    fork_server.ForkServer.keep_ready = lambda self: None  # these forks start as soon as its own
     process.subprocess = types.SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Protocol
 
 from ps_train.cluster import ports
 from ps_train.errors import (
@@ -49,7 +49,18 @@ _PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of a machine, which may be over later
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
-Become = Callable[[Sequence[str], Mapping[str, str], int, Mapping[str, int]], "subprocess.Popen | None"]
+
+
+class Started(Protocol):
+    """What is needed of a child process: `subprocess.Popen`, or a task that a fork server has forked."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Returns the exit code, -n for signal n, or None while it runs."""
+
+
+Start = Callable[[Sequence[str], Mapping[str, str], int, Mapping[str, int]], "Started | None"]
 
 
 class ChildReports:
@@ -182,7 +193,7 @@ class Process:
     @property
     def pid(self) -> int:
         """Its process id, which changes with a restart."""
-        return self._popen.pid
+        return self._child.pid
 
     @property
     def has_joined(self) -> bool:
@@ -194,30 +205,30 @@ class Process:
         """What it has written of a line that has no break yet, in its last state if it is redrawn; its begin only."""
         return self._unfinished_line[:_SHOWN_BYTES].decode("utf-8", "replace").rstrip("\r")
 
-    def restart(self, become: Become | None = None) -> None:
+    def restart(self, start: Start | None = None) -> None:
         """Starts it again after it has ended, with the same command and port; its output is appended to the log.
 
         Args:
-          become: makes a process that runs already this one; see `Spare.become`.
+          start: starts it in a faster way, or returns None; see `ForkServer.start`.
 
         Raises:
           OSError: there is no process or no memory left for it; it counts as a restart.
         """
         self.restarts += 1
-        self._start(become)
+        self._start(start)
         self.exit_code = None
         self.failure_lines.clear()
 
-    def _start(self, become: Become | None = None) -> None:
+    def _start(self, start: Start | None = None) -> None:
         inherited = {reports.DESCRIPTOR_VARIABLE: self._reports.descriptor}
         if self._held_port is not None and self._held_port.fileno() >= 0:
             inherited[ports.HELD_PORT_VARIABLE] = self._held_port.fileno()
-        spare = become and become(self._command, self._environ, self._log.fileno(), inherited)
-        self._popen = spare or self._popen_with(inherited)
+        fork = start and start(self._command, self._environ, self._log.fileno(), inherited)
+        self._child: Started = fork or self._popen(inherited)
         if self._held_port is not None and not ports.CAN_SHARE_PORT:
             self._held_port.close()
 
-    def _popen_with(self, inherited: Mapping[str, int]) -> subprocess.Popen:
+    def _popen(self, inherited: Mapping[str, int]) -> subprocess.Popen:
         environ = {**self._environ, **{name: str(descriptor) for name, descriptor in inherited.items()}}
         # In its own session: Ctrl-C in the terminal reaches only the launcher, which then decides.
         return subprocess.Popen(
@@ -226,7 +237,7 @@ class Process:
 
     def poll(self) -> int | None:
         """Returns the exit code, 128 + n for signal n, or None while it runs."""
-        if self.exit_code is None and (code := self._popen.poll()) is not None:
+        if self.exit_code is None and (code := self._child.poll()) is not None:
             if code < 0:  # it was killed, and the processes of its dataset keep its port; others may still upload
                 self._send(signal.SIGKILL)
             self.exit_code = code if code >= 0 else 128 - code
@@ -288,7 +299,7 @@ class Process:
 
     def _send(self, number: int, send: Callable[[int, int], None] = os.killpg) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's
-            send(self._popen.pid, number)
+            send(self._child.pid, number)
 
 
 def message_in(line: str) -> str:
@@ -338,15 +349,21 @@ def killed_with_parent() -> Callable[[], None] | None:
     The kernel kills the child (prctl(2), PR_SET_PDEATHSIG), also when this process was killed, without help from the
     task. The signal is SIGKILL because a task that is stuck in native code would survive SIGTERM. macOS has no such
     call: there, a launcher that is killed leaves its tasks running. The kernel takes the thread that started the child
-    for its parent: it must live as long. After fork the function takes no lock that another thread may hold.
+    for its parent: it must live as long.
     """
-    if sys.platform != "linux":
-        return None
-    prctl, launcher = ctypes.CDLL(None).prctl, os.getpid()
+    return killed_with(os.getpid()) if sys.platform == "linux" else None
+
+
+def killed_with(parent_pid: int) -> Callable[[], None]:
+    """Returns a function that makes the process that calls it, a child of this one, die with it; see above.
+
+    After fork the function takes no lock that another thread may hold.
+    """
+    prctl = ctypes.CDLL(None).prctl
 
     def ask_kernel() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != launcher:  # it died before the call
+        if os.getppid() != parent_pid:  # it died before the call
             os._exit(128 + signal.SIGKILL)
 
     return ask_kernel

@@ -11,8 +11,8 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Callable, NamedTuple
 
+from ps_train.launch.fork_server import ForkServer
 from ps_train.launch.process import POLL_SECS, Process
-from ps_train.launch.spare import Spares
 
 GRACE_SECS = 10.0  # for the ps to end after the workers; and, by default, between SIGTERM and SIGKILL
 _CAUSE_SECS = 2.0  # a task that ends because another one fails may end before it
@@ -146,7 +146,7 @@ class Restarts:
 
     def __init__(
         self, max_restarts: int, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic,
-        spares: Spares | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         """Creates it.
 
@@ -154,12 +154,12 @@ class Restarts:
           max_restarts: of each task.
           write: shows a line about each planned restart.
           clock: returns seconds.
-          spares: of whose processes the restarted tasks are made.
+          fork_server: of which the restarted tasks are forks.
         """
         self._max_restarts = max_restarts
         self._write = write
         self._clock = clock
-        self._spares = spares
+        self._fork_server = fork_server
         self._due_secs: dict[Process, float] = {}
         self._begin_secs = clock()
         self._restart_secs: dict[Process, float] = {}  # the last one of each task
@@ -182,13 +182,13 @@ class Restarts:
                     self._restart(process)
             elif (process.exit_code or 0) >= FIRST_RETRYABLE_CODE and process.restarts < self._max_restarts:
                 self._plan(process)
-        if self._spares and not self._due_secs and all(process.exit_code is None for process in cluster.all):
-            self._spares.keep_ready()
+        if self._fork_server and not self._due_secs and all(process.exit_code is None for process in cluster.all):
+            self._fork_server.keep_ready()
         return self._due_secs.keys()
 
     def _restart(self, process: Process) -> None:
         try:
-            process.restart(self._spares.become if self._spares else None)
+            process.restart(self._fork_server.start if self._fork_server else None)
         except OSError as error:  # no process or memory is left for it now
             self._write(f"cannot start {process.name}: {error.strerror}")
             if process.restarts < self._max_restarts:

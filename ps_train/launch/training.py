@@ -34,10 +34,10 @@ from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedE
 from ps_train.launch import command_lines, in_threads, launcher, launching, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, StatusLine
+from ps_train.launch.fork_server import ForkServer
 from ps_train.launch.machines import ThisMachine, machines_of
 from ps_train.launch.process import TaskCommand, error_of, killed_with_parent
 from ps_train.launch.result import Result, events_of, make_result
-from ps_train.launch.spare import Spares
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.plugins.functions import ProgramCode, import_path, plugin_name
 from ps_train.runtime import reports
@@ -344,10 +344,10 @@ class Training:
         display.write(machines.announcement(lines, self._log_dir))
         commands = [self._command(machines, name, line) for name, line in zip(self._tasks.names, lines)]
         with launcher.started(commands, holders, self._log_dir, display) as cluster, \
-                contextlib.closing(Spares(commands[0].environ, folder=self._folder)) as spares:
+                contextlib.closing(ForkServer(commands[0].environ, folder=self._folder)) as fork_server:
             max_restarts = self._launch_config.max_restarts
-            has_spares = max_restarts and machines.is_here and not config.tf_log
-            restarts = Restarts(max_restarts, display.write, spares=spares if has_spares else None)
+            has_forks = max_restarts and machines.is_here and not config.tf_log
+            restarts = Restarts(max_restarts, display.write, fork_server=fork_server if has_forks else None)
             error = launcher.run_to_end(cluster, display, signals, restarts, grace_secs)
         self._exit_codes = {process.name: process.exit_code or 0 for process in cluster.all}
         display.close(signals)

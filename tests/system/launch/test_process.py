@@ -376,10 +376,10 @@ def test_a_child_that_a_hanging_file_system_holds_is_given_up(tmp_path, monkeypa
     monkeypatch.setattr(process_module, "_KILL_SECS", 0.1)
     child = python(tmp_path, "ps:0", "import time; time.sleep(600)")
     with monkeypatch.context() as patched:  # the real one ends at once
-        patched.setattr(child._popen, "poll", lambda: None)
+        patched.setattr(child._child, "poll", lambda: None)
         child.kill()
     assert child.exit_code == 137
-    assert child._popen.wait(DEADLINE_SECS) == -signal.SIGKILL
+    assert child._child.wait(DEADLINE_SECS) == -signal.SIGKILL
 
 
 def test_a_log_that_was_cut_off_is_read_on(tmp_path):
