@@ -87,7 +87,8 @@ class ScriptLaunchConfig(ScriptConfig, RemoteFlags):
         unit="ps_hosts=NAME,...", unset="those of the script that have these names")
     max_restarts: int = field(
         0, _SCRIPT, "How often to restart each task that was lost or killed.", unit="restarts", minimum=0)
-    log_dir: str = field("", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in TMPDIR or /tmp")
+    log_dir: str = field(
+        "", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in TMPDIR or /tmp")
     base_port: int = fields.redeclare(LaunchConfig, "base_port", group=_SCRIPT)
 
     def __post_init__(self) -> None:
