@@ -21,7 +21,8 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     """Predicts clicks from {"numbers": float32 [batch, n], "ids": int64 [batch, fields]}; labels float32 [batch].
 
     Params: `dim`, the width of an id's vector; `layers`, the units of the ReLU layers; `num_rows` of the table, 0 for
-    any ids; `weight`, `group_field` and `num_groups`, see `click_model.EXAMPLE_PARAMS`.
+    any ids; `dtype` of its values on the ps; `weight`, `group_field` and `num_groups`, see
+    `click_model.EXAMPLE_PARAMS`.
     """
     del mode  # it makes no difference here
     dim = params["dim"]

@@ -21,7 +21,8 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     """Predicts clicks from {"numbers": float32 [batch, n], "ids": int64 [batch, fields]}; labels float32 [batch].
 
     Params: `dim`, the width of a vector; `bottom_layers`, the units of the ReLU layers on the numbers, after which
-    comes one of `dim` units; `top_layers`, those on the products; `num_rows` of the table, 0 for any ids.
+    comes one of `dim` units; `top_layers`, those on the products; `num_rows` of the table, 0 for any ids;
+    `dtype` of its values on the ps.
     """
     del mode  # it makes no difference here
     dim = params["dim"]

@@ -15,7 +15,8 @@ DEFAULT_PARAMS = {**click_model.TABLE_PARAMS, **click_model.LINEAR_PARAMS}
 def model_fn(features, labels, mode, params) -> ModelSpec:
     """Predicts clicks from {"numbers": float32 [batch, n], "ids": int64 [batch, fields]}; labels float32 [batch].
 
-    Params: `num_rows` of the table, 0 for any ids; `l1` and `l2`, the penalties of the weights of ids.
+    Params: `num_rows` of the table, 0 for any ids; `dtype` of its values on the ps; `l1` and `l2`, the penalties of the
+    weights of ids.
     """
     del mode  # it makes no difference here
     of_numbers = click_model.linear(click_model.numbers_of(features), "numbers")

@@ -19,7 +19,7 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     """Predicts clicks from {"numbers": float32 [batch, n], "ids": int64 [batch, fields]}; labels float32 [batch].
 
     Params: `dim`, the width of an id's vector; `layers`, the units of the ReLU layers; `num_rows` of each table, 0 for
-    any ids; `l1` and `l2`, the penalties of the weights of ids.
+    any ids; `dtype` of their values on the ps; `l1` and `l2`, the penalties of the weights of ids.
     """
     del mode  # it makes no difference here
     vectors = click_model.lookup("deep", features, params["dim"], params)

@@ -35,11 +35,13 @@ from ps_train.graph.batches import Batches, input_feed
 from ps_train.graph.plugin_calls import Queues
 from ps_train.parts.inference.predictor import Batch, InputColumn
 from ps_train.parts.inference.request_inputs import named
+from ps_train.parts.readers.file_ranges import utf_16_of
 from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.runtime.compression import compression_of
 
 _log = logging.getLogger(__name__)
 _MAX_LISTED = 12
+_LOOK_BYTES = 4 << 10  # of a file, to recognise one that is no text in UTF-8
 _MOST_CELL_CHARS = 1 << 26  # Python's own limit, 2^17, is less than a long text
 # The errors of numpy's reader; RuntimeError is that of a file with a password, or packed in an unknown way.
 _UNREADABLE = (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
@@ -207,8 +209,12 @@ def csv_batches(
       DataError: a column is missing or there twice, or a cell is wrong; the error names file, line and column.
     """
     with open(path, "rb") as file:
-        if kind := compression_of(file.read(16)):
-            raise DataError("input_file_compressed", f"--input: {path} is compressed ({kind}); decompress it first")
+        start = file.read(_LOOK_BYTES)
+    if kind := compression_of(start):
+        raise DataError("input_file_compressed", f"--input: {path} is compressed ({kind}); decompress it first")
+    if encoding := utf_16_of(start):
+        raise DataError("input_file_not_utf8", f"--input: {path} is UTF-16 text; convert it to UTF-8, as with iconv "
+                        f"-f {encoding} -t UTF-8")
     index, count = share
     with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:  # Excel begins with a BOM
         rows = _rows(path, file)

@@ -14,5 +14,6 @@ Start with `task.py`. Tests: tests/*/parts/keras. Documentation: docs/migrate.md
     callbacks     the callbacks of Model.fit, and one training in several calls of it
     custom_loops  training by the plug-in's `train_step` or `train`
     checkpoints   writes, finds, checks and loads `.keras` checkpoints and the backups
+    readable      checks before training that a checkpoint will hold the model
     conversion    a graph checkpoint to a Keras one, and back
 """

@@ -14,7 +14,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,6 +23,7 @@ import tf_keras
 from ps_train.errors import ConfigError, DataError, UserCodeError
 from ps_train.parts.keras import strategies
 from ps_train.parts.keras.flags import KerasConfig
+from ps_train.parts.readers.bad_records import BadRecords, noting
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION, Dataset
 from ps_train.runtime.threads import Call
 
@@ -38,6 +39,7 @@ class Feed(NamedTuple):
     training: Any
     validation: Any  # once through; with parameter_server it repeats
     validation_steps: int  # batches in one validation; Keras cannot count them if an execution has several steps
+    readers: Sequence[BadRecords] = ()  # of the training data: they count the records that they leave out
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +74,13 @@ class KerasInputs:
             changes["seed"] = sum_over_replicas(strategy, random.SystemRandom().randrange(_LARGEST_DRAW))
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        batches = self.batches(TRAIN, **changes)
+        with noting() as readers:
+            batches = self.batches(TRAIN, **changes)
         if int(batches.cardinality()) == 0:
             raise DataError("training_data_empty", f"{self.dataset.name}.input_fn: the training data have no "
                             f"mini-batch of {changes['batch_size']} examples; give a smaller --batch_size or more data")
         return Feed(finish(batches).with_options(options),
-                    self.batches(mode, **changes).with_options(options), self.validation_steps(**changes))
+                    self.batches(mode, **changes).with_options(options), self.validation_steps(**changes), readers)
 
     @property
     def _validation_mode(self) -> str:  # the report at the end is always on "eval"

@@ -32,6 +32,7 @@ from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingConte
 from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
 from ps_train.parts.keras.plugins import KerasModel, KerasPlugins, load_keras_plugins
+from ps_train.parts.readers.bad_records import noting
 from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime import logs, waits
 from ps_train.runtime.reports import Evaluation, evaluation_fields
@@ -206,7 +207,11 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
     context.pulse.expect("a step of training", config.step_timeout_secs)
     start_secs = time.monotonic()
     train = custom_loops.train_by_loop if has_own_loop else fitting.fit
-    train(ModelTraining(context, strategy, model, plan, feed, step))
+    try:
+        train(ModelTraining(context, strategy, model, plan, feed, step))
+    finally:
+        for reader in feed.readers:
+            reader.report(None, context.cluster.task.name if context.cluster else "training")
     return time.monotonic() - start_secs
 
 
@@ -234,13 +239,19 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
         raise PsTrainError("no_checkpoint", f"no checkpoint in {config.train_dir} could be evaluated")
     step, path = newest
     model = checkpoints.load_model_file(path, plugins.model.objects)
-    batches, steps, num_examples = KerasInputs(config, plugins.dataset, plugins.dataset_params).counted_eval_batches()
+    inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)
+    with noting() as readers:
+        batches, steps, num_examples = inputs.counted_eval_batches()
+    for reader in readers:
+        reader.restart_count()  # counting the batches has read the same records
     try:
         values = waits.bounded(lambda: model.evaluate(batches, steps=steps, verbose=0, return_dict=True),
                                config.eval_timeout_secs, "the evaluation")
     except ClusterLostError as error:
         raise PsTrainError("eval_timed_out", f"--eval_timeout_secs: {error} of {path}; training is saved: give more "
                            "time, and the same command evaluates again") from error
+    for reader in readers:
+        reader.report(None, "evaluation")
     loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
     num_examples = int(num_examples)
     loss_sum = num_examples * fitting.loss_of(values, plugins.model.name, "test_step")

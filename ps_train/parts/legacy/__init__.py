@@ -18,7 +18,10 @@ Start with `run.py`.
                 implicit_imports, what a package of Python 2 imported from its own folder; proto_strings, text in
                 protocol buffers; ended_generators, StopIteration that leaves a generator;
                 type_checks, `type(x) is tf.Tensor`; encoded_text, what `encode` returns; python2_bytes, what
-                sockets and the like give
+                sockets and the like give; session_strings, text that sessions return; division, python2_order,
+                python2_calls and leaked_names, what Python 2 did there; path_mapping, --map_path;
+                autograph_rules keeps AutoGraph from code of Python 2
+    mode_advice what to do about an error of a script that runs in the other mode of TensorFlow
     own_files   which files are the user's own, not those of packages
     unpacking   into how many values a caller takes apart what a function returns
     children    the processes that a script starts, by a command or by `multiprocessing`

@@ -58,7 +58,8 @@ class ScriptConfig:
     beat_timeout_secs: float = fields.redeclare(WaitFlags, "beat_timeout_secs")
     idle_timeout_secs: float = fields.redeclare(GraphReportFlags, "idle_timeout_secs")
     stop_timeout_secs: float = fields.redeclare(
-        WaitFlags, "stop_timeout_secs", help="After SIGTERM, wait this long for the script to end; then save.")
+        WaitFlags, "stop_timeout_secs", help="Time after SIGTERM: the script has half of it to end, then the chief "
+        "saves.")
 
     def __post_init__(self) -> None:
         refuse(fields.problems(vars(self), ScriptConfig))
@@ -86,7 +87,8 @@ class ScriptLaunchConfig(ScriptConfig, RemoteFlags):
         unit="ps_hosts=NAME,...", unset="those of the script that have these names")
     max_restarts: int = field(
         0, _SCRIPT, "How often to restart each task that was lost or killed.", unit="restarts", minimum=0)
-    log_dir: str = field("", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in /tmp")
+    log_dir: str = field(
+        "", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in TMPDIR or /tmp")
     base_port: int = fields.redeclare(LaunchConfig, "base_port", group=_SCRIPT)
 
     def __post_init__(self) -> None:

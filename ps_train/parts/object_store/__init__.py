@@ -15,4 +15,5 @@ Start with `part.py`.
     fetching     brings the newest whole checkpoint and the small files to this machine
     uploading    mirrors whole checkpoints and the other files, in a thread
     lock         one training at a time writes to a URL
+    evaluator    gives an evaluator a folder with the newest checkpoint
 """

@@ -35,6 +35,8 @@ from ps_train.training.replica_graph import TrainGraph, build_train_graph
 # Not sent: they refer to something on a device, and their readers run there.
 _BOUND = (tf.resource, tf.variant)
 PARAMETER, SLOT, STATE, TABLE = "parameter", "optimizer slot", "state", "table"
+# TensorFlow sends no tensor of 2 GiB, not even to save it; what goes with it is some bytes.
+_MOST_TENSOR_BYTES = 2**31 - 2**20
 _log = logging.getLogger(__name__)
 
 
@@ -221,6 +223,7 @@ def plan_lines(record: Mapping[str, Any]) -> list[str]:
     for variable in record["placed"]:
         size = "grows" if variable["num_bytes"] is None else f"{variable['num_bytes']:,}"
         lines.append(f"{variable['name']:{width}}  {variable['kind']:14}  {variable['ps']:>4}  {size:>15}")
+    lines += _too_large(record["placed"])
     lines += ["", "Each ps:"]
     lines += [f"  ps:{ps['ps']}  {ps['bytes']:,} bytes, {ps['working_bytes']:,} of them for the updates; memory from "
               f"{_megabytes(ps['memory_bytes'])}" for ps in record["ps"]]
@@ -231,6 +234,15 @@ def plan_lines(record: Mapping[str, Any]) -> list[str]:
     lines += [_transfers_line("and the ps send each other", between_ps)] if between_ps["transfers"] else []
     lines.append(f"  memory from {_megabytes(worker['memory_bytes'])}, and that of the model's values")
     return lines
+
+
+def _too_large(placed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a line that names the variables that could not be saved, if there are any; a table is saved in pieces."""
+    names = [variable["name"] for variable in placed
+             if variable["kind"] != TABLE and (variable["num_bytes"] or 0) > _MOST_TENSOR_BYTES]
+    return [f"{', '.join(names)}: cannot be saved or restored, because TensorFlow sends no tensor of 2 GiB; give "
+            "--partition_bytes=1073741824, and so many ps that each has a part of less than 2 GiB, or make it an "
+            "embedding_table"] if names else []
 
 
 def _transfers_line(verb: str, transfers: Mapping[str, Any]) -> str:

@@ -11,8 +11,11 @@ So does data in which nothing is sound, however often it is read.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import logging
 import re
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -29,6 +32,7 @@ _MOST_COUNTED_BYTES = 1 << 30  # of a file whose lines are counted to name one
 _PIECE_BYTES = 1 << 20
 _READ_MS = 10_000
 MANY = 100  # malformed records in a row, by chunks; a range of a file that grows may have a single line
+_noted: contextvars.ContextVar[list[BadRecords] | None] = contextvars.ContextVar("noted", default=None)
 _log = logging.getLogger(__name__)
 
 
@@ -52,6 +56,8 @@ class BadRecords(extensions.Watcher):
         # Those in the chunks since the last one with a sound record.
         self._num_in_row = _counter("num_bad_records_in_a_row") if on_bad_record == SKIP else None
         extensions.add_watcher(self)
+        if (noted := _noted.get()) is not None:
+            noted.append(self)
 
     def parsed(
         self, records: tf.Tensor, parse: Callable[[tf.Tensor], Any], find_faults: Callable[[tf.Tensor], tf.Tensor],
@@ -115,17 +121,34 @@ class BadRecords(extensions.Watcher):
         raise DataError("bad_record", f"{file}, {place}: {fault}; correct it, or skip such {unit}s with "
                         "--on_bad_record=skip") from error
 
-    def report(self, session: tf.Session, where: str) -> None:
-        """Logs the number of skipped records."""
+    def restart_count(self) -> None:
+        """Begins to count from 0 again; eagerly only."""
+        if self._num_skipped is not None:
+            self._num_skipped.assign(0)
+
+    def report(self, session: tf.Session | None, where: str) -> None:
+        """Logs the number of skipped records; without a session, eagerly."""
         if self._num_skipped is None:
             return
         try:
-            num = int(session.run(self._num_skipped, options=tf.RunOptions(timeout_in_ms=_READ_MS)))
+            num = int(self._num_skipped.numpy() if session is None else session.run(
+                self._num_skipped, options=tf.RunOptions(timeout_in_ms=_READ_MS)))
         except tf.errors.OpError:  # the session was lost, and the next one starts counting from 0
             return
         if num:
             _log.warning("%s: skipped %d malformed %s (--on_bad_record=skip)", where, num,
                          self._unit + "s" * (num > 1))
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[BadRecords]]:
+    """Yields a list that gets the readers made in its body: eagerly, there is no session that finds them."""
+    noted: list[BadRecords] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
 
 
 def _counter(name: str) -> tf.Variable:

@@ -315,14 +315,27 @@ def _mark_bytes(start: bytes) -> int:
 
 def refuse_unreadable(name: str, start: bytes) -> None:
     """Raises DataError if a text file that begins like this, where gzip was undone, is compressed or UTF-16."""
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if encoding := utf_16_of(start):
         raise DataError("input_file_not_utf8", f"{name} is UTF-16 text, whose lines cannot be found; convert it to "
-                        "UTF-8, as with iconv -f UTF-16 -t UTF-8")
+                        f"UTF-8, as with iconv -f {encoding} -t UTF-8")
     if kind := compression_of(start):
         own_name = STREAM_NAMES.get(kind)
         advice = f"decompress it first, or let its name end in {own_name}" if own_name else "decompress it first"
         raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be read; "
                         f"{advice}")
+
+
+def utf_16_of(start: bytes) -> str | None:
+    """Returns which UTF-16 a text that begins like this is in, by its name for iconv; None if it is in none.
+
+    Without a byte order mark, most of every second byte is NUL, as of digits and commas; a line end is no such byte.
+    """
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    for name, high, low in (("UTF-16LE", start[1::2], start[::2]), ("UTF-16BE", start[::2], start[1::2])):
+        if high.count(0) > max(1, len(high) // 2) and b"\n" not in high and 0 not in low:
+            return name
+    return None
 
 
 def _next_line(file: IO[bytes], position: int) -> int:

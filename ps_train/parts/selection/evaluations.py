@@ -54,11 +54,13 @@ class EvaluationSignals:
             with tf.control_dependencies([variables.write("evaluator_selects", tf.constant(selects))]):
                 self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never
             state = variables.read("state")
+            is_running = tf.equal(state, int(State.RUNNING))
             self._reason = tf.placeholder(tf.string, [])
-            self._write_reason = variables.write("end_reason", self._reason)
-            # On ps 0 and not here: meanwhile the chief may have ended the training.
-            self._end = variables.write("state", tf.where(
-                tf.equal(state, int(State.RUNNING)), tf.constant(int(State.STOPPING), tf.int64), state))
+            # On ps 0 and not here: meanwhile the chief may have ended the training, for another reason.
+            self._write_reason = variables.write(
+                "end_reason", tf.where(is_running, self._reason, variables.read("end_reason")))
+            self._end = variables.write(
+                "state", tf.where(is_running, tf.constant(int(State.STOPPING), tf.int64), state))
             graph.finalize()
         self._timeout_secs = heartbeat_timeout_secs
         self._connection = Connection(graph, f"grpc://{first.address}", [first], None, is_elastic=cluster.is_elastic)

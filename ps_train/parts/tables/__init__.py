@@ -18,6 +18,7 @@ The rows of a table on one ps:
     index        finds the row number of an id, makes new rows; operations on single rows
     id_map       the hash table id -> row number, and how it is rebuilt
     hashing      which ps has the row of an id, keys of hash tables, first values
+    row_history  when a row was updated first, and how often
 
 Rows in files:
 
@@ -25,4 +26,6 @@ Rows in files:
     store_ops    the operations of one store with their placeholders
     contents     the tables of a checkpoint and its deltas; `ps_train.read_table`
     exported     the tables of a SavedModel
+    pretrained   the rows with which the tables of a new training begin
+    folder_probe whether all ps see the folder of a checkpoint as the chief does
 """

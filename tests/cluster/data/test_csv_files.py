@@ -75,7 +75,9 @@ def test_a_training_is_not_continued_with_a_schema_of_other_features(write, tmp_
 
 
 @pytest.mark.parametrize(("encoding", "code", "part"), [
-    ("utf-16", "input_file_not_utf8", "convert it to UTF-8"), ("latin-1", "schema_malformed", "not UTF-8: convert it")])
+    ("utf-16", "input_file_not_utf8", "convert it to UTF-8"),
+    ("utf-16-le", "input_file_not_utf8", "iconv -f UTF-16LE"),
+    ("latin-1", "schema_malformed", "not UTF-8: convert it")])
 def test_a_file_that_is_not_utf8_is_refused_where_its_columns_are_not_found(write, tmp_path, encoding, code, part):
     """The schema was blamed."""
     params = write(schema={"label": "click", "numbers": ["größe"]})

@@ -331,6 +331,8 @@ _WRONG_FILES = [
     ("csv_column_count", "l.csv", f"{_ROW}1,1,1\n", "l.csv, line 2: 3 columns; expected 5"),
     ("input_file_compressed", "m.csv", gzip.compress(b"1"), "gzip"),
     ("input_file_compressed", "n.csv", bz2.compress(b"1"), "bzip2"),
+    ("input_file_not_utf8", "u.csv", _ROW.encode("utf-16"), "iconv -f UTF-16 "),
+    ("input_file_not_utf8", "v.csv", _ROW.encode("utf-16-le"), "iconv -f UTF-16LE"),
 ]
 
 

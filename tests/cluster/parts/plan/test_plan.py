@@ -67,6 +67,16 @@ def test_the_plan_has_the_bytes_of_each_variable(tmp_path, start_servers):
     assert record["worker"]["memory_bytes"] > 10**7
 
 
+@pytest.mark.parametrize(("num_bytes", "kind", "is_named"), [
+    (2**31, plan.PARAMETER, True), (2**31, plan.SLOT, True), (2**30, plan.PARAMETER, False),
+    (2**31, plan.TABLE, False), (None, plan.TABLE, False)])
+def test_a_variable_that_cannot_be_saved_is_named(num_bytes, kind, is_named):
+    """Issue: training ran to its end, and failed to save: "Cannot encode a Tensor that exceeds the 2GB ... limit"."""
+    planned = plan.TrainingPlan([plan.PlacedVariable("big", kind, 0, num_bytes)], {0: 0}, [], 1, 0, 0)
+    lines = plan.plan_lines(plan.plan_record(planned))
+    assert any(line.startswith("big: cannot be saved") for line in lines) == is_named
+
+
 @pytest.fixture
 def without_mnist(monkeypatch):
     """MNIST cannot be fetched."""

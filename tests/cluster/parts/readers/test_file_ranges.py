@@ -12,7 +12,7 @@ import pytest
 
 import ps_train
 from ps_train.graph.batches import set_source
-from ps_train.parts.readers.file_ranges import plan_ranges
+from ps_train.parts.readers.file_ranges import plan_ranges, utf_16_of
 from ps_train.parts.readers.files import growing
 from ps_train.parts.readers.range_batches import range_batches
 from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
@@ -169,13 +169,22 @@ _COMPRESSIONS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compre
                  "zstd": lambda text: b"\x28\xb5\x2f\xfd" + text, "zip": lambda text: b"PK\x03\x04" + text}
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("mark, encoding, name", [
+    ("\ufeff", "utf-16-le", "UTF-16"), ("\ufeff", "utf-16-be", "UTF-16"), ("", "utf-16-le", "UTF-16LE"),
+    ("", "utf-16-be", "UTF-16BE")])
 @pytest.mark.parametrize("options", [{}, {"has_header": True}, {"range_bytes": 8}], ids=["small", "header", "ranges"])
-def test_a_text_file_of_utf_16_is_refused(tmp_path, encoding, options):
-    """As Excel writes it. The schema was blamed for its columns, or a line for its numbers."""
-    (tmp_path / "a").write_bytes("\ufeffnumber\n1\n2\n".encode(encoding))
-    with raises("input_file_not_utf8"):
+def test_a_text_file_of_utf_16_is_refused(tmp_path, mark, encoding, name, options):
+    """As Excel writes it, and without a mark. The schema was blamed for its columns, or a line for its numbers."""
+    (tmp_path / "a").write_bytes(f"{mark}number,\u043c\n1,2\n".encode(encoding))
+    with raises("input_file_not_utf8") as caught:
         plan_ranges(str(tmp_path / "a"), **options)
+    assert f"iconv -f {name} -t" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [b"", b"1", b"1\n", b"\0\n", bytes(64), b"1\x000\x001\n" * 20, b"a\0bc\0d\n" * 20])
+def test_other_files_with_nul_bytes_are_not_taken_for_utf_16(text):
+    """Such as a file with a hole, or with NUL between its fields."""
+    assert utf_16_of(text) is None
 
 
 @pytest.mark.parametrize("kind", _COMPRESSIONS)

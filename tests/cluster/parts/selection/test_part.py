@@ -77,6 +77,19 @@ def test_early_stopping_ends_the_training_with_its_reason(start_servers):
         board.announce(State.IDLE)
 
 
+def test_early_stopping_keeps_the_reason_of_a_training_that_has_ended(start_servers):
+    """Issue: an evaluation after the last step replaced it, and a worker in a long step printed the wrong one."""
+    cluster = start_servers(1, 1)
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board, \
+            contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 10.0)) as signals:
+        board.claim(0, 17)
+        board.start_run("")
+        board.announce_stopping("the training data has ended")
+        signals.end_training("early stopping: x")
+        assert (board.state(), board.end_reason()) == (State.STOPPING, "the training data has ended")
+        board.announce(State.IDLE)
+
+
 def test_a_folder_that_cannot_be_listed_for_a_moment_does_not_end_the_evaluations(tmp_path, monkeypatch, stop):
     """As a mount that is away; a checkpoint of another model does."""
     answers = [CheckpointError("folder_unreadable", "cannot list"), [],

@@ -156,22 +156,44 @@ def test_training_data_that_end_are_an_error_and_the_steps_before_are_saved(star
     assert "After 20 training steps" in start("enough", 20, exit_code=0)
 
 
+LINES_PLUGIN = """
+import tf_keras
+
+def build_model(params):
+    numbers = tf_keras.Input([1], name="numbers")
+    model = tf_keras.Model({"numbers": numbers}, tf_keras.layers.Dense(1)(numbers))
+    model.compile("sgd", "mse")
+    return model
+"""
+
+
+def lines_training(folder, train_lines, eval_lines, *flags):
+    """Writes the plug-in and its CSV files; returns the command line of its training."""
+    (folder / "lines.py").write_text(LINES_PLUGIN)
+    (folder / "schema.json").write_text('{"label": "y", "numbers": ["x"]}')
+    (folder / "train.csv").write_text("y,x\n" + train_lines)
+    (folder / "eval.csv").write_text("y,x\n" + eval_lines)
+    return ["keras", "--model=lines", "--dataset=data.csv_files", f"--data_dir={folder}",
+            f"--train_dir={folder}/train", *flags]
+
+
 def test_a_malformed_line_is_named(start_process, tmp_path):
     """As in graph mode; input_fn was blamed."""
-    (tmp_path / "lines.py").write_text(
-        "import tf_keras\n"
-        "def build_model(params):\n"
-        "    numbers = tf_keras.Input([1], name='numbers')\n"
-        "    model = tf_keras.Model({'numbers': numbers}, tf_keras.layers.Dense(1)(numbers))\n"
-        "    model.compile('sgd', 'mse')\n"
-        "    return model\n")
-    (tmp_path / "schema.json").write_text('{"label": "y", "numbers": ["x"]}')
-    (tmp_path / "eval.csv").write_text("y,x\n" + "1,0.5\n" * 100)
-    (tmp_path / "train.csv").write_text("y,x\n" + "1,0.5\n" * 4000 + "1,half\n" + "1,0.5\n" * 4000)
-    output = run(start_process, "one", "keras", "--model=lines", "--dataset=data.csv_files", f"--data_dir={tmp_path}",
-                 f"--train_dir={tmp_path}/train", "--train_steps=1000", exit_code=1, cwd=tmp_path)
+    flags = lines_training(tmp_path, "1,0.5\n" * 4000 + "1,half\n" + "1,0.5\n" * 4000, "1,0.5\n" * 100,
+                           "--train_steps=1000")
+    output = run(start_process, "one", *flags, exit_code=1, cwd=tmp_path)
     assert f"{tmp_path}/train.csv, line 4002 (byte 24004): column x: expected a number" in output.splitlines()[-1]
     assert "Traceback" not in output
+
+
+def test_malformed_lines_that_are_left_out_are_counted(start_process, tmp_path):
+    """Of training, and of the evaluation, whose lines are read twice: to count the batches, too."""
+    flags = lines_training(tmp_path, "1,0.5\n" * 200 + "1,half\n" * 2, "1,0.5\n" * 100 + "1,half\n",
+                           "--train_steps=20", "--batch_size=100", "--on_bad_record=skip")
+    output = run(start_process, "one", *flags, cwd=tmp_path)
+    assert re.search(r"training: skipped \d+ malformed lines \(--on_bad_record=skip\)", output)
+    assert "evaluation: skipped 1 malformed line (--on_bad_record=skip)" in output
+    assert output.count("skipped") == 2 and "on 100 held-out examples" in output
 
 
 def test_a_module_whose_name_begins_with_keras_trains_to_its_report(start_process, tmp_path):
