@@ -29,7 +29,7 @@ from typing import IO
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 # Of the spine that one task imports: as measured, to keep it from growing again.
-MOST_MODULES, MOST_LINES = 72, 13_020
+MOST_MODULES, MOST_LINES = 72, 13_040
 _UNIT_TESTS = tuple(f"tests/unit/{folder}" for folder in (
     "runtime", "cluster", "coordination", "storage", "plugins", "training", "updates"))
 _CLUSTER_TESTS = tuple(f"tests/cluster/{folder}" for folder in ("coordination", "storage", "training", "updates"))

@@ -28,6 +28,7 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import devices, transfer
 from ps_train.runtime import logs
 
+MOST_TENSOR_BYTES = 2**31 - 2**20  # that TensorFlow sends, less what goes with it (the limit of protocol buffers)
 _CUT = "ps_train/cut_variables"  # collection of names
 _ENTERING = ("Enter", "Switch")  # a loop, a branch
 _PASSING = ("Cast", "Identity", "Reshape")
@@ -75,6 +76,19 @@ def variable_bytes(op: tf.Operation) -> int:
 def shape_bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
     """Returns the size of a tensor in bytes; an unknown shape counts as one element."""
     return (shape.num_elements() or 1) * dtype.size
+
+
+def check_sizes(variables: Sequence[tf.Variable]) -> None:
+    """Raises UserCodeError for a variable that TensorFlow cannot send to the chief, which saves it."""
+    for variable in variables:
+        if shape_bytes(variable.shape, variable.dtype.base_dtype) > MOST_TENSOR_BYTES:
+            whole = _slice_of(variable)
+            name, shape = (whole.full_name, whole.full_shape) if whole else (variable.op.name, variable.shape)
+            num_bytes = shape_bytes(tf.TensorShape(shape), variable.dtype.base_dtype)
+            raise UserCodeError(
+                "variable_too_large", f"model_fn: variable {name} has {logs.readable_bytes(num_bytes)}; TensorFlow sends "
+                "no tensor of 2 GiB, so it could not be saved; split it with --partition_bytes=1073741824 and at least "
+                f"{num_bytes // MOST_TENSOR_BYTES + 1} ps, or make it an embedding_table")
 
 
 def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:

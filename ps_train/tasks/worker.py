@@ -278,7 +278,8 @@ class WorkerTask:
 
         Raises:
           ConfigError: the checkpoint in the folder has another model, dataset or parameters.
-          UserCodeError: the checkpoint does not fit the variables, or no checkpoint there can be read.
+          UserCodeError: the checkpoint does not fit the variables, no checkpoint there can be read, or a variable is too
+            large to be saved.
         """
         settings, num_ps = self._settings, len(self._cluster.ps)
         path = checkpoints.newest_sound(settings.train_dir, must_be_one=True)
@@ -288,6 +289,7 @@ class WorkerTask:
         graph.check_origin(path)
         folder_record.write_record(settings.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
+        placement.check_sizes(graph.savers.variables)
         for line in [placement.model_summary(graph.savers.variables, num_ps), *graph.update.notes]:
             _log.info("%s", line)
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:

@@ -35,8 +35,6 @@ from ps_train.training.replica_graph import TrainGraph, build_train_graph
 # Not sent: they refer to something on a device, and their readers run there.
 _BOUND = (tf.resource, tf.variant)
 PARAMETER, SLOT, STATE, TABLE = "parameter", "optimizer slot", "state", "table"
-# TensorFlow sends no tensor of 2 GiB, not even to save it; what goes with it is some bytes.
-_MOST_TENSOR_BYTES = 2**31 - 2**20
 _log = logging.getLogger(__name__)
 
 
@@ -239,7 +237,7 @@ def plan_lines(record: Mapping[str, Any]) -> list[str]:
 def _too_large(placed: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns a line that names the variables that could not be saved, if there are any; a table is saved in pieces."""
     names = [variable["name"] for variable in placed
-             if variable["kind"] != TABLE and (variable["num_bytes"] or 0) > _MOST_TENSOR_BYTES]
+             if variable["kind"] != TABLE and (variable["num_bytes"] or 0) > placement.MOST_TENSOR_BYTES]
     return [f"{', '.join(names)}: cannot be saved or restored, because TensorFlow sends no tensor of 2 GiB; give "
             "--partition_bytes=1073741824, and so many ps that each has a part of less than 2 GiB, or make it an "
             "embedding_table"] if names else []

@@ -7,6 +7,7 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.graph import placement
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 WORKER_DEVICE = "/job:worker/task:1/cpu:0"
@@ -35,6 +36,24 @@ def place(num_ps: int, shapes: list) -> list[int]:
 def test_a_variable_goes_to_the_ps_with_the_fewest_bytes(num_ps, shapes, expected):
     """The first of equals takes it."""
     assert place(num_ps, shapes) == expected
+
+
+@pytest.mark.parametrize(("num_ps", "num_rows", "num_needed"), [
+    (1, 6_000_000, 2), (2, 12_000_000, 3), (3, 12_000_000, 0)])
+def test_a_variable_that_could_not_be_saved_is_refused(num_ps, num_rows, num_needed):
+    """TensorFlow would train it where only rows are looked up, and each save would fail."""
+    plan = placement.PlacementPlan(partition_bytes=2**30)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(num_ps), WORKER_DEVICE, plan):
+        tf.get_variable("small", [10])
+        tf.get_variable("big", [num_rows, 100], initializer=tf.zeros_initializer())
+        variables = tf.global_variables()
+    if not num_needed:
+        placement.check_sizes(variables)
+        return
+    with raises("variable_too_large") as error:
+        placement.check_sizes(variables)
+    assert f"variable big has {num_rows * 400 / 1e9:.1f} GB;" in str(error.value)
+    assert f"at least {num_needed} ps" in str(error.value)
 
 
 def test_bytes_count_and_not_elements():
