@@ -34,7 +34,7 @@ def test_a_checkpoint_and_the_other_files_come_back_on_another_machine(tmp_path,
     (here / "training.lock").write_text("local")
     (here / "logs").mkdir()
     (here / "logs" / "ps-0.log").write_text("log")
-    for folder in ("temp-1700000000", "temp-old-7", "8", "temp-files"):
+    for folder in ("temp-1700000000", "temp-old-7", "temp-9-ab_3d5fg", "8", "temp-files"):
         (here / "export" / folder).mkdir(parents=True)
         (here / "export" / folder / "saved_model.pb").write_text("a model, or half of one")
     uploader = uploading.Uploader(store, str(here), 5, lambda: None)
