@@ -30,9 +30,9 @@ def parse_callbacks(flag: str, text: str) -> list[tuple[str, str]]:
     places = [(match[1], match[2]) for match in matches if match]
     for module, function in places:
         if module.partition(".")[0] in _PROGRAMS:
-            raise ConfigError("plugin_not_found", f"{flag}: got '{module}:{function}'; each task is a program of its "
-                              f"own, and cannot import what another one defines; put {function} in a file, as in "
-                              f"mymodule.py, and give mymodule:{function}")
+            raise ConfigError("plugin_not_found", f"{flag}: got '{module}:{function}'; each task is a separate "
+                              f"program, and cannot import functions of the one that starts it; put {function} "
+                              f"in a file, as in mymodule.py, and give mymodule:{function}")
     return places
 
 
