@@ -140,15 +140,15 @@ def test_no_timer_reads_the_time_of_day():
 
     A profile does: it waits for nothing, and shows what TensorFlow has recorded by the time of day. So do the lines of
     dist_mnist and of the journal, which have it in them; a doctor compares the clocks of two machines, a report
-    shows when something happened, files that grow have the times of their last changes, a publisher says how old it is
-    what is served, and the folder of an export is called by it.
+    shows when something happened, files that grow have the times of their last changes, as do those that a killed
+    export has left, a publisher says how old it is what is served, and the folder of an export is called by it.
     """
     of_the_day = re.compile(r"\b(time\.time(_ns)?|from time import|datetime|tf\.timestamp|monotonic_ns)\b")
     readers = {str(file) for file in FILES if of_the_day.search((PACKAGE / file).read_text())}
     assert {name for name in readers if not name.startswith("parts/profile/")} == {
         "training/reporting.py", "parts/doctor/network.py", "storage/journal.py",
         "parts/publish/freshness.py", "parts/report/writing.py", "parts/sharding/growth.py",
-        "parts/legacy/names/keras_exports.py", "parts/legacy/names/pandas_calls.py"}
+        "parts/inference/serving.py", "parts/legacy/names/keras_exports.py", "parts/legacy/names/pandas_calls.py"}
 
 
 def test_the_version_is_that_of_the_changelog():

@@ -21,6 +21,7 @@ import bisect
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ _NO_END = "its journal has no end: its chief was killed, or it cannot be reached
 PUBLISH_NAME = "publish.json"  # in the train_dir: what `ps_train publish` has published last
 _Event = Mapping[str, Any]  # a line of the journal
 _POLL_SECS = 1.0
+_MOST_DISORDER_SECS = 1.0  # of events that several threads note
 _SAMPLE_SECS = 5.0  # between two samples at the start
 _SAMPLES_PER_LENGTH = 200  # later this part of the time since the start: a month takes a few thousand lines
 _SOURCES = {
@@ -269,7 +271,8 @@ class RunHistory:
     """One run, as the journal records it.
 
     Attributes:
-      begin: its first time, in seconds since the epoch; 0 without a journal.
+      begin, end: its first and its last time in the journal, in seconds since the epoch; 0 without one. All its times
+        are those of `SteadyTime`.
       run: the chief's description of its last process in this run, see `describe_run`; {} without a journal.
       placed: the variables on each ps, see `describe_placement`; {} without a journal.
       events: in order.
@@ -279,6 +282,7 @@ class RunHistory:
     """
 
     begin: float
+    end: float
     run: Mapping[str, Any]
     placed: Mapping[str, Any]
     events: Sequence[TrainingEvent]
@@ -298,8 +302,27 @@ def run_histories(events: Sequence[_Event]) -> list[RunHistory]:
 
 
 def run_at(histories: Sequence[RunHistory], time: float) -> int:
-    """Returns the index of the last run that had begun at a time; 0 before the first one."""
-    return max(0, bisect.bisect_right([history.begin for history in histories], time) - 1)
+    """Returns the index of the run that had this time or, between two runs, of the last one that had begun; or 0."""
+    last_begun = max(0, bisect.bisect_right([history.begin for history in histories], time) - 1)
+    if histories[last_begun].begin <= time <= histories[last_begun].end:
+        return last_begun
+    # A clock that was set back may give a run times before those of an earlier one.
+    holding = (index for index, history in enumerate(histories) if history.begin <= time <= history.end)
+    return next(holding, last_begun)
+
+
+class SteadyTime:
+    """The times of events, in their order, as of a clock that nobody has set back: it goes on from the event before."""
+
+    def __init__(self) -> None:
+        self._last_secs, self._lost_secs = -math.inf, 0.0
+
+    def of(self, secs: float) -> float:
+        """Returns the time of the next event, of which the clock gave this one."""
+        if secs + self._lost_secs < self._last_secs - _MOST_DISORDER_SECS:
+            self._lost_secs = self._last_secs - secs
+        self._last_secs = secs + self._lost_secs
+        return self._last_secs
 
 
 def _begins_run(start: _Event, earlier_events: Sequence[_Event]) -> bool:
@@ -314,11 +337,13 @@ def _begins_run(start: _Event, earlier_events: Sequence[_Event]) -> bool:
 
 def run_history(events: Sequence[_Event]) -> RunHistory:
     """Returns the history of one run, from its events in the journal."""
+    steady = SteadyTime()
+    events = [{**event, "time": steady.of(event["time"])} for event in events]
     start, later_events = _since_start(events)
     ends = [event["why"] for event in later_events if event["event"] == "end"]
     return RunHistory(
-        begin=events[0]["time"] if events else 0.0, run=(start or {}).get("run", {}),
-        placed=(start or {}).get("placed", {}),
+        begin=events[0]["time"] if events else 0.0, end=events[-1]["time"] if events else 0.0,
+        run=(start or {}).get("run", {}), placed=(start or {}).get("placed", {}),
         events=[described for event in events if (described := _training_event(event)) is not None],
         samples=[Sample(event["time"], event["step"],
                         {name: worker["steps"] for name, worker in event["workers"].items()},

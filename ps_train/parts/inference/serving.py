@@ -3,7 +3,12 @@
     model_fn in mode "infer"             --> saved_model.pb   signatures, without devices
     checkpoint --> variables, tables     --> variables/
 
-The model is written next to its final path and renamed, so a server never loads a part of it. The input of a request:
+The model is written next to its final path and renamed, so a server never loads a part of it:
+
+    temp-STEP-*/export.lock   who writes it
+                model/        the SavedModel, which becomes STEP
+
+The input of a request:
 
     serving_input_fn() of the model, or of the dataset    ServingInputReceiver, tensors, or a dict of them
     none                                                  placeholders like the dataset's features, any batch size
@@ -12,12 +17,16 @@ The model is written next to its final path and renamed, so a server never loads
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import glob
 import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -31,7 +40,7 @@ from ps_train.parts.tables import connection, contents, registry
 from ps_train.parts.tables.exported import PiecewiseSaver, table_maker
 from ps_train.parts.tables.rules import Frozen
 from ps_train.plugins.contracts import PREDICT, Dataset, Model, ModelSpec
-from ps_train.storage import checkpoints
+from ps_train.storage import checkpoints, folder_lock
 
 _SCOPE = "serving_input"
 # The scopes that the input takes in training, before the model: its iterator and a mini-batch. A model with a scope of
@@ -39,6 +48,8 @@ _SCOPE = "serving_input"
 _INPUT_SCOPES = 2
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _PREDICT = tf.saved_model.signature_constants.PREDICT_METHOD_NAME
+_TEMPORARY, _HOLDER = "temp-", "export.lock"  # TensorFlow Serving loads folders that are called by a number
+_MOST_SECS = 24 * 3600  # that an export of another machine, which may have been killed, may take
 _log = logging.getLogger(__name__)
 
 MakeInput = Callable[[], ServingInput]
@@ -238,17 +249,14 @@ def export_model(
       UserCodeError: model_fn does not predict.
     """
     if os.path.exists(output_dir) and not replaces:
-        raise ConfigError("export_exists",
-                          f"cannot export to {output_dir}: it exists; remove it, or give another folder")
+        raise _exists(output_dir)
     make_input = features if callable(features) else lambda: input_of_specs(features)
-    parent, name = os.path.split(os.path.abspath(output_dir))
-    temporary = os.path.join(parent, f"temp-{name}")  # TensorFlow Serving loads folders that are called by a number
     with tf.Graph().as_default(), devices.ignoring_tasks():
         graph = make_graph(model, model_params, make_input, path)
-        _make_folder(parent)
-        shutil.rmtree(temporary, ignore_errors=True)  # of an export that was killed
-        graph.write(temporary)
-        _put_in_place(temporary, output_dir)
+        with _temporary_folder(output_dir) as folder:
+            written = os.path.join(folder, "model")
+            graph.write(written)
+            _put_in_place(written, output_dir, replaces)
         return {name: _describe(signature) for name, signature in graph.signatures().items()}
 
 
@@ -265,23 +273,64 @@ def check_exportable(
         make_graph(model, model_params, make_input, None).signatures()
 
 
-def _put_in_place(temporary: str, output_dir: str) -> None:
-    """Renames a complete model over an existing one, so a server sees the old one, none, or the new one."""
+def _put_in_place(written: str, output_dir: str, replaces: bool) -> None:
+    """Renames a complete model, over an existing one if it replaces that; a server sees the old one, none, or the new.
+
+    Raises:
+      ConfigError: another process has exported to this folder meanwhile.
+      OSError: the file system fails; then the old one is there.
+    """
+    for number in itertools.count():
+        old = f"{written}-{number}"  # removed with the temporary folder
+        with contextlib.suppress(FileNotFoundError):
+            if replaces:
+                os.rename(output_dir, old)
+        try:
+            os.rename(written, output_dir)
+            return
+        except OSError as error:
+            is_there = error.errno in (errno.EEXIST, errno.ENOTEMPTY)  # of another export, which has just ended
+            if is_there and not replaces:
+                raise _exists(output_dir) from None
+            if not is_there:
+                if os.path.exists(old):
+                    os.rename(old, output_dir)
+                raise
+
+
+def _exists(output_dir: str) -> ConfigError:
+    return ConfigError("export_exists", f"cannot export to {output_dir}: it exists; remove it, or give another folder")
+
+
+@contextlib.contextmanager
+def _temporary_folder(output_dir: str) -> Iterator[str]:
+    """Yields a folder beside `output_dir` that no other export uses; removes it, and those of exports that were killed.
+
+    Raises:
+      ConfigError: it cannot be made.
+    """
     parent, name = os.path.split(os.path.abspath(output_dir))
-    old = os.path.join(parent, f"temp-old-{name}")
-    shutil.rmtree(old, ignore_errors=True)
-    if os.path.exists(output_dir):
-        os.rename(output_dir, old)
-    os.rename(temporary, output_dir)
-    shutil.rmtree(old, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            os.makedirs(parent, exist_ok=True)
+            _remove_killed(parent)
+            folder = tempfile.mkdtemp(prefix=f"{_TEMPORARY}{name}-", dir=parent)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            with open(os.path.join(folder, _HOLDER), "wb") as file:
+                file.write(folder_lock.lock_text(time.strftime("%Y-%m-%d %H:%M:%S %z"), "", 0))
+        except OSError as error:
+            raise ConfigError("folder_not_writable", f"--export_dir: cannot make {parent!r}: {error.strerror}; give a "
+                              "folder that this user may write to") from None
+        yield folder
 
 
-def _make_folder(folder: str) -> None:
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise ConfigError("folder_not_writable", f"--export_dir: cannot make {folder!r}: {error.strerror}; give a "
-                          "folder that this user may write to") from None
+def _remove_killed(parent: str) -> None:
+    """Removes the temporary folders of exports that have ended; of other machines those of a day ago."""
+    for holder in glob.glob(os.path.join(glob.escape(parent), f"{_TEMPORARY}*", _HOLDER)):
+        has_ended = folder_lock.has_ended_here(folder_lock.read_lock(holder) or b"")
+        with contextlib.suppress(FileNotFoundError):  # that export has just ended, or another one removes it, too
+            if has_ended or (has_ended is None and time.time() - os.stat(holder).st_mtime > _MOST_SECS):
+                shutil.rmtree(os.path.dirname(holder), ignore_errors=True)
 
 
 def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:

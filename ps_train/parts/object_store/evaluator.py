@@ -76,11 +76,14 @@ class StoreEvaluations:
     def _fetch_newest(self) -> None:
         names = self._store.names()
         fetcher = fetching.Fetcher(self._store, self._folder, is_keras=False)
-        fetcher.fetch_newest(fetcher.units(names))
+        newest = fetcher.fetch_newest(fetcher.units(names))
+        if newest is None:
+            return
         here = manifests.files_by_unit(os.listdir(self._folder))
-        steps = sorted({unit.step for unit in here})
+        # Later ones were removed from the store, as for a new training: they would hide its checkpoints.
+        kept = sorted({unit.step for unit in here if unit.step <= newest.step})[-_NUM_KEPT:]
         for unit, files in here.items():
-            if unit.step in steps[:-_NUM_KEPT]:
+            if unit.step not in kept:
                 for name in reversed(files):  # the index first: without it nobody takes the rest for a checkpoint
                     os.remove(os.path.join(self._folder, name))
 

@@ -29,7 +29,7 @@ UPLOADED = "uploaded.json"
 OWN = frozenset({journal.JOURNAL_NAME, run_record.RUN_NAME, run_record.LAUNCH_NAME, folder_record.RECORD_NAME,
                  f"{BEST}/{folder_record.RECORD_NAME}", "selection.json", "publish.json"})
 _EVENTS = "events.out.tfevents."
-_UNFINISHED_FOLDER = re.compile(r".*_temp|temp-(old-)?\d+")  # of a checkpoint; of an export, which is then renamed
+_UNFINISHED_FOLDER = re.compile(r".*_temp|temp-(old-)?\d+(-\w+)?")  # of a checkpoint; of an export
 _NEVER = (folder_lock.LOCK_NAME, manifests.UPLOADING, manifests.RECORD)
 
 

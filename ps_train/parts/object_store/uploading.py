@@ -1,6 +1,6 @@
 """Mirrors a folder on this machine to a store, in a thread beside training.
 
-    a checkpoint   hard links --> note of the upload --> data --> index --> manifest --> record `checkpoint`
+    a checkpoint   hard links, or copies --> note of the upload --> data --> index --> manifest --> record `checkpoint`
                    then the checkpoints beyond --keep_checkpoint_max are removed there
     other files    whole, if they have changed here: after a checkpoint, once a minute, and at the end
 
@@ -62,6 +62,7 @@ class CheckpointMirror:
         self._store, self._folder = store, folder
         self._keep_max, self._check_lock, self._note_uploaded = keep_max, check_lock, note_uploaded
         self._links = os.path.join(folder, _LINKS)
+        self._is_copying = False
         self._arrived: dict[str, str] = {}  # name -> checksum of the files of the upload under way that are there
         self.uploaded: dict[Unit, Any] = {}
         shutil.rmtree(self._links, ignore_errors=True)
@@ -104,15 +105,31 @@ class CheckpointMirror:
         files = manifests.files_by_unit(manifests.names_in(self._folder)).get(unit, [])
         shutil.rmtree(self._links, ignore_errors=True)
         os.makedirs(self._links)
+        state = self._state(files)
         try:
             for name in files:
-                os.link(os.path.join(self._folder, name), os.path.join(self._links, name))
+                self._hold(name)
         except FileNotFoundError:
             files = []
         try:
-            yield files
+            # A copy takes time, in which another checkpoint of the same name may have come: the next look takes that.
+            yield files if self._state(files) == state else []
         finally:
             shutil.rmtree(self._links, ignore_errors=True)
+
+    def _hold(self, name: str) -> None:
+        """Keeps a file of the folder in `_links`: by a hard link or, where the file system has none, by a copy."""
+        file, held = os.path.join(self._folder, name), os.path.join(self._links, name)
+        try:
+            os.link(file, held)
+        except FileNotFoundError:
+            raise
+        except OSError as error:  # EPERM, ENOTSUP, EMLINK, ...: the reasons of file systems are many
+            shutil.copyfile(file, held)
+            if not self._is_copying:
+                _log.warning("cannot make hard links in %s: %s; each checkpoint is copied there while it is uploaded, "
+                             "which takes its size once more", self._folder, error.strerror)
+            self._is_copying = True
 
     def _upload(self, unit: Unit, files: Sequence[str]) -> None:
         start_secs = time.monotonic()

@@ -21,7 +21,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError, PsTrainError, StoppedError
-from ps_train.parts.control.history import PUBLISH_NAME
+from ps_train.parts.control.history import PUBLISH_NAME, read_published
 from ps_train.parts.live.exporting import make_export
 from ps_train.parts.live.predict_calls import predict_client
 from ps_train.parts.object_store.flags import protocol_of
@@ -109,7 +109,7 @@ class Following:
         self._state: Source | None = None  # the one that was published last
         self._status: Mapping[str, Any] = {}
         self._problem = ""  # of the last try that failed
-        self._is_status_lost = False
+        self._is_status_lost = self._has_warned = False
 
     def run(self) -> None:
         """Publishes each new state, the last one in any case; raises as `publish_until_done` does."""
@@ -225,14 +225,27 @@ class Following:
             "targets": [sender.as_json() for sender in self._senders]}
         if status == self._status:
             return
+        self._warn_of_another()
         path = os.path.join(self._config.train_dir, PUBLISH_NAME)
+        new_path = f"{path}.{trained.folder_hash(self._config.publish_dir)}.new"  # another publisher has one, too
         try:
-            with open(f"{path}.new", "w", encoding="utf-8") as file:
+            with open(new_path, "w", encoding="utf-8") as file:
                 json.dump(status, file)
-            os.replace(f"{path}.new", path)
+            os.replace(new_path, path)
             self._status, self._is_status_lost = status, False
         except OSError as error:
             if not self._is_status_lost:
                 _log.warning("cannot write %s: %s; `ps_train status` does not show what is published", path,
                              error.strerror)
             self._is_status_lost = True
+
+    def _warn_of_another(self) -> None:
+        """Warns once if another process publishes this training to another folder: publish.json is that of one."""
+        if not self._status or self._has_warned:
+            return
+        written, own = (os.path.dirname(status.get("model", "")) for status in (
+            read_published(self._config.train_dir), self._status))
+        if written not in ("", own):
+            _log.warning("another process publishes this training to %s; `ps_train status` and the report show only "
+                         "what one of the two has published last; one publisher with --targets shows all", written)
+            self._has_warned = True

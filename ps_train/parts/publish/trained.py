@@ -44,7 +44,7 @@ class HeldStates:
     def __init__(self, train_dir: str, publish_dir: str) -> None:
         """Removes what a publisher of this folder that was killed has left."""
         self._train_dir = train_dir
-        self._prefix = f"publish-{hashlib.sha256(os.path.abspath(publish_dir).encode()).hexdigest()[:8]}-"
+        self._prefix = f"publish-{folder_hash(publish_dir)}-"
         self._is_warned = False
         for folder in glob.glob(os.path.join(glob.escape(train_dir), f"{self._prefix}*")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -70,6 +70,11 @@ class HeldStates:
                                  "published", self._train_dir, error.strerror)
                 self._is_warned, held = True, state
             yield held
+
+
+def folder_hash(publish_dir: str) -> str:
+    """Returns what tells the files of a publisher in a train_dir from those of one that has another folder."""
+    return hashlib.sha256(os.path.abspath(publish_dir).encode()).hexdigest()[:8]
 
 
 def _link(path: str, folder: str) -> str:

@@ -17,7 +17,7 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.control.history import TrainingEvent
+from ps_train.parts.control.history import SteadyTime, TrainingEvent
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import SELECTION_RECORD
 
@@ -47,14 +47,16 @@ def read_series(
     """
     series: dict[str, list[Point]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key=_begin):
+        steady = SteadyTime()
         for event in _events(path):
+            time = steady.of(event.wall_time)
             if event.HasField("session_log") and event.session_log.status == tf.SessionLog.START:
-                run = run_at(event.wall_time)
+                run = run_at(time)
                 series = {tag: [point for point in points if point.step < event.step or run_at(point.time) != run]
                          for tag, points in series.items()}
             for value in event.summary.value:
                 if (number := _number(value)) is not None:
-                    series.setdefault(value.tag, []).append(Point(event.wall_time, event.step, number))
+                    series.setdefault(value.tag, []).append(Point(time, event.step, number))
     return {tag: thinned(points, max_points or len(points)) for tag, points in series.items() if points}
 
 

@@ -112,6 +112,8 @@ class EvalTimer:
     def is_due(self, step: int) -> bool:
         """Returns whether the checkpoint of this step should be evaluated."""
         steps, secs = self._settings.eval_steps, self._settings.eval_secs
+        if step < self._last_step:  # the newest is of a new training, whose steps begin again
+            return True
         return (not steps and not secs or bool(steps) and step >= self._last_step + steps
                 or bool(secs) and clock.now() >= self._last_secs + secs)
 

@@ -322,9 +322,37 @@ def test_a_train_dir_that_cannot_be_listed_for_a_moment_is_tried_again(training,
 
 def test_a_train_dir_that_cannot_be_written_is_warned_of_once(training, tmp_path, caplog):
     """The states are published all the same."""
-    os.mkdir(os.path.join(training.folder, "publish.json.new"))
+    os.mkdir(os.path.join(training.folder, "publish.json"))
     publishing = _following(training, tmp_path / "out")
     publishing._publish_new()
     for _ in range(3):
         publishing._write_status()
     assert sum("publish.json" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_two_publishers_of_one_training_say_that_its_status_is_that_of_one(training, tmp_path, monkeypatch, caplog):
+    """Issue: they wrote one temporary file, which the first to rename took away; the status changed without a word."""
+    one, two = (_following(training, tmp_path / name) for name in ("one", "two"))
+    replace = os.replace
+
+    def replace_after_another(source, target):
+        monkeypatch.undo()
+        two._write_status()
+        replace(source, target)
+
+    for publishing in (one, two):
+        publishing._publish_new()
+    monkeypatch.setattr(os, "replace", replace_after_another)
+    one._write_status()
+    assert os.path.dirname(history.read_published(training.folder)["model"]) == str(tmp_path / "one")
+    assert not caplog.records
+    for _ in range(2):
+        training.train()
+        training.save()
+        for publishing in (one, two):
+            publishing._publish_new()
+            publishing._write_status()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [warning.partition(";")[0] for warning in warnings] == [
+        f"another process publishes this training to {tmp_path}/{other}" for other in ("one", "two")]
+    assert not [name for name in os.listdir(training.folder) if name.endswith(".new")]

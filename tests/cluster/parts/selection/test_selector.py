@@ -267,6 +267,16 @@ def test_evaluations_have_a_period():
     assert not EvalTimer(SelectionSettings(eval_secs=1000.0)).is_due(10**9)
 
 
+@pytest.mark.parametrize("period", [{"eval_steps": 100}, {"eval_secs": 1000.0}])
+def test_the_checkpoints_of_a_new_training_in_the_folder_are_due(period):
+    """An evaluator may outlive a training. Issue: none was, until the steps were those of the training before."""
+    timer = EvalTimer(SelectionSettings(**period))
+    timer.evaluated(5000)
+    assert timer.is_due(10)
+    timer.evaluated(10)
+    assert [timer.is_due(step) for step in (11, 110)] == [False, "eval_steps" in period]
+
+
 def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_servers):
     """It ends none that has not begun, and none that is over."""
     cluster = start_servers(1, 1)

@@ -94,6 +94,23 @@ def test_a_checkpoint_that_is_damaged_in_the_store_is_not_evaluated(store, tmp_p
     assert "model.ckpt-20 is damaged" in caplog.text
 
 
+def test_a_new_training_in_an_emptied_store_is_evaluated(store, tmp_path):
+    """Its steps begin again. Issue: those of the training before stayed here, and hid the new ones."""
+    here = tmp_path / "here"
+    here.mkdir()
+    part = _part(store, here)
+    for chief, steps in ((tmp_path / "first", (100, 200)), (tmp_path / "second", (10, 20, 30))):
+        store.remove(list(store.names()))
+        part.before_look(contextlib.nullcontext)
+        uploads = mirror(store, chief)
+        for step in steps:
+            save(chief, step)
+            uploads.upload()
+            part.before_look(contextlib.nullcontext)
+            assert max(int(path.stem.rpartition("-")[2]) for path in here.glob("*.index")) == step
+    assert sorted(path.name for path in here.glob("*.index")) == ["model.ckpt-20.index", "model.ckpt-30.index"]
+
+
 def test_only_summaries_of_an_evaluator_go_to_the_store_and_each_state_once(store, tmp_path):
     """What it has fetched does not."""
     (tmp_path / "eval").mkdir()

@@ -34,7 +34,7 @@ def test_a_checkpoint_and_the_other_files_come_back_on_another_machine(tmp_path,
     (here / "training.lock").write_text("local")
     (here / "logs").mkdir()
     (here / "logs" / "ps-0.log").write_text("log")
-    for folder in ("temp-1700000000", "temp-old-7", "8", "temp-files"):
+    for folder in ("temp-1700000000", "temp-old-7", "temp-9-ab_3d5fg", "8", "temp-files"):
         (here / "export" / folder).mkdir(parents=True)
         (here / "export" / folder / "saved_model.pb").write_text("a model, or half of one")
     uploader = uploading.Uploader(store, str(here), 5, lambda: None)
@@ -798,6 +798,52 @@ def test_the_newest_is_uploaded_next_and_training_may_remove_what_is_under_way(t
     assert fetched(store, tmp_path / "there") == ["9"]
     assert [unit.step for unit in manifests.whole_units(store.names(), "")] == [5, 9]
     assert not uploads.waiting()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.EMLINK])
+def test_a_folder_without_hard_links_is_uploaded_from_copies(tmp_path, monkeypatch, caplog, number):
+    """Issue: on FUSE, exFAT, some NFS and SMB, nothing was uploaded, and each try warned."""
+    store, here = FaultyStore(new_store("memory", tmp_path)), tmp_path / "here"
+    monkeypatch.setattr(os, "link", unittest.mock.Mock(side_effect=OSError(number, os.strerror(number))))
+    uploads = mirror(store, here)
+    save(here, 5)
+
+    def train_on(name, path):
+        stores.remove(here, 5)
+        save(here, 7)
+        FaultyStore.put(store, name, path)
+
+    store.put = train_on
+    assert uploads.upload()
+    del store.put
+    assert [unit.step for unit in manifests.whole_units(store.names(), "")] == [5]
+    uploads.upload()
+    assert fetched(store, tmp_path / "there") == ["7"]
+    assert not (here / ".upload").exists()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"cannot make hard links in {here}: {os.strerror(number)}; ")
+
+
+@pytest.mark.parametrize("change", [stores.remove, lambda folder, step: save(folder, step, "of another training")])
+def test_a_checkpoint_that_is_removed_or_replaced_while_it_is_copied_is_not_uploaded(tmp_path, monkeypatch, change):
+    """Half of it would be of the other one; the next look takes what is there then."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    monkeypatch.setattr(os, "link", unittest.mock.Mock(side_effect=PermissionError(errno.EPERM, "")))
+    uploads, copy = mirror(store, here), uploading.shutil.copyfile
+    save(here, 5)
+
+    def copy_and_change(source, target):
+        copy(source, target)
+        monkeypatch.undo()
+        change(here, 5)
+
+    monkeypatch.setattr(uploading.shutil, "copyfile", copy_and_change)
+    uploads.upload()
+    assert not store.names()
+    save(here, 6)
+    uploads.upload()
+    assert fetched(store, tmp_path / "there") == ["6"]
 
 
 def test_an_upload_that_failed_goes_on_with_the_files_that_are_missing(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import html.parser
 import os
@@ -9,7 +10,7 @@ import re
 
 import pytest
 
-from ps_train.parts.control.history import run_histories, run_history
+from ps_train.parts.control.history import run_at, run_histories, run_history
 from ps_train.parts.report import curves, page, writing
 from ps_train.parts.report.curves import Point
 from ps_train.parts.report.verb import parse_report
@@ -49,6 +50,35 @@ def test_the_runs_of_a_folder_are_apart(tmp_path, monkeypatch):
     assert reader.words[reader.words.index("worker") - 1] == "1"
     assert {"Speed and workers of run 1", "Speed and workers of run 2", "75.0%", "100.0%", "unknown",
             "This folder has 2 runs. The figures above are those of the last one."} <= set(reader.words)
+
+
+@pytest.mark.parametrize("secs", [5, 3600])
+def test_a_clock_that_was_set_back_disorders_nothing(tmp_path, monkeypatch, secs):
+    """As by NTP. Issue: the end came before the start, a run of 12 s took an hour, and curves were those of others."""
+    charts_of = drawn_lines(monkeypatch)
+    write(tmp_path, 1, [moment(step, 1000.0 + step / 10 - secs * (step > 60)) for step in range(0, 101, 10)])
+    write(tmp_path, 2, [moment(step, 1100.0 - secs + step / 10) for step in range(0, 101, 10)])
+    histories = run_histories([*EVENTS[:5], *moved(EVENTS[5:], -secs), *moved(EVENTS, 100 - secs, command=["--x=b"])])
+    series = curves.read_series(str(tmp_path), functools.partial(run_at, histories))
+    text = writing.make_report(str(tmp_path), histories, series, {})
+    assert [(line.name, list(line.xs)) for line in charts_of["loss"]] == [
+        (f"training, run {number}", list(range(0, 101, 10))) for number in (1, 2)]
+    [speed] = charts_of["global steps/s"]
+    assert max(speed.ys) < 11
+    assert list(speed.xs) == sorted(speed.xs) and speed.xs[0] >= 0
+    reader = Reader()
+    reader.feed(text)
+    durations = [word for word in reader.words if re.fullmatch(r"\d+:\d\d:\d\d", word)]
+    assert len(durations) == 3 and all("0:00:07" <= duration <= "0:00:13" for duration in durations)
+    described = [word.partition(" ")[0] for word in reader.words if word.startswith(("starts:", "lost", "ends:"))]
+    assert described[-6:] == ["starts:", "lost", "ends:"] * 2
+
+
+def moment(step, secs):
+    """Returns an event with the loss of a step, at a time."""
+    event = scalar(step, 2.0)
+    event.wall_time = secs
+    return event
 
 
 def test_evaluations_checkpoints_and_the_best_step_are_events(tmp_path):

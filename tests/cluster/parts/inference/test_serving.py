@@ -1,0 +1,89 @@
+"""How an export gets to its folder, whatever other exports do there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+import ps_train
+from ps_train.parts.inference import serving
+from ps_train.plugins.contracts import Model
+from ps_train.storage import folder_lock
+from tests.errors import raises
+
+
+def _model_fn(features, labels, mode, params):
+    return ps_train.ModelSpec(predictions=tf.get_variable("weight", []) * features)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The path of a checkpoint."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        tf.get_variable("weight", [])
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver().save(session, str(tmp_path_factory.mktemp("trained") / "model.ckpt"), 5)
+
+
+def _export(path, output_dir, after_write=lambda: None, **named):
+    class Graph(serving.ServedGraph):
+        def write(self, output_dir):
+            super().write(output_dir)
+            after_write()
+
+    model, specs = Model("line", _model_fn, {}), tf.TensorSpec([None], tf.float32, name="x")
+    return serving.export_model(path, str(output_dir), model, {}, specs, make_graph=Graph, **named)
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_of_two_exports_to_one_folder_at_once_both_are_whole(trained, tmp_path, replaces):
+    """Issue: the second removed the temporary folder of the first, whose files it then took. Which may replace it?"""
+    output_dir = tmp_path / "out/5"
+
+    def export_another():
+        _export(trained, output_dir, replaces=replaces)
+        (output_dir / "of_another").touch()
+
+    if replaces:
+        _export(trained, output_dir, export_another, replaces=True)
+    else:
+        with raises("export_exists"):
+            _export(trained, output_dir, export_another)
+    assert (output_dir / "of_another").exists() != replaces
+    assert tf.saved_model.contains_saved_model(str(output_dir)) and (output_dir / "variables/variables.index").exists()
+    assert os.listdir(tmp_path / "out") == ["5"]
+
+
+def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
+    """An older model stays. Issue: the temporary folder stayed until the next export of that step."""
+    _export(trained, tmp_path / "out/5")
+    with pytest.raises(OSError, match="full"):
+        _export(trained, tmp_path / "out/5", _fail, replaces=True)
+    assert os.listdir(tmp_path / "out") == ["5"]
+
+
+def _fail():
+    raise OSError("the disk is full")
+
+
+def test_only_what_killed_exports_have_left_is_removed(trained, tmp_path):
+    """Of any step. On another machine nobody can look: what is a day old was of an export that was killed."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    killed = json.loads(folder_lock.lock_text("", "", 0))
+    killed["process"] = ended.pid
+    for step, holder, secs in ((1, killed, None), (2, json.loads(folder_lock.lock_text("", "", 0)), 0),
+                               (3, {"machine": "another"}, None), (4, {"machine": "another"}, 0)):
+        (tmp_path / f"temp-{step}-abcdefgh/model").mkdir(parents=True)
+        (tmp_path / f"temp-{step}-abcdefgh/export.lock").write_text(json.dumps(holder))
+        if secs is not None:
+            os.utime(tmp_path / f"temp-{step}-abcdefgh/export.lock", (secs, secs))
+    (tmp_path / "temp-files").mkdir()
+    _export(trained, tmp_path / "5")
+    assert sorted(os.listdir(tmp_path)) == ["5", "temp-2-abcdefgh", "temp-3-abcdefgh", "temp-files"]
