@@ -278,7 +278,7 @@ class WorkerTask:
 
         Raises:
           ConfigError: the checkpoint in the folder has another model, dataset or parameters.
-          UserCodeError: the checkpoint does not fit the variables, or none can be read; a variable is too large to save.
+          UserCodeError: the checkpoint does not fit the variables, or none can be read, or a variable is too large.
         """
         settings, num_ps = self._settings, len(self._cluster.ps)
         path = checkpoints.newest_sound(settings.train_dir, must_be_one=True)
