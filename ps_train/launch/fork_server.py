@@ -22,7 +22,6 @@ import importlib
 import json
 import os
 import runpy
-import select
 import socket
 import subprocess
 import sys
@@ -120,7 +119,7 @@ class ForkServer:
             return None
         if self._popen is not None and self._popen.poll() not in (None, _CANNOT_FORK):  # as without memory
             self.close()
-        if self._socket is None or not select.select([self._socket], [], [], 0)[0]:  # it still imports
+        if self._socket is None or not _is_ready(self._socket):
             return None
         answers, theirs = socket.socketpair()
         answers.settimeout(_FORK_SECS)
@@ -144,6 +143,14 @@ class ForkServer:
         self._popen = self._socket = None
 
 
+def _is_ready(connection: socket.socket) -> bool:
+    """Returns whether the fork server has imported all and goes on."""
+    try:
+        return bool(connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return False
+
+
 @contextlib.contextmanager
 def _adopting() -> Iterator[None]:
     """Makes this process the parent of the descendants whose parent ends."""
@@ -165,7 +172,7 @@ def main(descriptor: int) -> int:
     if _has_threads():
         return _CANNOT_FORK
     with socket.socket(fileno=descriptor) as connection:
-        connection.sendall(b"!")  # is never read: it stays ready
+        connection.sendall(b"!")  # the launcher only looks whether it is there
         while True:
             request, descriptors, _, _ = socket.recv_fds(connection, _REQUEST_BYTES, _MOST_FILES)
             if not request:
