@@ -87,8 +87,9 @@ def check_sizes(variables: Sequence[tf.Variable]) -> None:
             num_bytes = shape_bytes(tf.TensorShape(shape), variable.dtype.base_dtype)
             raise UserCodeError(
                 "variable_too_large", f"model_fn: variable {name} has {logs.readable_bytes(num_bytes)}; TensorFlow "
-                "sends no tensor of 2 GiB, so it could not be saved; split it with --partition_bytes=1073741824 and at "
-                f"least {num_bytes // MOST_TENSOR_BYTES + 1} ps, or make it an embedding_table")
+                "sends no tensor of 2 GiB, so it could not be saved; make it an embedding_table, or split it: give "
+                f"--partition_bytes=1073741824 and at least {num_bytes // MOST_TENSOR_BYTES + 1} ps, which splits what "
+                "get_variable makes, without a constraint or trainable=False")
 
 
 def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:

@@ -34,7 +34,7 @@ from ps_train.runtime import installed
 
 _MODULE = "ps_train.launch.fork_server"
 _IS_POSSIBLE = sys.platform == "linux"
-_REQUEST_BYTES = 1 << 16  # fits into the buffer of a socket, so that sending never waits
+_REQUEST_BYTES = 1 << 15  # arrives whole, which 36 KB no more did, and fits into the buffer: sending never waits
 _MOST_FILES = 8
 _QUIET_SECS = 10.0  # without a restart, before it is started: its import takes a core from tasks that start
 _FORK_SECS = 10.0  # 0.03 s on an idle machine; then the task is started without it
@@ -95,13 +95,13 @@ class ForkServer:
         if self._popen is not None or not _IS_POSSIBLE or self._clock() - self._used_secs <= _QUIET_SECS:
             return
         self._used_secs = self._clock()
-        ours, theirs = socket.socketpair()
-        with theirs, contextlib.suppress(OSError):  # no process or memory is left for it; the tasks do without
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", _MODULE, str(theirs.fileno())], env=self._environ, pass_fds=[theirs.fileno()],
-                cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, preexec_fn=killed_with_parent())
-        self._socket = ours
+        with contextlib.suppress(OSError):  # no process, memory or open file is left for it; the tasks do without
+            self._socket, theirs = socket.socketpair()
+            with theirs:
+                self._popen = subprocess.Popen(
+                    [sys.executable, "-m", _MODULE, str(theirs.fileno())], env=self._environ,
+                    pass_fds=[theirs.fileno()], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=killed_with_parent())
 
     def start(
         self, command: Sequence[str], environ: Mapping[str, str], log: int, files: Mapping[str, int]
@@ -129,7 +129,8 @@ class ForkServer:
                     socket.send_fds(self._socket, [request], [theirs.fileno(), log, *files.values()])
                 pid = int(answers.recv(32) or 0)
                 answers.sendall(b"!")
-            except OSError:  # it was killed just now, or there is no process left for a fork
+            except OSError:  # it was killed just now, hangs, or there is no process left for a fork
+                self.close()
                 return None
         return ForkedTask(pid) if pid else None
 
@@ -183,12 +184,13 @@ def main(descriptor: int) -> int:
                 os.close(file)
     answers, log, *files = descriptors
     end_with_launcher()
+    task = json.loads(request)
     with socket.socket(fileno=answers) as launcher:
         launcher.sendall(str(os.getpid()).encode())
         if not launcher.recv(1):  # it has not waited so long, and has started the task anew
             return 0
     sys.modules["numpy"].random.seed()  # or each fork would draw the same numbers
-    _become_task(json.loads(request), log, files)
+    _become_task(task, log, files)
     return 0
 
 

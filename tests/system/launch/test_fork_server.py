@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import textwrap
 
 import pytest
 
 from ps_train import __version__
-from ps_train.launch.fork_server import ForkServer
+from ps_train.launch.fork_server import ForkedTask, ForkServer
 from ps_train.launch.process import TASK_COMMAND, Process
 from tests.children import REPO, run_to_end, wait_until
 
@@ -56,14 +58,8 @@ def ended(tmp_path, command=_VERSION, environ=_ENVIRON):
     return process
 
 
-def is_fork(process, server):
-    """Returns whether a process, which may have ended, has the command line of the fork server."""
-    lines = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (process.pid, server.pid)]
-    return lines[0] == lines[1]
-
-
-def is_running(pid):
-    return "(zombie)" not in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+def is_fork(process):
+    return isinstance(process._child, ForkedTask)
 
 
 def test_a_task_that_is_restarted_is_a_fork(tmp_path, server):
@@ -71,6 +67,7 @@ def test_a_task_that_is_restarted_is_a_fork(tmp_path, server):
     task, pids = ended(tmp_path), []
     for _ in range(2):
         task.restart(server.start)
+        assert is_fork(task)
         assert os.path.samefile(f"/proc/{task.pid}/cwd", ".")
         pids.append(task.pid)
         run_to_end(task)
@@ -93,7 +90,8 @@ def test_two_forks_have_servers_that_tensorflow_tells_apart(tmp_path, server):
         import numpy as np
         import tensorflow.compat.v1 as tf
         session = tf.Session(tf.train.Server.create_local_server().target)
-        print(*[device.incarnation for device in session.list_devices()], np.random.randint(1 << 60))
+        print(*[device.incarnation for device in session.list_devices() if device.device_type == "CPU"],
+              np.random.randint(1 << 60))
     """), encoding="utf-8")
     task = ended(tmp_path, [*TASK_COMMAND, "run", str(tmp_path / "numbers.py")])
     for _ in range(2):
@@ -103,8 +101,8 @@ def test_two_forks_have_servers_that_tensorflow_tells_apart(tmp_path, server):
     assert len(numbers) == len(set(numbers)) == 6
 
 
-def test_a_fork_ends_with_the_launcher_and_not_with_the_fork_server(tmp_path):
-    """The kernel has made it a child of the launcher, whichever process has forked it."""
+def test_a_fork_is_a_child_of_the_launcher_and_outlives_the_fork_server(tmp_path):
+    """The kernel has given it to this process, whichever process has forked it."""
     ready = Ready()
     server = ready.wait()
     task = ended(tmp_path)
@@ -117,21 +115,20 @@ def test_a_fork_ends_with_the_launcher_and_not_with_the_fork_server(tmp_path):
         task.restart(server.start)  # without it
         run_to_end(task)
         assert (task.exit_code, server.pid, fork.poll()) == (0, None, None)
-        status = pathlib.Path(f"/proc/{fork.pid}/status").read_text(encoding="utf-8")
-        assert f"PPid:\t{os.getpid()}\n" in status
+        assert fork.pid in children_of(os.getpid())
     finally:
         os.kill(fork.pid, signal.SIGKILL)
     wait_until(lambda: fork.poll() == -signal.SIGKILL, "the fork has ended")
 
 
 @pytest.mark.parametrize(("command", "variables"), [
-    ([sys.executable, "-c", "print('other')"], {}), (_VERSION, {"TF_CONFIG": ""}), ([*_VERSION, "x" * 70_000], {})],
+    ([sys.executable, "-c", "print('other')"], {}), (_VERSION, {"TF_CONFIG": ""}), ([*_VERSION, "x" * 33_000], {})],
     ids=["no task", "another environment", "a long command line"])
 def test_what_is_no_fork_is_started(tmp_path, server, command, variables):
     """It has imported TensorFlow with one environment, and runs ps_train only."""
     task = ended(tmp_path, command, {**_ENVIRON, **variables})
     task.restart(server.start)
-    assert not is_fork(task, server)
+    assert not is_fork(task)
     run_to_end(task)
 
 
@@ -144,7 +141,7 @@ def test_it_is_started_when_the_tasks_have_had_time_to_start(tmp_path):
         first = server.pid
         assert os.path.samefile(f"/proc/{first}/cwd", tmp_path)
         task.restart(server.start)
-        assert not is_fork(task, server)
+        assert not is_fork(task)
         run_to_end(task)
         ready.now_secs += _LATER_SECS
         server.keep_ready()
@@ -180,3 +177,85 @@ def test_there_are_no_forks_where_the_import_starts_threads(tmp_path):
     run_to_end(task)
     assert (task.exit_code, ready.server.pid) == (0, first)  # without another import
     ready.server.close()
+
+
+def test_a_cluster_goes_on_with_forks_which_end_with_the_launcher(tmp_path):
+    """A worker and the ps are killed, and trained again by forks, with their ports, logs and reports."""
+    log, logs = tmp_path / "launcher.log", tmp_path / "train/logs"
+    with open(log, "w", encoding="utf-8") as output:
+        launcher = subprocess.Popen([
+            *TASK_COMMAND, "launch", "--num_ps=1", "--num_workers=2", "--max_restarts=50", "--model=models.softmax",
+            "--dataset=data.digits", "--train_steps=100000000", f"--train_dir={tmp_path / 'train'}",
+            "--save_model_secs=1"], cwd=REPO, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: num_lines(log, "saved "), "it trains")
+        wait_until(lambda: any(map(is_forking, children_of(launcher.pid))), "the launcher has a fork server")
+        for task in ("worker-1", "ps-0"):
+            kill_until_it_is_a_fork(logs / f"{task}.log")
+        num_saves = num_lines(log, "saved ")
+        wait_until(lambda: num_lines(log, "saved ") > num_saves + 1, "it trains and saves")
+        children = children_of(launcher.pid)
+        assert sum(map(is_forking, children)) == 3 and len(children) == 4, children
+    except AssertionError:
+        print(log.read_text(encoding="utf-8"))
+        raise
+    finally:
+        launcher.kill()
+        launcher.wait()
+    wait_until(lambda: not any(map(is_running, children)), "the tasks and the fork server end with the launcher")
+
+
+def kill_until_it_is_a_fork(log):
+    """Kills the process of a log, and the next ones until one is a fork: the fork server may still import."""
+    killed = set()
+
+    def is_fork_at_last():
+        found = [pid for pid in writers_of(log) if pid not in killed]
+        if not found or num_lines(log, "serves at") <= len(killed):
+            return False
+        if is_forking(found[0]):
+            return True
+        killed.add(found[0])
+        os.kill(found[0], signal.SIGKILL)
+        return False
+
+    wait_until(is_fork_at_last, f"a fork writes {log.name}")
+
+
+def writers_of(log):
+    """Returns the processes whose stdout is a file."""
+    return [pid for pid in pids() if stdout_of(pid) == str(log)]
+
+
+def stdout_of(pid):
+    with contextlib.suppress(OSError):  # it has ended
+        return os.readlink(f"/proc/{pid}/fd/1")
+
+
+def children_of(parent):
+    return [pid for pid in pids() if f"PPid:\t{parent}\n" in status_of(pid)]
+
+
+def pids():
+    return [int(entry.name) for entry in pathlib.Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def status_of(pid):
+    with contextlib.suppress(OSError):  # it has ended
+        return pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return ""
+
+
+def is_running(pid):
+    return status_of(pid) != "" and "(zombie)" not in status_of(pid)
+
+
+def is_forking(pid):
+    """Returns whether a process is a fork server, or one of its forks, which has its command line."""
+    with contextlib.suppress(OSError):  # it has ended
+        return b"ps_train.launch.fork_server" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def num_lines(log, text):
+    return log.read_text(encoding="utf-8").count(text)
