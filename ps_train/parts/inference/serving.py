@@ -23,6 +23,7 @@ import glob
 import itertools
 import logging
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -49,6 +50,10 @@ _INPUT_SCOPES = 2
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _PREDICT = tf.saved_model.signature_constants.PREDICT_METHOD_NAME
 _TEMPORARY, _HOLDER = "temp-", "export.lock"  # TensorFlow Serving loads folders that are called by a number
+# Folders of an export without a holder, of an earlier version or killed before it was written, and what is in them;
+# anything else may be a user's.
+_UNHELD = re.compile(r"temp-(old-)?\d+(-\w{8})?")
+_WRITTEN = re.compile(r"model(-\d+)?|saved_model\.pb|fingerprint\.pb|variables|assets(\.extra)?")
 _MOST_SECS = 24 * 3600  # that an export of another machine, which may have been killed, may take
 _log = logging.getLogger(__name__)
 
@@ -325,12 +330,18 @@ def _temporary_folder(output_dir: str) -> Iterator[str]:
 
 
 def _remove_killed(parent: str) -> None:
-    """Removes the temporary folders of exports that have ended; of other machines those of a day ago."""
-    for holder in glob.glob(os.path.join(glob.escape(parent), f"{_TEMPORARY}*", _HOLDER)):
-        has_ended = folder_lock.has_ended_here(folder_lock.read_lock(holder) or b"")
-        with contextlib.suppress(FileNotFoundError):  # that export has just ended, or another one removes it, too
-            if has_ended or (has_ended is None and time.time() - os.stat(holder).st_mtime > _MOST_SECS):
-                shutil.rmtree(os.path.dirname(holder), ignore_errors=True)
+    """Removes the temporary folders of exports that have ended; where nobody can tell, those of a day ago."""
+    for folder in glob.glob(os.path.join(glob.escape(parent), f"{_TEMPORARY}*")):
+        # Just removed by its export or another one, a file of somebody, or a folder of another user.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            names, dated, has_ended = os.listdir(folder), folder, None
+            if _HOLDER in names:
+                dated = os.path.join(folder, _HOLDER)
+                has_ended = folder_lock.has_ended_here(folder_lock.read_lock(dated) or b"")
+            elif not (_UNHELD.fullmatch(os.path.basename(folder)) and all(map(_WRITTEN.fullmatch, names))):
+                continue
+            if has_ended or (has_ended is None and time.time() - os.stat(dated).st_mtime > _MOST_SECS):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:

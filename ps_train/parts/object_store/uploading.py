@@ -77,18 +77,23 @@ class CheckpointMirror:
                   if unit.is_delta and unit.step == newest.step and unit.head in files]
         return [unit for unit in (newest, *deltas[-1:]) if self.uploaded.get(unit) != self._state(units[unit])]
 
-    def upload(self) -> bool:
+    def upload(self, *, is_last: bool = False) -> bool:
         """Uploads what `waiting` returns; returns whether that was anything.
+
+        Args:
+          is_last: whether training has ended and saves no more.
 
         Raises:
           StoreError: the store fails.
           FolderLostError: another training has the store.
+          OSError: the disk is too full for the copies that a folder without hard links needs, or it fails.
         """
         units = self.waiting()
         for unit in units:
-            with self._linked(unit) as files:
+            names = self._store.names()  # first: a store that is away costs no copies
+            with self._linked(unit, is_last) as files:
                 if files:
-                    self._upload(unit, files)
+                    self._upload(unit, files, names)
         return bool(units)
 
     def _state(self, files: Sequence[str]) -> tuple:
@@ -100,42 +105,54 @@ class CheckpointMirror:
         return tuple(states)
 
     @contextlib.contextmanager
-    def _linked(self, unit: Unit) -> Iterator[list[str]]:
+    def _linked(self, unit: Unit, is_last: bool) -> Iterator[list[str]]:
         """Yields the names of the unit's files, which stay in `_links` while the body runs; none if it was removed."""
         files = manifests.files_by_unit(manifests.names_in(self._folder)).get(unit, [])
-        shutil.rmtree(self._links, ignore_errors=True)
-        os.makedirs(self._links)
         state = self._state(files)
+        shutil.rmtree(self._links, ignore_errors=True)
         try:
-            for name in files:
-                self._hold(name)
-        except FileNotFoundError:
-            files = []
-        try:
+            os.makedirs(self._links)
+            try:
+                self._hold(files, is_last)
+            except FileNotFoundError:
+                files = []
             # A copy takes time, in which another checkpoint of the same name may have come: the next look takes that.
             yield files if self._state(files) == state else []
-        finally:
+        finally:  # also half a copy: the next save may need its space
             shutil.rmtree(self._links, ignore_errors=True)
 
-    def _hold(self, name: str) -> None:
-        """Keeps a file of the folder in `_links`: by a hard link or, where the file system has none, by a copy."""
-        file, held = os.path.join(self._folder, name), os.path.join(self._links, name)
+    def _hold(self, files: Sequence[str], is_last: bool) -> None:
+        """Keeps files of the folder in `_links`: by hard links or, where the file system has none, by copies."""
+        paths = {os.path.join(self._folder, name): os.path.join(self._links, name) for name in files}
         try:
-            os.link(file, held)
+            for file, held in paths.items():
+                os.link(file, held)
+            return
         except FileNotFoundError:
             raise
         except OSError as error:  # EPERM, ENOTSUP, EMLINK, ...: the reasons of file systems are many
-            shutil.copyfile(file, held)
-            if not self._is_copying:
-                _log.warning("cannot make hard links in %s: %s; each checkpoint is copied there while it is uploaded, "
-                             "which takes its size once more", self._folder, error.strerror)
-            self._is_copying = True
+            reason = error.strerror
+        self._check_space(sum(map(os.path.getsize, paths)), is_last)
+        for file, held in paths.items():
+            if not os.path.exists(held):
+                shutil.copyfile(file, held)
+        if not self._is_copying:
+            _log.warning("cannot make hard links in %s: %s; each checkpoint is copied there while it is uploaded, "
+                         "which takes its size once more", self._folder, reason)
+        self._is_copying = True
 
-    def _upload(self, unit: Unit, files: Sequence[str]) -> None:
+    def _check_space(self, num_bytes: int, is_last: bool) -> None:
+        """Raises OSError if a copy of that size would leave training too little space for its next save."""
+        needed, what = (num_bytes, "") if is_last else (2 * num_bytes, " and the next save")
+        disk = shutil.disk_usage(self._folder)
+        if disk.total and disk.free < needed:  # some file systems do not say, and have 0 of all
+            raise OSError(f"{self._folder} has no hard links, and {logs.readable_bytes(disk.free)} free of the "
+                          f"{logs.readable_bytes(needed)} needed for a copy of the checkpoint{what}; make room there")
+
+    def _upload(self, unit: Unit, files: Sequence[str], names: Collection[str]) -> None:
         start_secs = time.monotonic()
         state = self._state(files)
         manifest = manifests.make_manifest(self._links, files)
-        names = self._store.names()
         is_new = unit.manifest not in names or manifests.read_manifest(self._store, unit) != manifest
         if is_new:
             self._send(unit, manifest, names)
@@ -298,7 +315,7 @@ class Uploader:
             self._wake.wait(pause_secs or _POLL_SECS)
 
     def _upload(self, is_last: bool) -> None:
-        has_uploaded = [mirror.upload() for mirror in self._mirrors]
+        has_uploaded = [mirror.upload(is_last=is_last) for mirror in self._mirrors]
         if is_last or any(has_uploaded) or time.monotonic() - self._files_secs > _FILES_SECS:
             self._files_secs = time.monotonic()
             self._upload_files()

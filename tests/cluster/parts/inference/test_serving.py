@@ -87,3 +87,34 @@ def test_only_what_killed_exports_have_left_is_removed(trained, tmp_path):
     (tmp_path / "temp-files").mkdir()
     _export(trained, tmp_path / "5")
     assert sorted(os.listdir(tmp_path)) == ["5", "temp-2-abcdefgh", "temp-3-abcdefgh", "temp-files"]
+
+
+@pytest.mark.parametrize("name,files,is_removed", [
+    ("temp-5", ["saved_model.pb", "variables/variables.index"], True),
+    ("temp-old-4", ["saved_model.pb", "assets.extra/pushes", "fingerprint.pb"], True),
+    ("temp-6-ab_3d5fg", [], True),
+    ("temp-6-ab_3d5fg", ["model/saved_model.pb", "model-0/variables/variables.index"], True),
+    ("temp-7", ["notes.txt", "saved_model.pb"], False),
+    ("temp-files", [], False)])
+def test_a_folder_of_an_export_without_its_lock_is_removed_after_a_day(trained, tmp_path, name, files, is_removed):
+    """Of an earlier version, or killed before the lock was there. Issue: it stayed for ever. A user's stays."""
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
+    _export(trained, tmp_path / "8")
+    assert folder.exists()
+    os.utime(folder, (0, 0))
+    _export(trained, tmp_path / "9")
+    assert folder.exists() != is_removed
+
+
+def test_a_file_or_link_that_is_called_as_a_temporary_folder_hinders_no_export(trained, tmp_path):
+    """And what the link leads to stays."""
+    (tmp_path / "temp-1").touch()
+    (tmp_path / "model/variables").mkdir(parents=True)
+    os.utime(tmp_path / "model", (0, 0))
+    (tmp_path / "temp-2").symlink_to(tmp_path / "model")
+    _export(trained, tmp_path / "5")
+    assert (tmp_path / "model/variables").exists()

@@ -825,6 +825,65 @@ def test_a_folder_without_hard_links_is_uploaded_from_copies(tmp_path, monkeypat
     assert warnings[0].startswith(f"cannot make hard links in {here}: {os.strerror(number)}; ")
 
 
+@pytest.fixture
+def without_links(monkeypatch):
+    """Makes hard links fail, as on FUSE; returns what counts the copies."""
+    monkeypatch.setattr(os, "link", unittest.mock.Mock(side_effect=PermissionError(errno.EPERM, "no links")))
+    copies = unittest.mock.Mock(wraps=uploading.shutil.copyfile)
+    monkeypatch.setattr(uploading.shutil, "copyfile", copies)
+    return copies
+
+
+def test_half_a_copy_is_removed_at_once(tmp_path, without_links):
+    """Issue: it kept the rest of a full disk until the next try, so that training could not save."""
+    here = tmp_path / "here"
+
+    def fill(source, target):
+        with open(target, "w", encoding="utf-8") as file:
+            file.write("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    without_links.side_effect = fill
+    uploads = mirror(new_store("memory", tmp_path), here)
+    save(here, 5)
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        uploads.upload()
+    assert not (here / ".upload").exists()
+
+
+def test_copies_leave_training_the_space_of_its_next_save(tmp_path, monkeypatch, without_links):
+    """After the last save, they may take it; a file system that does not say how much it has may have enough."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    uploader = uploading.Uploader(store, str(here), 5, lambda: None)
+    save(here, 5)
+    size = sum(path.stat().st_size for path in here.glob("model.*"))
+    usage = unittest.mock.Mock(total=10 * size, free=2 * size - 1)
+    monkeypatch.setattr(uploading.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(OSError, match="has no hard links, and .* for a copy of the checkpoint and the next save"):
+        uploader._upload(is_last=False)
+    assert not without_links.mock_calls and not (here / ".upload").exists()
+    uploader._upload(is_last=True)
+    for step, usage.total, usage.free in ((7, 10 * size, 2 * size), (9, 0, 0)):
+        save(here, step)
+        uploader._upload(is_last=False)
+    assert fetched(store, tmp_path / "there") == ["9"]
+    save(here, 11)
+    usage.total, usage.free = 10 * size, size // 2
+    with pytest.raises(OSError, match="needed for a copy of the checkpoint; make"):
+        uploader._upload(is_last=True)
+
+
+def test_a_store_that_is_away_costs_no_copies(tmp_path, monkeypatch, without_links):
+    """Each try made them before it asked the store."""
+    store, here = new_store("memory", tmp_path), tmp_path / "here"
+    uploads = mirror(store, here)
+    save(here, 5)
+    monkeypatch.setattr(store, "names", unittest.mock.Mock(side_effect=StoreError("503")))
+    with pytest.raises(StoreError):
+        uploads.upload()
+    assert not without_links.mock_calls
+
+
 @pytest.mark.parametrize("change", [stores.remove, lambda folder, step: save(folder, step, "of another training")])
 def test_a_checkpoint_that_is_removed_or_replaced_while_it_is_copied_is_not_uploaded(tmp_path, monkeypatch, change):
     """Half of it would be of the other one; the next look takes what is there then."""
