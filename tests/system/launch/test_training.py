@@ -27,7 +27,7 @@ PROGRAM = """
         return ps_train.Training("toy", "toy", num_ps=1, num_workers=1, log_steps=5, save_summaries_steps=0, **flags)
 
     def show(**values):
-        print(json.dumps(values) + "\n", end="", flush=True)  # at once: the training's thread prints, too
+        print(json.dumps(values) + "\\n", end="", flush=True)  # at once: the training's thread prints, too
 
     {body}
 """
