@@ -273,6 +273,8 @@ class RunHistory:
     Attributes:
       begin, end: its first and its last time in the journal, in seconds since the epoch; 0 without one. All its times
         are those of `SteadyTime`.
+      lost_secs: how far the clock had been set back, from 0 to what it was at the end.
+      progress: (time, step) of each event with a step.
       run: the chief's description of its last process in this run, see `describe_run`; {} without a journal.
       placed: the variables on each ps, see `describe_placement`; {} without a journal.
       events: in order.
@@ -283,6 +285,8 @@ class RunHistory:
 
     begin: float
     end: float
+    lost_secs: Sequence[float]
+    progress: Sequence[tuple[float, int]]
     run: Mapping[str, Any]
     placed: Mapping[str, Any]
     events: Sequence[TrainingEvent]
@@ -314,15 +318,33 @@ def run_at(histories: Sequence[RunHistory], time: float) -> int:
 class SteadyTime:
     """The times of events, in their order, as of a clock that nobody has set back: it goes on from the event before."""
 
-    def __init__(self) -> None:
-        self._last_secs, self._lost_secs = -math.inf, 0.0
+    def __init__(self, lost_secs: float = 0.0) -> None:
+        """Begins where the clock had been set back by `lost_secs`."""
+        self._last_secs, self.lost_secs = -math.inf, lost_secs
 
     def of(self, secs: float) -> float:
         """Returns the time of the next event, of which the clock gave this one."""
-        if secs + self._lost_secs < self._last_secs - _MOST_DISORDER_SECS:
-            self._lost_secs = self._last_secs - secs
-        self._last_secs = secs + self._lost_secs
+        if secs + self.lost_secs < self._last_secs - _MOST_DISORDER_SECS:
+            self.lost_secs = self._last_secs - secs
+        self._last_secs = secs + self.lost_secs
         return self._last_secs
+
+
+def clock_loss(histories: Sequence[RunHistory], secs: float, step: int) -> float:
+    """Returns how far the clock had been set back when it gave this time to an event at a step.
+
+    A time alone may be of before or after, so it is what brings the event nearest to its step in the journal.
+    """
+    if not any(any(history.lost_secs) for history in histories):
+        return 0.0
+    distances = [(abs(secs + lost_secs - _time_of(history, step)), lost_secs)
+                 for history in histories if history.progress for lost_secs in history.lost_secs]
+    return min(distances, default=(0.0, 0.0))[1]
+
+
+def _time_of(history: RunHistory, step: int) -> float:
+    times, steps = zip(*history.progress)
+    return float(np.interp(step, np.maximum.accumulate(steps), times))  # a lost session goes back to earlier steps
 
 
 def _begins_run(start: _Event, earlier_events: Sequence[_Event]) -> bool:
@@ -337,12 +359,19 @@ def _begins_run(start: _Event, earlier_events: Sequence[_Event]) -> bool:
 
 def run_history(events: Sequence[_Event]) -> RunHistory:
     """Returns the history of one run, from its events in the journal."""
-    steady = SteadyTime()
-    events = [{**event, "time": steady.of(event["time"])} for event in events]
+    steady, lost_secs = SteadyTime(), [0.0]
+    times = []
+    for event in events:
+        times.append(steady.of(event["time"]))
+        if steady.lost_secs != lost_secs[-1]:
+            lost_secs.append(steady.lost_secs)
+    events = [{**event, "time": time} for event, time in zip(events, times)]
     start, later_events = _since_start(events)
     ends = [event["why"] for event in later_events if event["event"] == "end"]
     return RunHistory(
         begin=events[0]["time"] if events else 0.0, end=events[-1]["time"] if events else 0.0,
+        lost_secs=lost_secs,
+        progress=[(event["time"], event["step"]) for event in events if isinstance(event.get("step"), int)],
         run=(start or {}).get("run", {}), placed=(start or {}).get("placed", {}),
         events=[described for event in events if (described := _training_event(event)) is not None],
         samples=[Sample(event["time"], event["step"],

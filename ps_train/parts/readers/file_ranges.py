@@ -328,12 +328,15 @@ def refuse_unreadable(name: str, start: bytes) -> None:
 def utf_16_of(start: bytes) -> str | None:
     """Returns which UTF-16 a text that begins like this is in, by its name for iconv; None if it is in none.
 
-    Without a byte order mark, most of every second byte is NUL, as of digits and commas; a line end is no such byte.
+    Without a byte order mark, every second byte of ASCII, such as digits and commas, is NUL. With line ends among them,
+    one character of eight is enough, as in Chinese text; without, it takes most. Few characters end in NUL.
     """
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
     for name, high, low in (("UTF-16LE", start[1::2], start[::2]), ("UTF-16BE", start[::2], start[1::2])):
-        if high.count(0) > max(1, len(high) // 2) and b"\n" not in high and 0 not in low:
+        at_ends = [high_byte for high_byte, low_byte in zip(high, low) if low_byte == ord("\n")]  # U+4E0A has it, too
+        fewest = max(1, at_ends.count(0), len(high) // (8 if 2 * at_ends.count(0) > len(at_ends) else 2))
+        if high.count(0) > fewest and b"\n" not in high and 8 * low.count(0) < high.count(0):
             return name
     return None
 

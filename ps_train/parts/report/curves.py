@@ -34,7 +34,8 @@ class Point(NamedTuple):
 
 
 def read_series(
-    folder: str, run_at: Callable[[float], int] = lambda time: 0, max_points: int | None = _MOST_POINTS
+    folder: str, run_at: Callable[[float], int] = lambda time: 0,
+    clock_loss: Callable[[float, int], float] = lambda secs, step: 0.0, max_points: int | None = _MOST_POINTS,
 ) -> Mapping[str, list[Point]]:
     """Returns tag -> points, in the order of steps within each run; of a histogram, the mean.
 
@@ -43,11 +44,14 @@ def read_series(
 
     Args:
       run_at: returns the number of the run that had begun at a time.
+      clock_loss: returns by how many seconds the clock had been set back when it gave a time to a step.
       max_points: about the most points of a tag; None for all.
     """
     series: dict[str, list[Point]] = {}
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key=_begin):
-        steady = SteadyTime()
+    paths = glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*"))
+    lost_secs = {path: _clock_loss_of_file(path, clock_loss) for path in paths}
+    for path in sorted(paths, key=lambda path: (_begin(path) + lost_secs[path], path)):
+        steady = SteadyTime(lost_secs[path])
         for event in _events(path):
             time = steady.of(event.wall_time)
             if event.HasField("session_log") and event.session_log.status == tf.SessionLog.START:
@@ -66,10 +70,16 @@ def thinned(points: list, max_points: int = _MOST_POINTS) -> list:
     return points if stride <= 1 else [*points[:-1:stride], points[-1]]
 
 
-def _begin(path: str) -> tuple[float, str]:
+def _clock_loss_of_file(path: str, clock_loss: Callable[[float, int], float]) -> float:
+    """Returns by how many seconds the clock had been set back before the first event with a step."""
+    first = next((event for event in _events(path) if event.HasField("session_log") or event.summary.value), None)
+    return 0.0 if first is None else clock_loss(first.wall_time, first.step)
+
+
+def _begin(path: str) -> float:
     """Returns the begin of a file from its name, as the time of a copied file differs."""
     number = os.path.basename(path).split(".")[3]
-    return (float(number) if number.isdecimal() else 0.0, path)
+    return float(number) if number.isdecimal() else 0.0
 
 
 def _events(path: str) -> Iterator[tf.Event]:

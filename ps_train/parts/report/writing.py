@@ -17,7 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.parts.control.history import RunHistory, describe_published, read_published, run_at, run_histories
+from ps_train.parts.control.history import (
+    RunHistory,
+    clock_loss,
+    describe_published,
+    read_published,
+    run_at,
+    run_histories,
+)
 from ps_train.parts.report import curves, page
 from ps_train.parts.report.curves import Point, read_series, thinned
 from ps_train.parts.report.page import Row, TimeAxis
@@ -46,9 +53,9 @@ def write_report(train_dir: str, output: str = "") -> None:
         histories = run_histories(read_journal(train_dir))
     except OSError as error:
         raise ConfigError("journal_unreadable", f"cannot read the journal in {train_dir}: {error.strerror}") from None
-    run_of = functools.partial(run_at, histories)
-    training = read_series(train_dir, run_of)
-    evaluations = read_series(os.path.join(train_dir, "eval"), run_of, max_points=None)  # any may be the best one
+    run_and_clock = functools.partial(run_at, histories), functools.partial(clock_loss, histories)
+    training = read_series(train_dir, *run_and_clock)
+    evaluations = read_series(os.path.join(train_dir, "eval"), *run_and_clock, max_points=None)  # any may be the best
     if not (any(history.events for history in histories) or training or evaluations):
         raise ConfigError("nothing_to_report", f"{train_dir}: no training has written a journal or event files there; "
                           "give the --train_dir of a training")

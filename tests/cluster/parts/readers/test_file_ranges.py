@@ -181,7 +181,19 @@ def test_a_text_file_of_utf_16_is_refused(tmp_path, mark, encoding, name, option
     assert f"iconv -f {name} -t" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [b"", b"1", b"1\n", b"\0\n", bytes(64), b"1\x000\x001\n" * 20, b"a\0bc\0d\n" * 20])
+@pytest.mark.parametrize("encoding, name", [("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE")])
+@pytest.mark.parametrize("text", [
+    "name,price\n\u0100dams,1.5\nNew\u3000York,2\n",
+    "1,0.5,\u041f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440 \u043a\u0430\u043a \u0434\u0435\u043b\u0430\n",
+    "3,\u8fd9\u4e2a\u7535\u5f71\u5f88\u597d\u770b\u6211\u5f88\u559c\u6b22\n1,\u4e0a\u6d77\u7684\u5929\u6c14\u4e0d\u592a\u597d\u4e86\n"],
+    ids=["ends in NUL", "Cyrillic", "Chinese"])
+def test_lines_with_few_letters_of_ascii_may_be_utf_16(text, encoding, name):
+    """Issue: a single letter whose low byte is NUL, or text of another script, had it read with its NULs."""
+    assert utf_16_of(text.encode(encoding)) == name
+
+
+@pytest.mark.parametrize("text", [b"", b"1", b"1\n", b"\0\n", bytes(64), b"1\x000\x001\n" * 20, b"a\0bc\0d\n" * 20,
+                                  b"ab\0cd\n" * 20, b"ab\0c" * 20, b"abcd\0\n" * 20, b"\x20" + bytes(11) + b"a\nb\n"])
 def test_other_files_with_nul_bytes_are_not_taken_for_utf_16(text):
     """Such as a file with a hole, or with NUL between its fields."""
     assert utf_16_of(text) is None

@@ -18,6 +18,7 @@ from ps_train.parts.legacy import (
     leftovers,
     own_files,
     path_mapping,
+    python2_bytes,
     python2_library,
     python2_numbers,
     python2_order,
@@ -46,6 +47,7 @@ def values_of(text, tmp_path, **options):
     division.install_division()
     python2_numbers.install_functions()
     python2_order.install_order()
+    python2_bytes.install_bytes()
     names = {"__name__": "__main__"}
     exec(changes.compile(str(path)), names)
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())

@@ -1,11 +1,10 @@
 """Text within protocol buffers, in code of Python 2."""
 
-import builtins
 import types
 
 import pytest
 
-from ps_train.parts.legacy import proto_strings, python2_order
+from ps_train.parts.legacy import leftovers, proto_strings, python2_bytes, python2_order
 from ps_train.parts.legacy.conversion import Conversion
 from tests.tensorflow_mode import tf
 
@@ -15,16 +14,15 @@ EXAMPLE = tf.train.Example(features=tf.train.Features(feature={
 
 
 @pytest.fixture
-def names(tmp_path, monkeypatch):
+def names(tmp_path):
     """Returns a function that runs a text of Python 2 and returns its names."""
-    for name in ("__ps_train_text__", "__ps_train_texts__", "__ps_train_bytes__"):
-        monkeypatch.setattr(builtins, name, None, raising=False)
-
     def run(text, **given):
         path = tmp_path / "script.py"
         path.write_text(text)
+        leftovers.install_changes()
         proto_strings.install_texts()
         python2_order.install_order()
+        python2_bytes.install_bytes()
         module = types.ModuleType("script")
         vars(module).update(given)
         exec(Conversion(is_python2=True, mapped=()).compile(str(path)), vars(module))

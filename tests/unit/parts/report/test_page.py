@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import html.parser
+import json
 import os
 import re
 
@@ -17,7 +18,7 @@ from ps_train.parts.report.verb import parse_report
 from ps_train.parts.selection.flags import Target
 from tests.errors import raises
 from tests.journals import EVENTS, moved
-from tests.unit.parts.report.test_curves import scalar, write
+from tests.unit.parts.report.test_curves import scalar, start, write
 
 
 def drawn_lines(monkeypatch):
@@ -74,9 +75,34 @@ def test_a_clock_that_was_set_back_disorders_nothing(tmp_path, monkeypatch, secs
     assert described[-6:] == ["starts:", "lost", "ends:"] * 2
 
 
-def moment(step, secs):
-    """Returns an event with the loss of a step, at a time."""
-    event = scalar(step, 2.0)
+@pytest.mark.parametrize("secs", [5, 900])
+def test_files_that_were_begun_after_a_clock_was_set_back_are_in_order(tmp_path, monkeypatch, secs):
+    """Those of evaluations, and of a chief that came back. Issue: they had the run begin before its start."""
+    (tmp_path / "eval").mkdir()
+    journal = [*EVENTS[:5], *moved(EVENTS[5:], -secs), *moved(EVENTS, 100 - secs, command=["--x=b"])]
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in journal))
+    steps_of_file = {1000: range(0, 50, 10), 1008 - secs: range(30, 101, 10), 1100 - secs: range(0, 101, 10)}
+    for begin, steps in steps_of_file.items():
+        first = start(steps[0])
+        first.wall_time = begin
+        write(tmp_path, begin, [first, *(moment(step, begin + step / 100) for step in steps)])
+    for step, begin in [(10, 1003), (100, 1011 - secs), (10, 1103 - secs), (100, 1111 - secs)]:
+        write(tmp_path / "eval", begin, [moment(step, begin, "accuracy")])
+    charts_of, reader = drawn_lines(monkeypatch), Reader()
+    writing.write_report(str(tmp_path))
+    reader.feed((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert {(label, line.name): list(line.xs) for label in ("loss", "accuracy") for line in charts_of[label]} == {
+        **{("loss", f"training, run {number}"): list(range(0, 101, 10)) for number in (1, 2)},
+        **{("accuracy", f"evaluation, run {number}"): [10, 100] for number in (1, 2)}}
+    durations = [word for word in reader.words if re.fullmatch(r"\d+:\d\d:\d\d", word)]
+    assert len(durations) == 3 and all("0:00:07" <= duration <= "0:00:13" for duration in durations)
+    described = [word.partition(" ")[0] for word in reader.words if re.match("(starts:|accuracy|lost|ends:) ", word)]
+    assert described[-10:] == ["starts:", "accuracy", "lost", "accuracy", "ends:"] * 2
+
+
+def moment(step, secs, tag="loss"):
+    """Returns an event with the value of a step, at a time."""
+    event = scalar(step, 2.0, tag)
     event.wall_time = secs
     return event
 
