@@ -14,7 +14,7 @@ FIELD = _FOLDER / "field.json"
 # The sets that were collected later, one after the other.
 LATER = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
          "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth", "nineteenth",
-         "twentieth")
+         "twentieth", "twentyfirst")
 SETS = {"catalogue": CATALOGUE, "seen": FIELD, "unseen": FIELD, **{name: _FOLDER / f"{name}.json" for name in LATER}}
 KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
          "queue-runner", "in-graph", "keras", "horovod")
