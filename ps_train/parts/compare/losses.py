@@ -20,7 +20,9 @@ from ps_train.parts.compare.flags import CompareConfig, parse_pattern
 _NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))"""
 # Each may come first: "loss = 0.49, step = 171", "step 100 of 200  loss 0.457", {"step": 100, "loss": 0.457}.
 _STEP = re.compile(r"\b(?:global[_ ]?)?steps?" + _NUMBER.format(name="step"), re.IGNORECASE)
-_EVALUATION = "Saving dict for global step"  # of an Estimator: the loss there is not that of training
+# Lines of an Estimator, of `train`, of a loop of `keras`, and of JSON: the loss there is not that of training.
+_EVALUATION = re.compile(
+    r'Saving dict for global step|evaluation at step \d|, on held-out data: |"loss": \S+, "metrics": \{')
 _LOSS = re.compile(r"\bloss" + _NUMBER.format(name="loss"), re.IGNORECASE)
 
 
@@ -96,7 +98,7 @@ def _of_log(path: str, pattern: str) -> Iterator[tuple[int, float]]:
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             step, loss = (search.search(line) for search in searches)
-            if step and loss and step["step"] and loss["loss"] and (pattern or _EVALUATION not in line):
+            if step and loss and step["step"] and loss["loss"] and (pattern or not _EVALUATION.search(line)):
                 try:
                     yield _whole(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))
                 except ValueError:
