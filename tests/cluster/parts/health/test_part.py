@@ -114,14 +114,14 @@ def test_the_rows_of_tables_come_from_the_part_that_has_them():
 
 
 def test_a_ps_is_ready_when_its_server_accepts_connections():
-    """Its address is that of the cluster."""
+    """Its address is that of the cluster; the metric says the same as the page."""
     config, cluster = make_health("ps")
-    [port] = processes.free_ports(1)
+    counts, [port] = config.health.counts, processes.free_ports(1)
     cluster.task.address = f"localhost:{port}"
-    assert config.health._waits_for() == "its server"
+    assert counts.missing() == "its server" and counts.samples()["ps_train_ready"] == [((), 0)]
     with processes.hold_port(port) as server:
         server.listen()
-        assert config.health._waits_for() == ""
+        assert counts.missing() == "" and counts.samples()["ps_train_ready"] == [((), 1)]
 
 
 def test_a_chief_is_healthy_while_it_waits_for_its_store(monkeypatch):
@@ -182,6 +182,6 @@ def test_an_evaluator_is_ready_when_it_has_its_train_dir():
     """It has no session that it could wait for; a worker then waits for its parameters."""
     for job, waits_for in (("evaluator", ""), ("worker", "ready parameters")):
         config, cluster = make_health(job)
-        assert config.health._waits_for() == "its train_dir"
+        assert config.health.counts.missing() == "its train_dir"
         part.HealthPart(config, cluster)
-        assert config.health._waits_for() == waits_for
+        assert config.health.counts.missing() == waits_for

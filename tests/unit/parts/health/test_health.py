@@ -160,7 +160,9 @@ def test_the_metrics_of_a_chief_are_its_counts(monkeypatch):
         ("watermark_seconds",): 50, ("trained_p50_seconds",): 0.5, ("trained_p99_seconds",): 2,
         ("ps_variable_bytes", "ps:0"): 40, ("ps_variable_bytes", "ps:1"): 8,
         ("table_rows", "ids", "ps:1"): 5, ("table_bytes", "ids", "ps:1"): 200}
-    assert any(family.name == "process_resident_memory_bytes" for family in families)
+    process = [sample for family in families if family.name.startswith("process") for sample in family.samples]
+    assert "process_resident_memory_bytes" in {sample.name for sample in process}
+    assert all(sample.labels == {"job_name": "worker", "task_index": "0"} for sample in process)
 
 
 def test_other_tasks_have_fewer_metrics():
