@@ -160,6 +160,13 @@ def test_the_environment_is_chosen():
             hosts.split_ssh_command(command)
 
 
+def test_a_tilde_in_the_command_of_ssh_is_the_home_folder(monkeypatch):
+    """ssh itself replaces it in -i, but not in -F, and nobody in the name of a program."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert hosts.split_ssh_command("~/bin/ssh -F ~/a.conf -o 'IdentityFile=~/key'") == [
+        "/home/me/bin/ssh", "-F", "/home/me/a.conf", "-o", "IdentityFile=~/key"]
+
+
 @pytest.mark.parametrize("frame", [
     OutputFrame("plain"), OutputFrame('{"exit_code": 3}'),
     OutputFrame("step 1", Progress(1, 2, float("nan"), 1.5, 2.5)),
