@@ -193,6 +193,22 @@ def test_a_launch_whose_chief_has_written_nothing_here_can_be_resumed(tmp_path, 
     assert capsys.readouterr().out == f"cd {shlex.quote(os.getcwd())}\nps_train launch --hosts=node1,node2\n"
 
 
+def test_the_command_of_a_training_that_runs_is_not_that_of_a_lost_one(tmp_path, start_servers, capsys):
+    """Its journal has no end, as one whose chief was killed; the latter's ps, or another training's, do not answer."""
+    ps = start_servers(1, 1).view("ps", 0).ps[0]
+    (tmp_path / "cluster.json").write_text(json.dumps({
+        "ps": {"0": ps.address}, "is_elastic": False, "train_dir": str(tmp_path), "is_launched": False,
+        "folder": str(tmp_path), "command": ["--seed=1"]}))
+    (tmp_path / "journal.jsonl").write_text(json.dumps({"time": 1.0, "event": "start", "run": {}}) + "\n")
+    with contextlib.closing(ControlBoard(ps)) as board:
+        for train_dir, comment in ((str(tmp_path), f"# {ps} answers, so the training may still run: "),
+                                   ("/other", "# lost: its journal has no end")):
+            board.write_about({"train_dir": train_dir})
+            asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
+            _, command, line, *_ = capsys.readouterr().out.splitlines()
+            assert command.startswith("ps_train --seed=1") and line.startswith(comment)
+
+
 @pytest.mark.parametrize("flags", [["--train_dir=run", "--seed=1"], ["--train_dir={there}/run"], []],
                          ids=["relative", "absolute", "no flag"])
 def test_a_training_whose_folder_was_moved_is_continued_where_it_is_now(tmp_path, capsys, flags):
