@@ -44,8 +44,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     pages: Pages
     timeout = _CLIENT_SECS
 
+    def do_HEAD(self) -> None:
+        """Answers as GET without the page, for `curl -I` and load balancers."""
+        self.do_GET()
+
     def do_GET(self) -> None:
-        """Answers GET; every other method is refused by the base class."""
+        """Answers GET; the base class refuses methods that are not here."""
         path = self.path.partition("?")[0]
         if path == "/healthz":
             self._answer(HTTPStatus.OK, "ok\n")
@@ -64,7 +68,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def version_string(self) -> str:
         """Returns the name of the server, without the version of Python."""

@@ -42,6 +42,7 @@ def test_the_pages_show_health_readiness_and_metrics():
         assert request(port, "/metrics") == (200, "x 1\n", "text/special")
         assert request(port, "/etc/passwd")[0] == 404
         assert request(port, "/metrics", "POST")[0] == 501
+        assert request(port, "/metrics", "HEAD") == (200, "", "text/special")
         with raises("health_address_unusable"), serving("localhost", port, pages):
             pass
     assert not processes.is_open(port)
