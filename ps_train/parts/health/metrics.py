@@ -46,7 +46,8 @@ class TaskCounts:
     Attributes:
       waits_for: what the task waits for before it does its work, "" if it works; see `missing`.
       is_worker: whether it takes steps.
-      global_step, target_step, local_steps, batch_size, loss: see CATALOGUE; the loss is None before the first step.
+      global_step, target_step, local_steps, batch_size, loss: see CATALOGUE; the loss is None before the first step,
+        and the target if only the data ends the training.
       num_updates, sum_staleness: of the updates of this process.
       num_sessions: how many sessions with ready parameters there were.
       num_restarted: how many workers have joined again.
@@ -62,7 +63,7 @@ class TaskCounts:
     is_worker: bool = False
     is_chief: bool = False
     global_step: int = 0
-    target_step: int = 0
+    target_step: int | None = None
     local_steps: int = 0
     batch_size: int = 0
     loss: float | None = None

@@ -18,6 +18,7 @@ from ps_train.parts import table
 from ps_train.parts.health import part
 from ps_train.parts.object_store import lock
 from ps_train.runtime import threads
+from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.tasks import without_training
 from tests import processes
 from tests.children import wait_until
@@ -56,11 +57,12 @@ def test_a_training_shows_its_state_while_it_runs(tmp_path):
     assert not processes.is_open(ps) and not processes.is_open(worker)
 
 
-def make_health(job="worker"):
+def make_health(job="worker", train_steps=40):
     """Returns the Config of a task with its health, which is not served, and its cluster."""
     cluster = types.SimpleNamespace(job=job, index=0, ps=[], workers=[], is_chief=True, task=types.SimpleNamespace(
         name=f"{job}:0", address="localhost:1"))
-    config = types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16, train_steps=40)
+    config = types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16,
+                                   train_steps=train_steps)
     config.health = part.TaskHealth(config, cluster)
     return config, cluster
 
@@ -79,6 +81,13 @@ def test_steps_are_counted_from_what_a_session_run_returns():
     assert run(4, 0.0, [], None)[0] is rows
     assert (counts.global_step, counts.local_steps, counts.num_updates, counts.sum_staleness, counts.loss) == (
         7, 5, 2, 3, 0.25)
+
+
+def test_a_training_that_only_the_data_ends_has_no_target():
+    """With --num_epochs or --follow; the dashboard divides by it."""
+    for train_steps, expected in ((40, [((), 40)]), (NO_STEP_LIMIT, None)):
+        config, _ = make_health(train_steps=train_steps)
+        assert config.health.counts.samples().get("ps_train_target_step") == expected
 
 
 def test_a_worker_is_ready_while_a_session_has_ready_parameters():
