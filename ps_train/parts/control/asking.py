@@ -267,7 +267,7 @@ def as_json(look: Look) -> dict[str, Any]:
         "model": about.get("model"),
         "dataset": about.get("dataset"),
         "train_dir": _train_dir(look),
-        "checkpoint": look.checkpoint,
+        "checkpoint": os.path.abspath(look.checkpoint) if look.checkpoint else "",
         "published": dict(look.published) or None,
     }
 

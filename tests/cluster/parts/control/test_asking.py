@@ -163,6 +163,18 @@ def test_status_of_a_keras_training_is_what_its_folder_says(tmp_path, capsys, na
         asking.print_resume(control_flags.parse_control(flags[:1], "resume"))
 
 
+def test_the_paths_in_json_are_absolute(tmp_path, capsys, monkeypatch):
+    """A program that reads them may have another working directory."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "training.json").write_text(json.dumps({"model": "net", "dataset": "digits"}))
+    (tmp_path / "run" / "ckpt-00000050.keras").touch()
+    monkeypatch.chdir(tmp_path)
+    asking.print_status(control_flags.parse_control(["--train_dir=run", "--json"], "status",
+                                                    control_flags.StatusConfig), threading.Event())
+    status = json.loads(capsys.readouterr().out)
+    assert (status["train_dir"], status["checkpoint"]) == (f"{tmp_path}/run", f"{tmp_path}/run/ckpt-00000050.keras")
+
+
 def test_status_of_a_training_of_which_only_the_lock_is_there(tmp_path, capsys):
     """Nothing else is in a store until the first upload."""
     (tmp_path / "training.lock").write_bytes(folder_lock.lock_text("noon", "token", 0))
