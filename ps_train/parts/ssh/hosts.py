@@ -119,7 +119,7 @@ def _entries(value: str, path: str) -> Iterator[tuple[str, list[str]]]:
             yield f"--hosts entry {entry!r}", [name, *([f"slots={slots}"] if colon else [])]
         return
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeError) as error:
         raise ConfigError("hosts_unreadable", f"--hosts: cannot read {value!r}: "
