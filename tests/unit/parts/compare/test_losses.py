@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_line_of_a_log_has_a_step_and_a_loss(tmp_path, line, step, loss):
     path = tmp_path / "log"
     path.write_text(f"INFO:tensorflow:global_step/sec: 5.8\nLoss for final step: 0.3\n{line}\n")
     assert read_losses(str(path), CompareConfig()) == {step: loss}
+
+
+def test_a_compressed_log_is_read(tmp_path):
+    """As logrotate leaves it; a damaged one is one line."""
+    path, content = tmp_path / "worker-0.log.1.gz", gzip.compress(b"step 9 of 20  loss 0.5\n")
+    path.write_bytes(content)
+    assert read_losses(str(path), CompareConfig()) == {9: 0.5}
+    for damaged in (b"step 9 of 20  loss 0.5\n", content[:-9], content[:12] + b"\xff" + content[13:]):
+        path.write_bytes(damaged)
+        with raises("input_file_unreadable") as caught:
+            read_losses(str(path), CompareConfig())
+        assert "None" not in str(caught.value)
 
 
 def test_a_pattern_reads_any_other_line(tmp_path):
