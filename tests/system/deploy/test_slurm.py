@@ -166,7 +166,7 @@ def test_a_job_is_queued_again_where_that_may_help(run_batch, tmp_path, code, re
 
 @pytest.mark.parametrize(("array", "requeued"), [
     ({}, "36"), ({"SLURM_ARRAY_JOB_ID": "36", "SLURM_ARRAY_TASK_ID": "2"}, "36_2"),
-    ({"SLURM_ARRAY_JOB_ID": "35", "SLURM_ARRAY_TASK_ID": "1"}, "36")])  # or that of another job, which submitted this one
+    ({"SLURM_ARRAY_JOB_ID": "35", "SLURM_ARRAY_TASK_ID": "1"}, "36")])  # or of a job that has submitted this one
 def test_a_job_of_an_array_is_queued_again_alone(run_batch, tmp_path, array, requeued):
     """One of them has the number of the array as its own, by which scontrol would end the trainings of the others."""
     task = tmp_path / "task"
