@@ -25,6 +25,7 @@ from ps_train.parts.callbacks.flags import NO_CALLBACKS, parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
 from ps_train.plugins.loader import checked_function
 from ps_train.runtime import clock, threads
+from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.training.loop import Periodic
 from ps_train.training.replica_graph import StepStatus
 
@@ -51,6 +52,7 @@ class CallbacksPart(Part):
         self._is_running: Callable[[], bool] = lambda: False
         self._has_announced = False
         self._logs = Periodic(config.log_steps)
+        self._train_steps = config.train_steps if config.train_steps < NO_STEP_LIMIT else None
         self._local_steps, self._num_updates, self._sum_staleness = 0, 0, 0
         self._last: tuple[float, int] | None = None  # time and global step of the last progress in this session
         self._step_secs = clock.now()  # when the last step began or ended
@@ -175,7 +177,7 @@ class CallbacksPart(Part):
         (last_secs, last_step), now_secs, step = self._last, clock.now(), statuses[-1].step
         self._last = (now_secs, step)
         self._thread.put(CallbackEvent("progress", step, {
-            "loss": loss, "local_steps": self._local_steps, "train_steps": self._config.train_steps,
+            "loss": loss, "local_steps": self._local_steps, "train_steps": self._train_steps,
             "steps_per_sec": (step - last_step) / max(now_secs - last_secs, 1e-9),
             "staleness": self._sum_staleness / max(1, self._num_updates)}))
 

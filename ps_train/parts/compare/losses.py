@@ -2,7 +2,7 @@
 
     a folder with event files    the scalar with the tag
     a file that ends with .csv   a column `step` and one with the tag, or `value`, as TensorBoard's download has it
-    any other file               a log: each line with a step and a loss
+    any other file               a log, which may be compressed by gzip: each line with a step and a loss
 
 A step that occurs several times, as in the log of several workers, counts with the mean of its losses.
 """
@@ -10,8 +10,10 @@ A step that occurs several times, as in the log of several workers, counts with 
 from __future__ import annotations
 
 import csv
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 
 from ps_train.errors import DataError
@@ -20,7 +22,9 @@ from ps_train.parts.compare.flags import CompareConfig, parse_pattern
 _NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))"""
 # Each may come first: "loss = 0.49, step = 171", "step 100 of 200  loss 0.457", {"step": 100, "loss": 0.457}.
 _STEP = re.compile(r"\b(?:global[_ ]?)?steps?" + _NUMBER.format(name="step"), re.IGNORECASE)
-_EVALUATION = "Saving dict for global step"  # of an Estimator: the loss there is not that of training
+# Lines of an Estimator, of `train`, of a loop of `keras`, and of JSON: the loss there is not that of training.
+_EVALUATION = re.compile(
+    r'Saving dict for global step|evaluation at step \d|, on held-out data: |"loss": \S+, "metrics": \{')
 _LOSS = re.compile(r"\bloss" + _NUMBER.format(name="loss"), re.IGNORECASE)
 
 
@@ -40,8 +44,9 @@ def read_losses(place: str, config: CompareConfig) -> dict[int, float]:
         by_step: dict[int, list[float]] = {}
         for step, loss in found:
             by_step.setdefault(step, []).append(loss)
-    except OSError as error:
-        raise DataError("input_file_unreadable", f"cannot read {place}: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:  # the last two of a compressed file that is damaged
+        reason = getattr(error, "strerror", None) or error
+        raise DataError("input_file_unreadable", f"cannot read {place}: {reason}") from None
     except UnicodeDecodeError as error:
         raise DataError("input_file_unreadable", f"cannot read {place}: {error}; save it as UTF-8") from None
     except csv.Error as error:  # as behind a quotation mark that has no other one
@@ -93,10 +98,11 @@ def _of_csv(path: str, tag: str) -> Iterator[tuple[int, float]]:
 
 def _of_log(path: str, pattern: str) -> Iterator[tuple[int, float]]:
     searches = [compiled] * 2 if (compiled := parse_pattern("--pattern", pattern)) else [_STEP, _LOSS]
-    with open(path, encoding="utf-8", errors="replace") as file:
+    opened = gzip.open if path.endswith(".gz") else open  # as logrotate leaves it
+    with opened(path, "rt", encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             step, loss = (search.search(line) for search in searches)
-            if step and loss and step["step"] and loss["loss"] and (pattern or _EVALUATION not in line):
+            if step and loss and step["step"] and loss["loss"] and (pattern or not _EVALUATION.search(line)):
                 try:
                     yield _whole(step["step"].replace(",", "")), float(loss["loss"].replace(",", ""))
                 except ValueError:

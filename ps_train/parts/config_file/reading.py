@@ -111,7 +111,8 @@ def _read_settings(path: str) -> list[_Setting]:
         raise ConfigError("flag_malformed", f"--config: got {path!r}; allowed: a file whose name ends with "
                           f"{', '.join(readers)}")
     try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:  # a shell leaves ~ in --config=~/run.yaml
+        # A shell leaves ~ in --config=~/run.yaml; an editor on Windows begins a file with a BOM.
+        with open(os.path.expanduser(path), encoding="utf-8-sig") as file:
             text = file.read()
     except OSError as error:
         raise ConfigError("config_file_unreadable", f"--config: cannot read {path}: {error.strerror}; give the path "

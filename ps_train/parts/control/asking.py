@@ -78,12 +78,17 @@ def _has_ended(place: TrainingPlace) -> bool:
         raise ClusterLostError("training_starting", f"--train_dir={place.train_dir}: {launching.REASON}, and its chief "
                                "has not started; ask again when it has, or end the launcher by a signal")
     ending = history.read_ending(place.train_dir)
-    if ending is None or (reachability.accepts(place.ps[0].address) and not _serves_another(place, ending)):
+    if ending is None or _may_run(place, ending):
         return False
     if ending.state != history.STOPPED:  # the end that `stop` asks for
         ending.raise_if_failed(place.train_dir)
     logs.show(f"the training in {place.train_dir} does not run: {ending}")
     return True
+
+
+def _may_run(place: TrainingPlace, ending: history.Ending) -> bool:
+    """Returns whether ps 0 is there, and of no other training; `ending` is in the journal."""
+    return reachability.accepts(place.ps[0].address) and not _serves_another(place, ending)
 
 
 def _serves_another(place: TrainingPlace, ending: history.Ending) -> bool:
@@ -212,7 +217,10 @@ def print_resume(config: Any) -> None:
     logs.show(f"cd {shlex.quote(record['folder'])}\n{shlex.join(['ps_train', *command])}")
     if earlier_dir:
         logs.show(f"# The training was in {earlier_dir}; --train_dir is where its folder is now.")
-    if ending := folder.ending if folder else history.read_ending(train_dir):
+    ending = folder.ending if folder else history.read_ending(train_dir)
+    if ending and ending.state == history.LOST and has_run and _may_run(place := find_place(train_dir, ""), ending):
+        logs.show(f"# {place.ps[0]} answers, so the training may still run: see `ps_train status`.")
+    elif ending:
         logs.show(f"# {ending}")
     if not is_launched:
         logs.show("# This is the chief's command; start the other tasks, too.")
@@ -259,7 +267,7 @@ def as_json(look: Look) -> dict[str, Any]:
         "model": about.get("model"),
         "dataset": about.get("dataset"),
         "train_dir": _train_dir(look),
-        "checkpoint": look.checkpoint,
+        "checkpoint": os.path.abspath(look.checkpoint) if look.checkpoint else "",
         "published": dict(look.published) or None,
     }
 

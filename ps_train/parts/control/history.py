@@ -23,6 +23,7 @@ import dataclasses
 import json
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
@@ -169,7 +170,7 @@ class Ending(NamedTuple):
           has_command: whether the folder has the command that continues it.
         """
         if exit_code := _EXIT_CODES[self.state]:
-            advice = (f"`ps_train resume --train_dir={train_dir}` prints the command that continues it"
+            advice = (f"`ps_train resume --train_dir={shlex.quote(train_dir)}` prints the command that continues it"
                       if has_command else "the same command continues it")
             raise TrainingEndedError("training_ended", f"the training in {train_dir} does not run: {self}; {advice}",
                                      exit_code)

@@ -6,7 +6,9 @@ import contextlib
 import glob
 import importlib.metadata
 import os
+import pathlib
 import platform
+import re
 import shutil
 import socket
 import sys
@@ -22,6 +24,7 @@ from ps_train.runtime import threads
 from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+_CGROUPS, _MOUNTS = "/sys/fs/cgroup", "/proc/mounts"
 _TASK_BYTES = 700e6  # of a task's memory: TensorFlow 2.21 and a small model, measured with `ps_train plan`
 _FREE_BYTES = 1e9
 _PROBE_BYTES = 16 << 20
@@ -81,8 +84,7 @@ def processor(num_tasks: int) -> Iterator[Finding]:
     tasks = f"for {num_tasks} task{'s' * (num_tasks > 1)}"
     yield _ok_or_warning(cores >= num_tasks, "cores", f"{cores} {tasks}",
                          ", which share them: start fewer, or use more machines with --hosts")
-    if available := _first_value("/proc/meminfo", "MemAvailable"):
-        free_bytes = float(available.split()[0]) * 1024
+    if (free_bytes := free_memory()) is not None:
         yield _ok_or_warning(free_bytes >= num_tasks * _TASK_BYTES, "memory", f"{free_bytes / 1e9:.1f} GB free {tasks}",
                              f", which take {_TASK_BYTES / 1e9:.1f} GB each, and the model: start fewer, or use more "
                              "machines with --hosts")
@@ -90,6 +92,24 @@ def processor(num_tasks: int) -> Iterator[Finding]:
 
 def _ok_or_warning(is_ok: bool, subject: str, state: str, advice: str) -> Finding:
     return Finding(OK, subject, state) if is_ok else Finding(WARN, subject, state + advice)
+
+
+def free_memory() -> float | None:
+    """Returns the bytes that are free for processes, at most what the limits of a container or a Slurm job leave.
+
+    None if that is unknown.
+    """
+    kilobytes = _first_value("/proc/meminfo", "MemAvailable")
+    free = [float(kilobytes.split()[0]) * 1024] if kilobytes else []
+    own = pathlib.Path(_CGROUPS, (_first_value("/proc/self/cgroup", "0") or "").strip(":/"))
+    for group in (own, *own.parents):
+        with contextlib.suppress(OSError, ValueError):  # none, no limit ("max"), or cgroups of version 1
+            limit, used = (int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+            counts = (group / "memory.stat").read_text(encoding="ascii").split()
+            # Of the files in memory the kernel drops these first; the kubelet counts so, too.
+            dropped = int(counts[counts.index("inactive_file") + 1])
+            free.append(float(max(0, limit - used + dropped)))
+    return min(free, default=None)
 
 
 def _first_value(path: str, *names: str) -> str | None:
@@ -164,9 +184,10 @@ def _file_system(path: str) -> str:
     """Returns the type of the mount that has a path, such as nfs4."""
     path = os.path.realpath(path)
     longest_mount, file_system = "", "unknown"
-    with contextlib.suppress(OSError), open("/proc/mounts", encoding="utf-8", errors="replace") as file:
+    with contextlib.suppress(OSError), open(_MOUNTS, encoding="utf-8", errors="replace") as file:
         for line in file:
             _, mount, kind, *_ = line.split()
+            mount = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), mount)  # a blank is \040 there
             if len(mount) >= len(longest_mount) and (path == mount or path.startswith(mount.rstrip("/") + "/")):
                 longest_mount, file_system = mount, kind
     return file_system

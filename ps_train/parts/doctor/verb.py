@@ -143,8 +143,8 @@ def _load_data(config: DoctorConfig) -> Finding:
     given = [name for name in ("dataset", "model", "params", "data_dir") if getattr(config, name)]
     command = [sys.executable, "-m", "ps_train", "--download_only", *fields.as_flags(config, given)]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_DATA_SECS, check=False,
-                               preexec_fn=killed_with_parent())
+        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_DATA_SECS,
+                               check=False, preexec_fn=killed_with_parent())
     except subprocess.TimeoutExpired:
         return Finding(FAIL, "data", f"{config.dataset} was not ready within {_DATA_SECS:g} s: fetch it first, with "
                                      "`ps_train --download_only`")

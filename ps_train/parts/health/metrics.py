@@ -44,9 +44,10 @@ class TaskCounts:
     """What a task has counted. One thread writes a field; any thread reads it.
 
     Attributes:
-      waits_for: what the task waits for before it does its work, "" if it works.
+      waits_for: what the task waits for before it does its work, "" if it works; see `missing`.
       is_worker: whether it takes steps.
-      global_step, target_step, local_steps, batch_size, loss: see CATALOGUE; the loss is None before the first step.
+      global_step, target_step, local_steps, batch_size, loss: see CATALOGUE; the loss is None before the first step,
+        and the target if only the data ends the training.
       num_updates, sum_staleness: of the updates of this process.
       num_sessions: how many sessions with ready parameters there were.
       num_restarted: how many workers have joined again.
@@ -55,13 +56,14 @@ class TaskCounts:
       uploads: returns "behind_steps" and "secs" of the uploads to a store; {} if --train_dir is a folder.
       freshness: returns what the status of the sharding part says of it; {} without --follow.
       tables: returns (table, ps, rows, bytes) of each share of a table.
+      is_serving: returns whether the task does what its server is for; a ps is nothing else.
     """
 
     waits_for: str = ""
     is_worker: bool = False
     is_chief: bool = False
     global_step: int = 0
-    target_step: int = 0
+    target_step: int | None = None
     local_steps: int = 0
     batch_size: int = 0
     loss: float | None = None
@@ -75,10 +77,15 @@ class TaskCounts:
     uploads: Callable[[], Mapping[str, Any]] = dict
     freshness: Callable[[], Mapping[str, Any]] = dict
     tables: Callable[[], Sequence[tuple[str, str, int, int]]] = lambda: ()
+    is_serving: Callable[[], bool] = lambda: True
+
+    def missing(self) -> str:
+        """Returns what the task waits for before it does its work, "" if it works."""
+        return self.waits_for if self.is_serving() else "its server"
 
     def samples(self) -> dict[str, list[tuple[tuple[str, ...], Any]]]:
         """Returns metric -> (label values, value) of each of its series; a summary has (count, sum)."""
-        series: dict[str, list[tuple[tuple[str, ...], Any]]] = {"ps_train_ready": [((), int(not self.waits_for))]}
+        series: dict[str, list[tuple[tuple[str, ...], Any]]] = {"ps_train_ready": [((), int(not self.missing()))]}
         if self.is_worker:
             series.update(self._of_worker())
         if self.is_chief:
@@ -146,7 +153,7 @@ class Exposition:
         self._client, self._core = import_prometheus()
         self._registry = self._client.CollectorRegistry()
         self._registry.register(self)
-        self._client.ProcessCollector(registry=self._registry)
+        self._process = self._client.ProcessCollector(registry=None)
         self.content_type = self._client.CONTENT_TYPE_LATEST
 
     def text(self) -> bytes:
@@ -167,4 +174,8 @@ class Exposition:
             for labels, value in series:
                 values = value if kind == "summary" else (value,)
                 family.add_metric([*self._task, *labels], *values)
+            yield family
+        for family in self._process.collect():
+            for sample in family.samples:
+                sample.labels.update(job_name=self._task[0], task_index=self._task[1])
             yield family

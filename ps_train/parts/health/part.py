@@ -16,6 +16,7 @@ from ps_train.part import Part
 from ps_train.parts.health.metrics import Exposition, TaskCounts, import_prometheus
 from ps_train.parts.health.server import Pages, position_on_machine, serving
 from ps_train.runtime import clock
+from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.training.replica_graph import StepStatus
 
 _log = logging.getLogger(__name__)
@@ -30,26 +31,23 @@ class TaskHealth:
 
     def __init__(self, config: Any, cluster: Any) -> None:
         """Has counted nothing yet."""
-        self._cluster = cluster
         self._host, self._port = config.health_host, config.health_port + position_on_machine(cluster)
+        is_ps = cluster.job == "ps"
         self.counts = TaskCounts(
-            waits_for="" if cluster.job == "ps" else "its train_dir", is_worker=cluster.job not in ("ps", "evaluator"),
-            is_chief=cluster.is_chief, batch_size=config.batch_size, target_step=config.train_steps)
+            waits_for="" if is_ps else "its train_dir", is_worker=not is_ps and cluster.job != "evaluator",
+            is_chief=cluster.is_chief, batch_size=config.batch_size,
+            target_step=config.train_steps if config.train_steps < NO_STEP_LIMIT else None,
+            is_serving=lambda: not is_ps or reachability.accepts(cluster.task.address))
         self._exposition = Exposition(self.counts, cluster.job, cluster.index)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
         """Serves while its body runs; raises ConfigError if it cannot."""
-        pages = Pages(self._waits_for, self._exposition.text, self._exposition.content_type)
+        pages = Pages(self.counts.missing, self._exposition.text, self._exposition.content_type)
         with serving(self._host, self._port, pages):
             _log.info("health at http://%s:%d/healthz, /readyz and /metrics",
                       f"[{self._host}]" if ":" in self._host else self._host, self._port)
             yield
-
-    def _waits_for(self) -> str:
-        if self._cluster.job == "ps" and not reachability.accepts(self._cluster.task.address):
-            return "its server"
-        return self.counts.waits_for
 
 
 @contextlib.contextmanager

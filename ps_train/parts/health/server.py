@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
 import logging
 import socket
@@ -21,6 +22,7 @@ _CLIENT_SECS = 5.0  # a client that sends nothing holds a thread no longer
 _POLL_SECS = 0.1
 _TEXT = "text/plain; charset=utf-8"
 _LARGEST_PORT = 65535
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # an address that this machine does not have
 _log = logging.getLogger(__name__)
 
 
@@ -44,8 +46,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     pages: Pages
     timeout = _CLIENT_SECS
 
+    def do_HEAD(self) -> None:
+        """Answers as GET without the page, for `curl -I` and load balancers."""
+        self.do_GET()
+
     def do_GET(self) -> None:
-        """Answers GET; every other method is refused by the base class."""
+        """Answers GET; the base class refuses methods that are not here."""
         path = self.path.partition("?")[0]
         if path == "/healthz":
             self._answer(HTTPStatus.OK, "ok\n")
@@ -64,7 +70,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def version_string(self) -> str:
         """Returns the name of the server, without the version of Python."""
@@ -100,20 +107,41 @@ def serving(host: str, port: int, pages: Pages) -> Iterator[None]:
                           f"task on a machine takes the next port; allowed: up to {_LARGEST_PORT}; give a smaller "
                           "--health_port")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server_class = type("_FamilyServer", (_Server,), {"address_family": family})
-        server = server_class(address, type("_PagesHandler", (_Handler,), {"pages": pages}))
+        servers = _listen(host, port, pages)
     except (OSError, UnicodeError) as error:  # the second for a name that can be none, such as "a..b"
         raise ConfigError("health_address_unusable", f"--health_port={port}: cannot listen at {host}:{port}: "
                           f"{getattr(error, 'strerror', None) or error}; give another --health_port, or a "
                           "--health_host that is an address of this machine") from None
-    thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECS,), daemon=True, name="health")
-    thread.start()
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(_POLL_SECS,), daemon=True, name="health").start()
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
+        for server in servers:
+            server.shutdown()
+            server.server_close()
+
+
+def _listen(host: str, port: int, pages: Pages) -> list[_Server]:
+    """Returns a server at each address of a host, as `localhost` may be ::1 and 127.0.0.1; raises OSError without one.
+
+    One that this machine does not have, such as ::1 where IPv6 is off, is left out if another one is there.
+    """
+    handler = type("_PagesHandler", (_Handler,), {"pages": pages})
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    servers: list[_Server] = []
+    errors: list[OSError] = []
+    for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+        try:
+            servers.append(type("_FamilyServer", (_Server,), {"address_family": family})(address, handler))
+        except OSError as error:
+            errors.append(error)
+    faults = [error for error in errors if not servers or error.errno not in _NOT_HERE]
+    if faults:
+        for server in servers:
+            server.server_close()
+        raise faults[0]
+    return servers
 
 
 def position_on_machine(cluster: Cluster) -> int:

@@ -27,9 +27,12 @@ TRAIN_DIR = "--train_dir"
 UNFINISHED = ".new"  # after the name of a file that is being downloaded
 BEST = "best"  # the folder of the best checkpoint, as in storage/checkpoints.py, which needs TensorFlow
 _BLOCK_BYTES = 1 << 20
+# Unlike s3fs, gcsfs reads https_proxy only if it is told to (fsspec/gcsfs#491).
+_BY_PROXY = {"session_kwargs": {"trust_env": True}}
 # Bounds of one request, which is repeated here and by the library. The one that joins the parts of a large upload may
 # take a minute.
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "gs": _BY_PROXY, "gcs": _BY_PROXY,
     "s3": {"config_kwargs": {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 1}},
            "max_concurrency": 2}}  # parts of 50 MB that an upload has in memory
 _SECRET_NAME = re.compile(r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|CONNECTION_STRING", re.IGNORECASE)

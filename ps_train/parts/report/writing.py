@@ -58,7 +58,7 @@ def write_report(train_dir: str, output: str = "") -> None:
     evaluations = read_series(os.path.join(train_dir, "eval"), *run_and_clock, max_points=None)  # any may be the best
     if not (any(history.events for history in histories) or training or evaluations):
         raise ConfigError("nothing_to_report", f"{train_dir}: no training has written a journal or event files there; "
-                          "give the --train_dir of a training")
+                          "give the --train_dir of a training, and look at those of `ps_train keras` with TensorBoard")
     path = output or os.path.join(train_dir, "report.html")
     html = make_report(train_dir, histories, training, evaluations, curves.read_target(train_dir),
                        read_published(train_dir))

@@ -119,7 +119,7 @@ def _entries(value: str, path: str) -> Iterator[tuple[str, list[str]]]:
             yield f"--hosts entry {entry!r}", [name, *([f"slots={slots}"] if colon else [])]
         return
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             lines = file.read().splitlines()
     except (OSError, UnicodeError) as error:
         raise ConfigError("hosts_unreadable", f"--hosts: cannot read {value!r}: "
@@ -282,7 +282,8 @@ def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:
 def split_ssh_command(command: str) -> list[str]:
     """Returns the words of --ssh_command; raises ConfigError if a quotation does not end or it has no word."""
     try:
-        words, fault = shlex.split(command), "no command"
+        # ssh replaces a ~ itself in some of its options, such as -i, and not in others, such as -F.
+        words, fault = [*map(os.path.expanduser, shlex.split(command))], "no command"
     except ValueError as error:
         words, fault = [], str(error)
     if not words:

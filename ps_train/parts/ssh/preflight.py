@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import platform
+import random
 import re
 import signal
 import sys
@@ -31,6 +32,10 @@ from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 _ANSWER_SECS = 60.0  # for all hosts together: to connect, and to start a Python
 _GRACE_SECS = 5.0
+# How often a host is asked whose connection was dropped. Asking all at once makes more connections to a host on the way
+# (`ssh -J`) than its sshd takes (MaxStartups).
+_TRIES = 5
+_DROPPED = re.compile("(kex|ssh)_exchange_identification")
 # Pattern of a message of ssh, the shell or Python on a host --> code, the fault, and what to do.
 _FAULTS = (
     ("Permission denied", "ssh_refused", "ssh is refused: give a key that the host knows (`ssh -i KEY` in "
@@ -76,30 +81,64 @@ def reserved_hosts(
                 command = shell.relay_command(host, f"probe of {host}", words, _GRACE_SECS)
                 probes[host] = Process(
                     f"{host}", command, os.path.join(folder, str(number)), os.environ, folder=working_dir)
-            yield _ports(_answers(probes, signals), shell)
+            yield _ports(_answers(probes, shell, signals), shell)
         finally:
             _end(list(probes.values()))
 
 
-def _answers(probes: Mapping[Host, Process], signals: Sequence[int]) -> dict[Host, dict[str, Any] | list[str]]:
+def _answers(
+    probes: Mapping[Host, Process], shell: RemoteShell, signals: Sequence[int]
+) -> dict[Host, dict[str, Any] | list[str]]:
     """Returns the answer of each probe; without one, the lines that the probe has printed."""
-    lines: dict[Host, list[str]] = {host: [] for host in probes}
-    answers: dict[Host, dict[str, Any] | list[str]] = {}
+    asked = [_AskedHost(host, probe, shell) for host, probe in probes.items()]
     end_secs = time.monotonic() + _ANSWER_SECS
-    while len(answers) < len(probes) and time.monotonic() < end_secs:
+    while any(one.answer is None for one in asked) and time.monotonic() < end_secs:
         if signals:
             raise stopped(signals[0])
-        for host, probe in probes.items():
-            has_ended = probe.poll() is not None
-            for line in probe.new_lines():
-                answer = _answer(line)
-                answers.update({host: answer} if answer else {})
-                lines[host].append(line)
-            if has_ended and host not in answers:
-                answers[host] = lines[host]
+        for one in asked:
+            one.look()
         time.sleep(POLL_SECS)
     timed_out = [f"ps_train: no answer within {_ANSWER_SECS:g} s, of which ssh has {CONNECT_SECS} s to connect"]
-    return {host: answers.get(host, lines[host] + timed_out) for host in probes}
+    return {one.host: one.lines + timed_out if one.answer is None else one.answer for one in asked}
+
+
+class _AskedHost:
+    """A host with its probe, which is started again if its connection is dropped before ssh has logged in.
+
+    Attributes:
+      host: the host.
+      lines: what the probe has printed.
+      answer: what `_answer` returns of a line; the lines if the probe has ended without one; None before.
+    """
+
+    def __init__(self, host: Host, probe: Process, shell: RemoteShell) -> None:
+        self.host, self._probe, self._shell = host, probe, shell
+        self.lines: list[str] = []
+        self.answer: dict[str, Any] | list[str] | None = None
+        self._next_try_secs: float | None = None
+
+    def look(self) -> None:
+        """Reads what the probe has printed, and starts it again if that is due."""
+        if self.answer is not None or (self._next_try_secs and time.monotonic() < self._next_try_secs):
+            return
+        if self._next_try_secs is not None:
+            self._next_try_secs = None
+            self.lines.clear()
+            self._probe.restart()
+        has_ended = self._probe.poll() is not None
+        for line in self._probe.new_lines():
+            self.answer = self.answer or _answer(line)
+            self.lines.append(line)
+        if has_ended and self.answer is None:
+            if self._is_dropped() and self._probe.restarts + 1 < _TRIES:
+                self._next_try_secs = time.monotonic() + 2**self._probe.restarts * random.uniform(0.5, 1.5)
+            else:
+                self.answer = self.lines
+
+    def _is_dropped(self) -> bool:
+        """Returns whether ssh has no other reason than that the other side has ended the connection at its begin."""
+        fault = explain_host_fault(self.lines, self.host, self._shell)
+        return fault.code == "ssh_failed" and any(map(_DROPPED.search, self.lines))
 
 
 def _answer(line: str) -> dict[str, Any] | None:

@@ -93,10 +93,12 @@ class Panes:
             "set-option", "-wg", "pane-border-status", "top", ";",
             "set-option", "-wg", "pane-border-format", " #{pane_title} ", ";",
             "new-session", "-s", "tasks", "-x", "200", "-y", "50"]
-        self._last_pane = self._tmux(*command_start, "-d", "-P", "-F", "#{pane_id}", *command).strip()
+        ended = self._tmux(*command_start, "-d", "-P", "-F", "#{pane_id}", *command)
+        self._last_pane = ended.stdout.strip()
         if not self._last_pane:
-            raise ConfigError("tmux_pane_failed", f"--tmux: tmux cannot open a pane for {name}; start fewer tasks, or "
-                              "omit the flag")
+            reason = " ".join(ended.stderr.split()) or f"exit code {ended.returncode}"
+            raise ConfigError("tmux_pane_failed", f"--tmux: tmux cannot open a pane for {name}: {reason}; correct "
+                              "that, start fewer tasks if it lacks space, or omit the flag")
         self._tmux("select-pane", "-t", self._last_pane, "-T", name, ";", "select-layout", "-t", "tasks", "tiled")
 
     def attach(self) -> None:
@@ -130,7 +132,7 @@ class Panes:
         command = " ".join(self._command)
         return f"`{command} attach` shows them, `{command} kill-server` ends tmux"
 
-    def _tmux(self, *arguments: str) -> str:
-        """Returns the output of a tmux command, "" if it fails: the server may have been killed."""
-        return subprocess.run([*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    def _tmux(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Returns what a tmux command has printed; it may fail, as the server may have been killed."""
+        return subprocess.run([*self._command, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              errors="replace", check=False)

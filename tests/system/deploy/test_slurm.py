@@ -36,11 +36,11 @@ def run_batch(tmp_path):
     log, output = tmp_path / "slurm.log", tmp_path / "output"
     log.touch()
 
-    def run(*flags, restart_count=0, python=sys.executable, num_ps=1, **variables):
+    def run(*flags, restart_count=0, python=sys.executable, num_ps=1, job_id=None, **variables):
         environ = {name: value for name, value in os.environ.items()
                    if name not in ("TF_CONFIG", "TF_NUM_INTRAOP_THREADS", "SLURM_CPUS_PER_TASK")}
         environ.update(PATH=f"{tools}:{environ['PATH']}", PYTHON=str(python), SLURM_STUB_LOG=str(log),
-                       SLURM_JOB_ID=free_job_id(), SLURM_NTASKS="2", NUM_PS=str(num_ps),
+                       SLURM_JOB_ID=job_id or free_job_id(), SLURM_NTASKS="2", NUM_PS=str(num_ps),
                        SLURM_RESTART_COUNT=str(restart_count), PYTHONPATH=str(REPO), PYTHONUNBUFFERED="1", **variables)
         with open(output, "wb") as sink:
             return subprocess.Popen([REPO / "deploy/slurm/train.sbatch", *flags], cwd=REPO, env=environ, stdout=sink,
@@ -162,6 +162,19 @@ def test_a_job_is_queued_again_where_that_may_help(run_batch, tmp_path, code, re
     process, log, output = run_batch(python=task, restart_count=restart_count)
     assert process.wait(processes.DEADLINE_SECS) == code, output.read_text()
     assert len(asked(log, "scontrol")) == is_queued_again
+
+
+@pytest.mark.parametrize(("array", "requeued"), [
+    ({}, "36"), ({"SLURM_ARRAY_JOB_ID": "36", "SLURM_ARRAY_TASK_ID": "2"}, "36_2"),
+    ({"SLURM_ARRAY_JOB_ID": "35", "SLURM_ARRAY_TASK_ID": "1"}, "36")])  # or of a job that has submitted this one
+def test_a_job_of_an_array_is_queued_again_alone(run_batch, tmp_path, array, requeued):
+    """One of them has the number of the array as its own, by which scontrol would end the trainings of the others."""
+    task = tmp_path / "task"
+    task.write_text("#!/bin/sh\nexit 138\n")
+    task.chmod(task.stat().st_mode | stat.S_IXUSR)
+    process, log, output = run_batch(python=task, job_id="36", **array)
+    assert process.wait(processes.DEADLINE_SECS) == 138, output.read_text()
+    assert asked(log, "scontrol") == [["requeue", requeued]]
 
 
 @pytest.mark.parametrize(("script", "code", "is_queued_again"), [

@@ -163,6 +163,18 @@ def test_status_of_a_keras_training_is_what_its_folder_says(tmp_path, capsys, na
         asking.print_resume(control_flags.parse_control(flags[:1], "resume"))
 
 
+def test_the_paths_in_json_are_absolute(tmp_path, capsys, monkeypatch):
+    """A program that reads them may have another working directory."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "training.json").write_text(json.dumps({"model": "net", "dataset": "digits"}))
+    (tmp_path / "run" / "ckpt-00000050.keras").touch()
+    monkeypatch.chdir(tmp_path)
+    asking.print_status(control_flags.parse_control(["--train_dir=run", "--json"], "status",
+                                                    control_flags.StatusConfig), threading.Event())
+    status = json.loads(capsys.readouterr().out)
+    assert (status["train_dir"], status["checkpoint"]) == (f"{tmp_path}/run", f"{tmp_path}/run/ckpt-00000050.keras")
+
+
 def test_status_of_a_training_of_which_only_the_lock_is_there(tmp_path, capsys):
     """Nothing else is in a store until the first upload."""
     (tmp_path / "training.lock").write_bytes(folder_lock.lock_text("noon", "token", 0))
@@ -191,6 +203,22 @@ def test_a_launch_whose_chief_has_written_nothing_here_can_be_resumed(tmp_path, 
     run_record.write_launch(str(tmp_path), ["launch", "--hosts=node1,node2"])
     asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
     assert capsys.readouterr().out == f"cd {shlex.quote(os.getcwd())}\nps_train launch --hosts=node1,node2\n"
+
+
+def test_the_command_of_a_training_that_runs_is_not_that_of_a_lost_one(tmp_path, start_servers, capsys):
+    """Its journal has no end, as one whose chief was killed; the latter's ps, or another training's, do not answer."""
+    ps = start_servers(1, 1).view("ps", 0).ps[0]
+    (tmp_path / "cluster.json").write_text(json.dumps({
+        "ps": {"0": ps.address}, "is_elastic": False, "train_dir": str(tmp_path), "is_launched": False,
+        "folder": str(tmp_path), "command": ["--seed=1"]}))
+    (tmp_path / "journal.jsonl").write_text(json.dumps({"time": 1.0, "event": "start", "run": {}}) + "\n")
+    with contextlib.closing(ControlBoard(ps)) as board:
+        for train_dir, comment in ((str(tmp_path), f"# {ps} answers, so the training may still run: "),
+                                   ("/other", "# lost: its journal has no end")):
+            board.write_about({"train_dir": train_dir})
+            asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
+            _, command, line, *_ = capsys.readouterr().out.splitlines()
+            assert command.startswith("ps_train --seed=1") and line.startswith(comment)
 
 
 @pytest.mark.parametrize("flags", [["--train_dir=run", "--seed=1"], ["--train_dir={there}/run"], []],

@@ -18,6 +18,7 @@ from ps_train.parts import table
 from ps_train.parts.health import part
 from ps_train.parts.object_store import lock
 from ps_train.runtime import threads
+from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.tasks import without_training
 from tests import processes
 from tests.children import wait_until
@@ -56,11 +57,12 @@ def test_a_training_shows_its_state_while_it_runs(tmp_path):
     assert not processes.is_open(ps) and not processes.is_open(worker)
 
 
-def make_health(job="worker"):
+def make_health(job="worker", train_steps=40):
     """Returns the Config of a task with its health, which is not served, and its cluster."""
     cluster = types.SimpleNamespace(job=job, index=0, ps=[], workers=[], is_chief=True, task=types.SimpleNamespace(
         name=f"{job}:0", address="localhost:1"))
-    config = types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16, train_steps=40)
+    config = types.SimpleNamespace(health_port=9000, health_host="localhost", batch_size=16,
+                                   train_steps=train_steps)
     config.health = part.TaskHealth(config, cluster)
     return config, cluster
 
@@ -79,6 +81,13 @@ def test_steps_are_counted_from_what_a_session_run_returns():
     assert run(4, 0.0, [], None)[0] is rows
     assert (counts.global_step, counts.local_steps, counts.num_updates, counts.sum_staleness, counts.loss) == (
         7, 5, 2, 3, 0.25)
+
+
+def test_a_training_that_only_the_data_ends_has_no_target():
+    """With --num_epochs or --follow; the dashboard divides by it."""
+    for train_steps, expected in ((40, [((), 40)]), (NO_STEP_LIMIT, None)):
+        config, _ = make_health(train_steps=train_steps)
+        assert config.health.counts.samples().get("ps_train_target_step") == expected
 
 
 def test_a_worker_is_ready_while_a_session_has_ready_parameters():
@@ -114,14 +123,14 @@ def test_the_rows_of_tables_come_from_the_part_that_has_them():
 
 
 def test_a_ps_is_ready_when_its_server_accepts_connections():
-    """Its address is that of the cluster."""
+    """Its address is that of the cluster; the metric says the same as the page."""
     config, cluster = make_health("ps")
-    [port] = processes.free_ports(1)
+    counts, [port] = config.health.counts, processes.free_ports(1)
     cluster.task.address = f"localhost:{port}"
-    assert config.health._waits_for() == "its server"
+    assert counts.missing() == "its server" and counts.samples()["ps_train_ready"] == [((), 0)]
     with processes.hold_port(port) as server:
         server.listen()
-        assert config.health._waits_for() == ""
+        assert counts.missing() == "" and counts.samples()["ps_train_ready"] == [((), 1)]
 
 
 def test_a_chief_is_healthy_while_it_waits_for_its_store(monkeypatch):
@@ -182,6 +191,6 @@ def test_an_evaluator_is_ready_when_it_has_its_train_dir():
     """It has no session that it could wait for; a worker then waits for its parameters."""
     for job, waits_for in (("evaluator", ""), ("worker", "ready parameters")):
         config, cluster = make_health(job)
-        assert config.health._waits_for() == "its train_dir"
+        assert config.health.counts.missing() == "its train_dir"
         part.HealthPart(config, cluster)
-        assert config.health._waits_for() == waits_for
+        assert config.health.counts.missing() == waits_for

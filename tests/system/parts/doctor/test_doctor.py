@@ -133,6 +133,33 @@ def test_a_link_is_on_the_file_system_to_which_it_leads(tmp_path):
     assert finding.text.endswith("of type tmpfs")
 
 
+def test_a_mount_with_a_blank_in_its_name_is_found(monkeypatch, tmp_path):
+    """/proc/mounts has it as \\040."""
+    mounts, folder = tmp_path / "mounts", tmp_path / "my share"
+    folder.mkdir()
+    mounts.write_text(f"disk / ext4 rw 0 0\nserver:/a {str(folder).replace(' ', chr(92) + '040')} nfs4 rw 0 0\n")
+    monkeypatch.setattr(machine, "_MOUNTS", str(mounts))
+    *_, finding = machine.folder(str(folder / "train"))
+    assert "of type nfs4" in finding.text
+
+
+def test_the_memory_is_what_the_limit_of_a_container_leaves(monkeypatch, tmp_path):
+    """Of the innermost or an outer group; files that the kernel can drop count as free, as for the kubelet."""
+    whole, mib = machine.free_memory(), 1 << 20
+    for name, limit, used, dropped in (("", "max", 900, 0), ("job", 50, 40, 10), ("job/step", 30, 25, 1)):
+        group = tmp_path / name
+        group.mkdir(exist_ok=True)
+        (group / "memory.max").write_text(f"{limit if limit == 'max' else limit * mib}\n")
+        (group / "memory.current").write_text(f"{used * mib}\n")
+        (group / "memory.stat").write_text(f"anon 1\ninactive_file {dropped * mib}\nactive_file 7\n")
+    expected = {"": whole, "job": 20 * mib, "job/step": 6 * mib}
+    for name, free in expected.items():
+        monkeypatch.setattr(machine, "_CGROUPS", str(tmp_path / name))
+        assert machine.free_memory() == pytest.approx(free, rel=0.5)
+    findings = {finding.subject: finding for finding in machine.processor(3)}
+    assert findings["memory"].verdict == WARN and findings["memory"].text.startswith("0.0 GB free for 3 tasks")
+
+
 def test_the_plan_is_of_the_chief():
     """Whichever task the flags name; without addresses only the numbers count; TF_CONFIG counts as in training."""
     config, cluster, plan_flags = parse_plan(["--num_ps=3", "--num_workers=4", "--json", "--batch_size=7"], {})
@@ -229,6 +256,14 @@ def test_the_data_are_loaded_with_the_parameters_of_the_training(tmp_path, monke
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPO}")
     finding = verb.check_data(parse_doctor(["--dataset=my_data", *flags]))
     assert finding.verdict == verdict, finding
+
+
+def test_what_is_no_text_in_the_output_of_the_data_is_no_traceback(tmp_path, monkeypatch):
+    """As of a library that prints the name of a file."""
+    (tmp_path / "my_data.py").write_text("import os\nos.write(2, b'caf\\xe9\\n')\n" + READS_A_PARAMETER)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPO}")
+    finding = verb.check_data(parse_doctor(["--dataset=my_data"]))
+    assert finding.verdict == FAIL and "schema: no such file" in finding.text
 
 
 @pytest.mark.parametrize(("flags", "verdict"), [

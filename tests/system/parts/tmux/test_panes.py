@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 
+from ps_train.launch.process import TaskCommand
 from ps_train.parts.tmux.part import Panes
 from tests.children import run_to_end, stopped_on_request
 from tests.errors import raises
@@ -24,6 +26,17 @@ def test_tmux_that_is_not_installed_is_a_configuration_error(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with raises("tmux_missing"):
         Panes(sys.stdout)
+
+
+def test_a_pane_that_cannot_be_opened_has_the_reason_of_tmux(monkeypatch, tmp_path):
+    """Which may be the locale, or its folder of sockets, and not only the space."""
+    program = tmp_path / "tmux"
+    program.write_text("#!/bin/sh\necho 'tmux: need UTF-8 locale (LC_CTYPE)' >&2\necho ' but have ASCII' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with raises("tmux_pane_failed") as caught:
+        Panes(sys.stdout).start(TaskCommand("ps:0", ["true"], os.environ), str(tmp_path / "log"), None)
+    assert "a pane for ps:0: tmux: need UTF-8 locale (LC_CTYPE) but have ASCII; " in str(caught.value)
 
 
 class FullDisk(io.TextIOWrapper):

@@ -8,6 +8,7 @@ from ps_train.config.task import Config
 from ps_train.errors import BlackboardError
 from ps_train.parts.callbacks.part import CallbacksPart
 from ps_train.runtime import clock
+from ps_train.runtime.reports import NO_STEP_LIMIT
 
 
 def part_of(log_steps=0, stop_reason="", error=None):
@@ -59,6 +60,16 @@ def test_the_speed_is_that_of_the_steps_of_this_session(monkeypatch):
     events = [call.args[0] for call in part._thread.put.mock_calls]
     assert [event.step for event in events] == [2005, 1005, 1010]
     assert [event.values["steps_per_sec"] for event in events] == [2.5, 2.5, 2.0]
+
+
+def test_a_training_that_only_the_data_ends_has_no_last_step():
+    """In the progress as at the start, not a number of 16 digits."""
+    for train_steps, expected in ((40, 40), (NO_STEP_LIMIT, None)):
+        part = CallbacksPart(Config(log_steps=1, train_steps=train_steps), None)
+        part._thread, part._training = mock.Mock(error=None), mock.Mock(stop_reason="")
+        part.around_step(None, None, one_step)(1, 0.0, None, None)
+        [call] = part._thread.put.mock_calls
+        assert call.args[0].values["train_steps"] == expected
 
 
 def test_an_end_that_ps_0_did_not_hear_of_is_announced_again():

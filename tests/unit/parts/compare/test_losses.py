@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import math
 
 import pytest
@@ -22,12 +23,28 @@ from tests.unit.parts.report.test_curves import scalar, write
     ("global_step=9 loss=inf", 9, float("inf")),
     ('{"step": 100.0, "loss": 0.4}', 100, 0.4), ("step 8 loss .5e-3", 8, 0.0005),
     ("loss = 0.5, step = 9\nSaving dict for global step 9: accuracy = 0.8, global_step = 9, loss = 13.2", 9, 0.5),
+    ("step 9 of 20  loss 0.5\n12:00:01 evaluation at step 9: loss 13.2, accuracy 0.8000", 9, 0.5),
+    ('{"step": 9, "loss": 0.5, "train_steps": 20}\n{"step": 9, "message": "", "loss": 3.2, "metrics": {}}', 9, 0.5),
+    ("step 9 of 20  loss 0.5\n12:00:01 step 9, on held-out data: loss 13.2000, auc 0.8000", 9, 0.5),
+    ('{"step": 9, "metrics": {"loss": 0.5}}', 9, 0.5),
 ])
 def test_a_line_of_a_log_has_a_step_and_a_loss(tmp_path, line, step, loss):
     """As Estimators, hooks, ps_train and most scripts print them; all other lines are left out."""
     path = tmp_path / "log"
     path.write_text(f"INFO:tensorflow:global_step/sec: 5.8\nLoss for final step: 0.3\n{line}\n")
     assert read_losses(str(path), CompareConfig()) == {step: loss}
+
+
+def test_a_compressed_log_is_read(tmp_path):
+    """As logrotate leaves it; a damaged one is one line."""
+    path, content = tmp_path / "worker-0.log.1.gz", gzip.compress(b"step 9 of 20  loss 0.5\n")
+    path.write_bytes(content)
+    assert read_losses(str(path), CompareConfig()) == {9: 0.5}
+    for damaged in (b"step 9 of 20  loss 0.5\n", content[:-9], content[:12] + b"\xff" + content[13:]):
+        path.write_bytes(damaged)
+        with raises("input_file_unreadable") as caught:
+            read_losses(str(path), CompareConfig())
+        assert "None" not in str(caught.value)
 
 
 def test_a_pattern_reads_any_other_line(tmp_path):

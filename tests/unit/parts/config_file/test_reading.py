@@ -72,6 +72,13 @@ def test_a_file_says_what_a_command_line_says(tmp_path, name, text):
 
 
 @pytest.mark.parametrize(("name", "text"), FORMATS)
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path, name, text):
+    """As an editor on Windows writes it."""
+    marked, plain = (read_flags(written(tmp_path, name, f"{mark}{text}")) for mark in ("\ufeff", ""))
+    assert [(flag, flag.line) for flag in marked] == [(flag, flag.line) for flag in plain]
+
+
+@pytest.mark.parametrize(("name", "text"), FORMATS)
 def test_each_flag_knows_its_line(tmp_path, name, text):
     """Its place is the line on which its name stands."""
     lines = text.splitlines()

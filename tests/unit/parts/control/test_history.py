@@ -104,8 +104,9 @@ def test_each_end_has_a_state_and_an_exit_code(tmp_path, end, state, step, exit_
     assert (ending.state, ending.step) == (state, step)
     if exit_code:
         with raises("training_ended") as caught:
-            ending.raise_if_failed("run")
+            ending.raise_if_failed("my run")
         assert caught.value.exit_code == exit_code and str(ending) in str(caught.value)
+        assert "`ps_train resume --train_dir='my run'`" in str(caught.value)
     else:
         ending.raise_if_failed("run")
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import socket
 import sys
 import types
 
@@ -21,9 +22,9 @@ from tests.errors import codes_of, error_of, raises
 from tests.processes import REPO
 
 
-def request(port, path, method="GET"):
+def request(port, path, method="GET", host="localhost"):
     """Returns (status, body, content type) of an answer of the server."""
-    connection = http.client.HTTPConnection("localhost", port, timeout=processes.DEADLINE_SECS)
+    connection = http.client.HTTPConnection(host, port, timeout=processes.DEADLINE_SECS)
     connection.request(method, path)
     answer = connection.getresponse()
     return answer.status, answer.read().decode(), answer.getheader("Content-Type")
@@ -42,9 +43,30 @@ def test_the_pages_show_health_readiness_and_metrics():
         assert request(port, "/metrics") == (200, "x 1\n", "text/special")
         assert request(port, "/etc/passwd")[0] == 404
         assert request(port, "/metrics", "POST")[0] == 501
+        assert request(port, "/metrics", "HEAD") == (200, "", "text/special")
         with raises("health_address_unusable"), serving("localhost", port, pages):
             pass
     assert not processes.is_open(port)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_it_listens_at_each_address_of_its_host(monkeypatch):
+    """In a pod `localhost` is ::1 first, and a sidecar asks 127.0.0.1; one may be twice, or of another machine."""
+    [port] = processes.free_ports(1)
+    found = [(socket.AF_INET6, ("::1", port, 0, 0)), (socket.AF_INET, ("127.0.0.1", port)),
+             (socket.AF_INET, ("192.0.2.1", port)), (socket.AF_INET, ("127.0.0.1", port))]
+    look_up = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *args, **options: [
+        (family, socket.SOCK_STREAM, 6, "", address) for family, address in found
+    ] if host == "me" else look_up(host, *args, **options))
+    with serving("me", port, Pages(str, bytes, "")):
+        for host in ("127.0.0.1", "::1"):
+            assert request(port, "/healthz", host=host)[:2] == (200, "ok\n")
+    with (socket.create_server(("127.0.0.1", port)), raises("health_address_unusable"),
+          serving("me", port, Pages(str, bytes, ""))):
+        pass
+    with socket.create_server(("::1", port), family=socket.AF_INET6):  # what could listen does not any longer
+        pass
 
 
 def test_a_page_that_fails_is_in_the_log(caplog):
@@ -160,7 +182,9 @@ def test_the_metrics_of_a_chief_are_its_counts(monkeypatch):
         ("watermark_seconds",): 50, ("trained_p50_seconds",): 0.5, ("trained_p99_seconds",): 2,
         ("ps_variable_bytes", "ps:0"): 40, ("ps_variable_bytes", "ps:1"): 8,
         ("table_rows", "ids", "ps:1"): 5, ("table_bytes", "ids", "ps:1"): 200}
-    assert any(family.name == "process_resident_memory_bytes" for family in families)
+    process = [sample for family in families if family.name.startswith("process") for sample in family.samples]
+    assert "process_resident_memory_bytes" in {sample.name for sample in process}
+    assert all(sample.labels == {"job_name": "worker", "task_index": "0"} for sample in process)
 
 
 def test_other_tasks_have_fewer_metrics():

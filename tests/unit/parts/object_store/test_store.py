@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ps_train.parts.object_store import store
 from ps_train.parts.object_store.store import StoreError, translated
 
 
@@ -35,3 +36,15 @@ def test_an_error_that_may_pass_is_told_from_one_that_will_not(error, kind):
     with pytest.raises(StoreError) as caught, translated():
         raise error
     assert caught.value.kind == kind and str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "expected"), [
+    ("gs://bucket/run", {"trust_env": True}), ("gcs://bucket/run", {"trust_env": True}), ("s3://bucket/run", None)])
+def test_gcsfs_reads_the_proxy_of_the_environment(monkeypatch, url, expected):
+    """The session of aiohttp does so only if it is told to; botocore, behind s3fs, always."""
+    fsspec = pytest.importorskip("fsspec", reason="the extra `stores` is not installed")
+    given = []
+    monkeypatch.setattr(store, "refuse_missing_packages", lambda url, flag: None)
+    monkeypatch.setattr(fsspec, "url_to_fs", lambda url, **options: (given.append(options), "root"))
+    store.open_files(url, "--train_dir")
+    assert given[0].get("session_kwargs") == expected

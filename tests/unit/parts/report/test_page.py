@@ -246,6 +246,7 @@ def test_a_folder_without_a_training_is_refused(tmp_path):
         parse_report([])
     with raises("train_dir_missing"):
         writing.write_report(str(tmp_path / "nowhere"))
-    with raises("nothing_to_report"):
+    with raises("nothing_to_report") as caught:
         writing.write_report(str(tmp_path))
+    assert "`ps_train keras` with TensorBoard" in str(caught.value)  # its curves are in folders of their own
     assert not list(tmp_path.iterdir())

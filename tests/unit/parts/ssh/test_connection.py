@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -12,8 +13,10 @@ import threading
 import pytest
 
 from ps_train.launch import process
-from ps_train.parts.ssh import connection
-from tests.processes import DEADLINE_SECS
+from ps_train.parts.ssh import connection, preflight
+from ps_train.parts.ssh.hosts import Host, RemoteShell
+from tests.errors import raises
+from tests.processes import DEADLINE_SECS, REPO
 
 WATCHED = ("printf 'Welcome! '; exec {python} -m ps_train.parts.ssh.connection watch task 5 0 "
            "-c 'print(1); print(); print(2)'")
@@ -143,3 +146,33 @@ def test_a_connection_that_sshd_drops_at_once_is_made_again(tmp_path, drops, out
     assert len((tmp_path / "tries").read_text().splitlines()) == num_started
     assert ended.stdout.count("no connection to host; trying again") == num_started - 1
     assert ended.stdout.endswith("Welcome! \n1\n\n2\n" if code == 0 else "[ssh_connection_lost]\n")
+
+
+_SSH_OF_PROBES = """#!/bin/sh
+echo try >> {folder}/tries
+if [ $(wc -l < {folder}/tries) -le {drops} ]; then
+  echo "{reason}" >&2
+  echo "kex_exchange_identification: Connection closed by remote host" >&2
+  echo "Connection closed by UNKNOWN port 65535" >&2
+  exit 255
+fi
+for command; do :; done
+exec sh -c "$command"
+"""
+
+
+@pytest.mark.parametrize(("drops", "reason", "num_started", "code"), [
+    (2, "", 3, ""), (9, "", 5, "ssh_failed"), (9, "me@jump: Permission denied (publickey).", 1, "ssh_refused")])
+def test_a_host_is_asked_again_whose_connection_was_dropped(tmp_path, monkeypatch, drops, reason, num_started, code):
+    """All are asked at once, perhaps through one other host; a reason that asking again does not change ends that."""
+    monkeypatch.setattr(preflight.random, "uniform", lambda low, high: 0.001)
+    ssh = tmp_path / "ssh"
+    ssh.write_text(_SSH_OF_PROBES.format(folder=tmp_path, drops=drops, reason=reason))
+    ssh.chmod(0o755)
+    host, shell = Host("node1", None, "node1"), RemoteShell([str(ssh)], str(REPO), sys.executable, {})
+    with contextlib.ExitStack() as stack:
+        if code:
+            stack.enter_context(raises(code))
+        with preflight.reserved_hosts(shell, {host: 1}, 20000, []) as ports:
+            assert len(ports[host]) == 1
+    assert len((tmp_path / "tries").read_text().splitlines()) == num_started

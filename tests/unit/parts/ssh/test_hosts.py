@@ -25,10 +25,13 @@ REMOTE = hosts.RemoteShell(["ssh", "-p", "24"], "/my dir", "/opt/py thon", {"A":
 
 
 def test_a_file_is_read_as_mpirun_reads_it(tmp_path):
-    """Comments and empty lines are skipped, slots are optional, and a host named twice has the sum of its slots."""
+    """Comments and empty lines are skipped, slots are optional, and a host named twice has the sum of its slots.
+
+    The file may begin with a byte order mark, as an editor on Windows writes it.
+    """
     path = tmp_path / "hosts"
-    path.write_text("# my machines\nnode1 slots=2\n\nme@node2.lan slots=1 address=10.0.0.2  # fast\n"
-                    "node1 slots=3\nn3\n")
+    path.write_text("\ufeff# my machines\nnode1 slots=2\n\nme@node2.lan slots=1 address=10.0.0.2  # fast\n"
+                    "node1 slots=3\nn3\n", encoding="utf-8")
     assert hosts.read_hosts(str(path)) == [
         Host("node1", 5, "node1"), Host("me@node2.lan", 1, "10.0.0.2"), Host("n3", None, "n3")]
     assert hosts.read_hosts("node1:2,me@node2") == [Host("node1", 2, "node1"), Host("me@node2", None, "node2")]
@@ -158,6 +161,13 @@ def test_the_environment_is_chosen():
     for command in ("ssh '", " "):
         with raises("flag_malformed"):
             hosts.split_ssh_command(command)
+
+
+def test_a_tilde_in_the_command_of_ssh_is_the_home_folder(monkeypatch):
+    """ssh itself replaces it in -i, but not in -F, and nobody in the name of a program."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert hosts.split_ssh_command("~/bin/ssh -F ~/a.conf -o 'IdentityFile=~/key'") == [
+        "/home/me/bin/ssh", "-F", "/home/me/a.conf", "-o", "IdentityFile=~/key"]
 
 
 @pytest.mark.parametrize("frame", [
