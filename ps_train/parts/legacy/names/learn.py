@@ -184,8 +184,11 @@ class Fitting(_ForPipelines):
         finally:
             self._is_exporting, self._default_output = False, None
 
-    def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
-        spec = super()._call_model_fn(*args, **kwargs)
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, *others: Any, config: Any = None,
+                       **ignored: Any) -> Any:
+        # Estimator gives its options as the fourth argument; contrib.learn took metrics there, and needed none of both.
+        given = [other for other in (*others, config) if isinstance(other, tf.estimator.RunConfig)]
+        spec = super()._call_model_fn(features, labels, mode, given[0] if given else self.config)
         return with_default_output(spec, self._default_output) if self._is_exporting else spec
 
 
