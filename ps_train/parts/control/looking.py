@@ -247,8 +247,7 @@ def _bounded(task: Task, make_board: Callable[[], Any], question: Callable[[Any]
     if not reachability.accepts(task.address):  # a call to a server that has ended takes seconds to fail
         raise ClusterLostError("ps_not_running", f"{task} is not running")
 
-    def ask() -> Any:
-        with contextlib.closing(make_board()) as board:
-            return question(board)
-
-    return waits.bounded(ask, ANSWER_SECS, f"an answer of {task}")
+    # Its graph is made before the time begins: on a busy machine that may take longer than the ps has to answer, and
+    # who asks again meanwhile would have two threads that make graphs, and then three.
+    with contextlib.closing(make_board()) as board:
+        return waits.bounded(lambda: question(board), ANSWER_SECS, f"an answer of {task}")

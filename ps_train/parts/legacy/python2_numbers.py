@@ -2,6 +2,7 @@
 
     round, math.floor, math.ceil    a float: math.ceil(7 / 2.) / 8 is 0.5; round(0.5) is 1.0, and round(2.5) is 3.0
     hash                            the same in every process, of text, numbers and tuples of them
+    isinstance                      a numpy.int64 is an int, also for `six.integer_types`
 
 The functions are exchanged where the code reads their names, so `map(round, x)` changes as well, and a function of the
 script's own that has such a name does not.
@@ -20,12 +21,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import six
 
 from ps_train.parts.legacy.python2_calls import call_node
 
 _EXCHANGED = "__ps_train_exchanged__"  # among the built-ins, where the changed code finds it
 _IN_MATH = ("floor", "ceil")
-_NAMES = ("round", "hash", *_IN_MATH)
+_NAMES = ("round", "hash", "isinstance", *_IN_MATH)
 _MOST_DIGITS = 330  # a float has none behind them
 _EXACT = decimal.Context(prec=2000)
 _MASK = 2**64 - 1
@@ -35,6 +37,7 @@ _HASHES_OF_TEXT = (str.__hash__, bytes.__hash__, np.str_.__hash__, np.bytes_.__h
 def install_functions() -> None:
     """Makes the functions available to the changed code."""
     setattr(builtins, _EXCHANGED, exchanged)
+    six.integer_types = (int, np.int64)  # which TF-Slim asks
 
 
 def change_functions(tree: ast.Module) -> ast.Module:
@@ -109,6 +112,11 @@ def round_as_python2(number: Any, ndigits: int = 0) -> Any:
     return WholeFloat(rounded) if ndigits <= 0 else rounded
 
 
+def is_instance_as_python2(value: Any, classes: Any) -> bool:
+    """Returns whether a value is of one of the classes; a numpy.int64 is an int, too."""
+    return isinstance(value, classes) or (isinstance(value, np.int64) and isinstance(0, classes))
+
+
 def hash_as_python2(value: Any) -> int:
     """Returns the hash of 64-bit Python 2 for text, as UTF-8, numbers and tuples; of anything else its own."""
     if isinstance(value, (str, bytes)) and type(value).__hash__ in _HASHES_OF_TEXT:
@@ -153,8 +161,8 @@ def _signed(value: int) -> int:
 
 
 _FUNCTIONS: list[tuple[Any, Callable[..., Any]]] = [
-    (round, round_as_python2), (hash, hash_as_python2), (math.floor, _to_whole(math.floor)),
-    (math.ceil, _to_whole(math.ceil))]
+    (round, round_as_python2), (hash, hash_as_python2), (isinstance, is_instance_as_python2),
+    (math.floor, _to_whole(math.floor)), (math.ceil, _to_whole(math.ceil))]
 
 
 def exchanged(function: Any) -> Any:

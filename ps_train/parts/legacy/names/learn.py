@@ -184,9 +184,18 @@ class Fitting(_ForPipelines):
         finally:
             self._is_exporting, self._default_output = False, None
 
-    def _call_model_fn(self, *args: Any, **kwargs: Any) -> Any:
-        spec = super()._call_model_fn(*args, **kwargs)
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, *others: Any, config: Any = None,
+                       **ignored: Any) -> Any:
+        # Estimator gives its options as the fourth argument; contrib.learn took metrics there, and needed none of both.
+        given = [other for other in (*others, config) if hasattr(other, "save_summary_steps")]
+        spec = super()._call_model_fn(features, labels, mode, given[0] if given else self.config)
+        if not given and isinstance(spec.predictions, dict):  # a script calls, such as an export of its own
+            spec = spec._replace(predictions=self.with_old_names(spec.predictions))
         return with_default_output(spec, self._default_output) if self._is_exporting else spec
+
+    def with_old_names(self, predictions: dict) -> dict:
+        """Returns the predictions of a batch, tensors, by contrib.learn's names."""
+        return predictions
 
 
 def with_default_output(spec: Any, key: str | None) -> Any:

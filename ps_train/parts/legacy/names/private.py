@@ -126,6 +126,23 @@ def set_attributes_of_operations() -> None:
             setattr(tf.Operation, f"_{name}", property(lambda op, name=name: list(getattr(op, name))))
 
 
+class _BetaPower:
+    """`optimizer._beta1_power` of Adam until TensorFlow 1.4; a script's own class may set it for its objects."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __get__(self, optimizer: Any, kind: type | None = None) -> Any:
+        return self if optimizer is None else optimizer._get_beta_accumulators()[self._number]  # noqa: SLF001
+
+
+def set_attributes_of_optimizers() -> None:
+    """Sets the powers of Adam's betas where they were."""
+    for number, name in enumerate(("_beta1_power", "_beta2_power")):
+        if not hasattr(tf.train.AdamOptimizer, name):
+            setattr(tf.train.AdamOptimizer, name, _BetaPower(number))
+
+
 def set_underscored() -> None:
     """Lets the modules of generated operations have them with an underscore, too, as before 1.7: `_concat_v2`."""
     for name, module in list(sys.modules.items()):

@@ -66,6 +66,7 @@ def repair() -> None:
     for name, today in _SAVER_NAMES.items():
         set_missing(saver.BaseSaverBuilder, name, staticmethod(today))
     private.set_attributes_of_operations()
+    private.set_attributes_of_optimizers()
     command_line.repair_flags()
     repair_reference_code()
     channels_first.take_channels_first()

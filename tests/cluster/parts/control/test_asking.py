@@ -17,12 +17,13 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.config.folders import local_folder
 from ps_train.coordination import blackboard
+from ps_train.coordination.state import State
 from ps_train.errors import ClusterLostError, ConfigError, TrainingEndedError
 from ps_train.launch import launching
 from ps_train.parts.control import asking, looking
 from ps_train.parts.control import verb as control_flags
 from ps_train.parts.control.requests import ClientService, ControlBoard
-from ps_train.runtime import logs
+from ps_train.runtime import logs, waits
 from ps_train.runtime.threads import Call
 from ps_train.storage import folder_lock, run_record
 from ps_train.tasks import setup
@@ -274,6 +275,25 @@ def test_the_addresses_of_an_elastic_training_are_enough(capsys):
         assert capsys.readouterr().out.startswith("starting: step 0")
         looking.ask_training(looking.find_place("", address), lambda requests: requests.ask_to_stop())
         assert board.is_stop_requested()
+
+
+def test_what_a_client_makes_itself_is_not_part_of_the_time_for_an_answer(start_servers, monkeypatch):
+    """Issue: a client that needed 2.5 s to make its graphs, on a busy machine, had no answer however often it asked."""
+    ps = start_servers(1, 1).view("ps", 0).ps[0]
+    made, bounded = [], waits.bounded
+
+    def noting(call, timeout_secs, awaited):
+        made.extend(["asked"] if timeout_secs == looking.ANSWER_SECS else [])
+        return bounded(call, timeout_secs, awaited)
+
+    def make(kind):
+        return lambda *args, **kwargs: made.append(kind.__name__) or kind(*args, **kwargs)
+
+    monkeypatch.setattr(waits, "bounded", noting)
+    for kind in (ControlBoard, blackboard.Blackboard):
+        monkeypatch.setattr(looking, kind.__name__, make(kind))
+    assert looking.look(looking.TrainingPlace([ps], "", False, {})).snapshot.state == State.IDLE
+    assert made == ["ControlBoard", "asked", "Blackboard", "asked"]
 
 
 def test_a_stop_reaches_each_ps_though_only_one_is_named(start_servers):

@@ -8,6 +8,7 @@ import pickle
 
 import numpy as np
 import pytest
+import six
 
 from ps_train.parts.legacy import division, python2_numbers
 
@@ -68,3 +69,13 @@ def test_an_object_has_its_own_hash():
 
     assert values_of("value = hash(key)\n", key=Word("a"))["value"] == 5
     assert values_of("value = hash(key)\n", key=frozenset([1]))["value"] == hash(frozenset([1]))
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("isinstance(np.int64(3), int)", True), ("isinstance(np.prod([2, 3]), (str, int))", True),
+    ("isinstance(np.int64(3), six.integer_types)", True), ("isinstance(np.int64(3), float)", False),
+    ("isinstance(np.int32(3), int)", False), ("isinstance(3, int)", True), ("isinstance('3', int)", False)])
+def test_numbers_of_numpy_are_whole_numbers(expression, expected, monkeypatch):
+    """Issue: a product of sizes by numpy was no number of outputs for TF-Slim."""
+    monkeypatch.setattr(six, "integer_types", six.integer_types)
+    assert values_of(f"value = {expression}\n", np=np, six=six)["value"] is expected

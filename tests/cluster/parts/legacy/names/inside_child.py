@@ -152,6 +152,22 @@ def test_the_current_variable_scope_is_set_in_its_collection():
     outside.op._traceback = []
 
 
+def test_adam_has_the_powers_of_its_betas():
+    """Until 1.4 as attributes, which a class of the script's own, with a copy of Adam's code, set itself."""
+    class Own(tf.train.AdamOptimizer):
+        def __init__(self):
+            super().__init__()
+            self._beta1_power = "own"
+
+    optimizer = tf.train.AdamOptimizer(beta1=0.5)
+    assert optimizer._beta1_power is None
+    optimizer.minimize(tf.get_variable("weight_of_adam", []) * 1.0)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        assert session.run([optimizer._beta1_power, optimizer._beta2_power]) == pytest.approx([0.5, 0.999])
+    assert Own()._beta1_power == "own"
+
+
 def test_a_conversion_function_may_return_a_variable():
     """`tf.assign_add` returned a tensor, which a script's own class of layers may hold."""
     class Layer:

@@ -170,3 +170,12 @@ def test_hooks_and_listeners_of_the_training(make):
     experiment.train()
     assert seen[0] == "hook" and "listener" in seen
     assert (experiment.train_steps, experiment.eval_steps, experiment.eval_metrics) == (4, 1, None)
+
+
+@pytest.mark.parametrize("others", [{}, {"metrics": None}, {"config": None}])
+def test_an_export_of_the_scripts_own_calls_the_model(make, others):
+    """Issue: contrib.learn took neither metrics nor options there, as they may be left out."""
+    with tf.Graph().as_default():
+        made = make().estimator._call_model_fn(
+            {"x": tf.constant([1.0])}, None, learn.LearnModeKeys.INFER, **others)
+    assert [*made.predictions] == ["value"]

@@ -152,6 +152,18 @@ def test_a_regressor_predicts_values(tmp_path, dimension):
     assert metrics["own"] == metrics["other"] == pytest.approx(np.mean((found - labels) ** 2), rel=1e-5)
 
 
+@pytest.mark.parametrize(("kind", "name", "shape"), [
+    ("LearnLinearRegressor", "scores", [4]), ("LearnLinearClassifier", "classes", [4]),
+    ("LearnLinearClassifier", "probabilities", [4, 2])])
+def test_an_export_of_the_scripts_own_finds_the_old_names(tmp_path, kind, name, shape):
+    """Issue: it calls the model's function as contrib.learn did, without options, and `scores` was not there."""
+    model = getattr(learn_models, kind)([NUMBER], str(tmp_path))
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        spec = model._call_model_fn({"x": tf.constant(X)}, None, learn.LearnModeKeys.INFER)
+        assert spec.predictions[name].shape.as_list() == shape
+
+
 def test_an_export_takes_a_serving_function_of_contrib_learn(tmp_path):
     """It returns InputFnOps, with a tuple of features, labels and what a request has."""
     model = learn_models.LearnLinearClassifier([NUMBER], str(tmp_path / "model"))
