@@ -30,19 +30,22 @@ LINEAR_PARAMS: dict[str, Any] = {"l1": 0.0, "l2": 0.0}
 
 
 def lookup(
-    name: str, features: Mapping[str, tf.Tensor], width: int, params: Mapping[str, Any], rule: RowRule | None = None
+    name: str, features: Mapping[str, tf.Tensor], width: int, params: Mapping[str, Any], rule: RowRule | None = None,
+    may_vary: bool = False,
 ) -> tf.Tensor:
     """Returns the rows of all ids of each example, float32 [batch, fields, width], of the table with this name.
 
     Args:
       rule: updates the rows; None for --embedding_optimizer.
+      may_vary: whether mini-batches may differ in their number of fields.
 
     Raises:
-      ConfigError: the dataset has no ids.
+      ConfigError: the dataset has no ids, or of another shape.
     """
     if "ids" not in features:
         raise ConfigError("feature_missing", "--model: it looks up ids, and the dataset has only "
                           f"{', '.join(sorted(features))}; give the dataset categories, or take a model without ids")
+    check_shape("ids", features["ids"], may_vary=may_vary)
     # One lookup for all fields: they share one transfer to and from each ps.
     table = ps_train.embedding_table(name, width, params["num_rows"] or None, optimizer=rule, dtype=params["dtype"])
     return table.lookup(features["ids"], "ids")
@@ -53,8 +56,16 @@ def lookup_weights(features: Mapping[str, tf.Tensor], params: Mapping[str, Any])
 
     FTRL updates them, as in McMahan et al. 2013 (doi.org/10.1145/2487575.2488200) and in Wide & Deep.
     """
-    weights = lookup("wide", features, 1, params, Ftrl(l1=params["l1"], l2=params["l2"]))
+    weights = lookup("wide", features, 1, params, Ftrl(l1=params["l1"], l2=params["l2"]), may_vary=True)
     return tf.reduce_sum(weights, axis=[1, 2])
+
+
+def check_shape(name: str, feature: tf.Tensor, *, may_vary: bool = False) -> None:
+    """Raises ConfigError unless a feature is [batch, n], with an n that is known or may vary."""
+    sizes = feature.shape.as_list() if feature.shape.rank is not None else []
+    if len(sizes) != 2 or (sizes[1] is None and not may_vary):
+        raise ConfigError("feature_shape", f"--model: the feature {name!r} is {feature.dtype.name} {feature.shape}; "
+                          "allowed: [batch, n], with a known n: let input_fn, or serving_input_fn, set that shape")
 
 
 def flat(vectors: tf.Tensor) -> tf.Tensor:
@@ -64,8 +75,15 @@ def flat(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def numbers_of(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Returns the numbers of each example, float32 [batch, numbers]; zeros [batch, 1] if the dataset has none."""
-    return features["numbers"] if "numbers" in features else tf.zeros([tf.shape(features["ids"])[0], 1])
+    """Returns the numbers of each example, float32 [batch, numbers]; zeros [batch, 1] if the dataset has none.
+
+    Raises:
+      ConfigError: they have another shape.
+    """
+    if "numbers" not in features:
+        return tf.zeros([tf.shape(features["ids"])[0], 1])
+    check_shape("numbers", features["numbers"])
+    return features["numbers"]
 
 
 def linear(inputs: tf.Tensor, name: str) -> tf.Tensor:

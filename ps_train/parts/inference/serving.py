@@ -41,6 +41,7 @@ from ps_train.parts.tables import connection, contents, registry
 from ps_train.parts.tables.exported import PiecewiseSaver, table_maker
 from ps_train.parts.tables.rules import Frozen
 from ps_train.plugins.contracts import PREDICT, Dataset, Model, ModelSpec
+from ps_train.runtime import tensorflow_errors
 from ps_train.storage import checkpoints, folder_lock
 
 _SCOPE = "serving_input"
@@ -218,9 +219,10 @@ class ServedGraph:
         """Writes the SavedModel to a folder that does not exist yet."""
         restoring = self.restoring
         with tf.Session(config=tf.ConfigProto(allow_soft_placement=True, device_count={"GPU": 0})) as session:
-            restoring.restore(session, self.path)
-            if self.mutable:
-                tf.train.Saver(self.mutable).restore(session, self.path)
+            with checkpoints.reading(self.path):
+                restoring.restore(session, self.path)
+                if self.mutable:
+                    tf.train.Saver(self.mutable).restore(session, self.path)
             saver = self._saver(session)
             builder = tf.saved_model.Builder(output_dir)
             builder.add_meta_graph_and_variables(
@@ -250,7 +252,7 @@ def export_model(
 
     Raises:
       CheckpointError: the checkpoint cannot be read, or is of another model.
-      ConfigError: the folder exists.
+      ConfigError: the folder exists, or cannot be written, as on a full disk.
       UserCodeError: model_fn does not predict.
     """
     if os.path.exists(output_dir) and not replaces:
@@ -258,7 +260,7 @@ def export_model(
     make_input = features if callable(features) else lambda: input_of_specs(features)
     with tf.Graph().as_default(), devices.ignoring_tasks():
         graph = make_graph(model, model_params, make_input, path)
-        with _temporary_folder(output_dir) as folder:
+        with _writable(output_dir), _temporary_folder(output_dir) as folder:
             written = os.path.join(folder, "model")
             graph.write(written)
             _put_in_place(written, output_dir, replaces)
@@ -308,25 +310,29 @@ def _exists(output_dir: str) -> ConfigError:
 
 
 @contextlib.contextmanager
-def _temporary_folder(output_dir: str) -> Iterator[str]:
-    """Yields a folder beside `output_dir` that no other export uses; removes it, and those of exports that were killed.
+def _writable(output_dir: str) -> Iterator[None]:
+    """Raises ConfigError if its body cannot write the model; what is read has errors of its own."""
+    try:
+        yield
+    except (OSError, tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError) as error:
+        why = getattr(error, "strerror", None) or tensorflow_errors.reason(error)
+        raise ConfigError("folder_not_writable", f"cannot write the model to {output_dir!r}: {why}; give a folder that "
+                          "this user may write to, on a disk with room for the model") from None
 
-    Raises:
-      ConfigError: it cannot be made.
-    """
+
+@contextlib.contextmanager
+def _temporary_folder(output_dir: str) -> Iterator[str]:
+    """Yields a folder beside `output_dir` of this export alone; removes it, and those of exports that were killed."""
     parent, name = os.path.split(os.path.abspath(output_dir))
-    with contextlib.ExitStack() as stack:
-        try:
-            os.makedirs(parent, exist_ok=True)
-            _remove_killed(parent)
-            folder = tempfile.mkdtemp(prefix=f"{_TEMPORARY}{name}-", dir=parent)
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            with open(os.path.join(folder, _HOLDER), "wb") as file:
-                file.write(folder_lock.lock_text(time.strftime("%Y-%m-%d %H:%M:%S %z"), "", 0))
-        except OSError as error:
-            raise ConfigError("folder_not_writable", f"--export_dir: cannot make {parent!r}: {error.strerror}; give a "
-                              "folder that this user may write to") from None
+    os.makedirs(parent, exist_ok=True)
+    _remove_killed(parent)
+    folder = tempfile.mkdtemp(prefix=f"{_TEMPORARY}{name}-", dir=parent)
+    try:
+        with open(os.path.join(folder, _HOLDER), "wb") as file:
+            file.write(folder_lock.lock_text(time.strftime("%Y-%m-%d %H:%M:%S %z"), "", 0))
         yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_killed(parent: str) -> None:

@@ -43,7 +43,9 @@ _POLL_SECS = 0.2  # at the end, and before a state is read once more
 _TRIES = 3  # to read a state before newer ones replace it
 _PAUSE_SECS = 5.0  # after an error
 _SILENT_SECS = 10.0  # after which a publisher on another machine counts as ended
-_FAILURES = (OSError, tf.errors.OpError, CheckpointError)
+_FAILURES = (OSError, tf.errors.OpError, CheckpointError, ConfigError)
+# Those that may be over at the next try: the files of a state were removed, the disk of the folder is full.
+_UNREADABLE, _UNWRITABLE = "checkpoint_unreadable", "folder_not_writable"
 _log = logging.getLogger(__name__)
 
 
@@ -152,10 +154,10 @@ class Following:
                 break
             except _FAILURES as error:
                 self._problem = f"cannot publish {state.newest}: {reason(error)}"
-                is_unreadable = isinstance(error, CheckpointError) and error.code == "checkpoint_unreadable"
-                if isinstance(error, CheckpointError) and not is_unreadable:
+                code = getattr(error, "code", "")  # of a PsTrainError
+                if code not in ("", _UNREADABLE, _UNWRITABLE):
                     raise
-                if not is_unreadable and all(map(checkpoints.exists, (state.path, state.newest))):
+                if code != _UNREADABLE and all(map(checkpoints.exists, (state.path, state.newest))):
                     return False
                 self._stop.wait(_POLL_SECS)  # it was removed, or is written again
         else:

@@ -25,7 +25,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import PsTrainError
+from ps_train.errors import CheckpointError, PsTrainError
 from ps_train.parts.live import pushes
 from ps_train.parts.live.exporting import Export, LiveLayout, read_layout
 from ps_train.parts.live.pushes import Begin, Current, PushWriter
@@ -107,7 +107,10 @@ class Publisher:
             else:
                 try:
                     self._publish_changes(held, self.published.begin.step)
-                except NoRoomError as error:
+                except (NoRoomError, CheckpointError) as error:
+                    if isinstance(error, CheckpointError) and error.code == "checkpoint_unreadable":
+                        raise
+                    # Or the model has changed since, as by a table or a variable less.
                     _log.info("%s; a new version of the model follows", error)
                     self._publish_model(held, training)
         self._compared = os.path.basename(state.path)

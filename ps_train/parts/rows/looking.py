@@ -99,9 +99,10 @@ def row_ids(table: str, saved: contents.SavedTable, ids: Sequence[str], *, strin
 
 def found_rows(source: Source, table: str, words: Sequence[str], ids: Sequence[int]) -> list[dict[str, Any]]:
     """Returns for each id what its row is, for JSON; `ps` and what follows are None without a row."""
-    found = contents.find_rows(source.path, table, ids) if ids else {}
-    if source.delta and ids:
-        found.update(contents.find_rows(source.delta, table, ids))
+    # The delta first: the training soon removes it, and keeps the checkpoint for longer.
+    found = contents.find_rows(source.delta, table, ids) if source.delta and ids else {}
+    if others := [own for own in ids if own not in found]:
+        found.update(contents.find_rows(source.path, table, others))
     answers = []
     for word, own in zip(words, ids):
         row = found.get(own)

@@ -166,6 +166,7 @@ class Store:
 
         with self.on_ps():
             ids, pushed = tf.identity(ids), tf.ensure_shape(pushed, [None, num_floats])
+            ids.set_shape([None])  # which an accumulator does not know
             if self._is_exact:
                 return self.exclusively([ids, pushed], body)
             with tf.control_dependencies([ids, pushed]):

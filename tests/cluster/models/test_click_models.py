@@ -127,6 +127,20 @@ def test_a_dataset_without_ids_is_refused_in_a_line(name):
         build(name, {"numbers": tf.constant(features["numbers"])}, tf.constant(labels))
 
 
+@pytest.mark.parametrize("shapes", [{"ids": [None, None]}, {"numbers": [None, None]}, {"ids": [None]}, {"ids": None}])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_feature_of_another_shape_is_refused_in_a_line(name, shapes):
+    """As padded_batch and serving_input_fn make them. Issue: "__int__ returned non-int", in the code of the model."""
+    with tf.Graph().as_default():
+        features = {key: tf.placeholder(dtype, shapes.get(key, [None, 2]), name=key)
+                    for key, dtype in (("ids", tf.int64), ("numbers", tf.float32))}
+        if name == "logistic_regression" and shapes == {"ids": [None, None]}:
+            build(name, features, None)  # it adds up the weights of any number of ids
+            return
+        with raises("feature_shape"):
+            build(name, features, None)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_predicts_without_labels(name):
     """In mode "infer" the loss is None, with a probability for each example; any id is taken."""

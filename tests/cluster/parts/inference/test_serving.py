@@ -11,6 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import ps_train
+from ps_train.errors import ConfigError
 from ps_train.parts.inference import serving
 from ps_train.plugins.contracts import Model
 from ps_train.storage import folder_lock
@@ -31,13 +32,13 @@ def trained(tmp_path_factory):
         return tf.train.Saver().save(session, str(tmp_path_factory.mktemp("trained") / "model.ckpt"), 5)
 
 
-def _export(path, output_dir, after_write=lambda: None, **named):
+def _export(path, output_dir, after_write=lambda: None, model_fn=_model_fn, **named):
     class Graph(serving.ServedGraph):
         def write(self, output_dir):
             super().write(output_dir)
             after_write()
 
-    model, specs = Model("line", _model_fn, {}), tf.TensorSpec([None], tf.float32, name="x")
+    model, specs = Model("line", model_fn, {}), tf.TensorSpec([None], tf.float32, name="x")
     return serving.export_model(path, str(output_dir), model, {}, specs, make_graph=Graph, **named)
 
 
@@ -63,9 +64,26 @@ def test_of_two_exports_to_one_folder_at_once_both_are_whole(trained, tmp_path, 
 def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
     """An older model stays. Issue: the temporary folder stayed until the next export of that step."""
     _export(trained, tmp_path / "out/5")
-    with pytest.raises(OSError, match="full"):
+    with raises("folder_not_writable") as caught:
         _export(trained, tmp_path / "out/5", _fail, replaces=True)
+    assert "the disk is full" in str(caught.value)
     assert os.listdir(tmp_path / "out") == ["5"]
+
+
+def test_a_disk_that_fills_during_an_export_is_one_line(tmp_path, small_disk):
+    """Issue: a traceback of TensorFlow."""
+    def model_fn(features, labels, mode, params):
+        return ps_train.ModelSpec(predictions=tf.reduce_sum(tf.get_variable("weights", [2 << 20])) * features)
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        model_fn(tf.zeros([1]), None, None, None)
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), 5)
+    with raises("folder_not_writable", kind=ConfigError) as caught:
+        _export(path, small_disk / "out/5", model_fn=model_fn)
+    assert "No space left on device" in str(caught.value) and f"{small_disk}/out/5" in str(caught.value)
+    assert os.listdir(small_disk / "out") == []
 
 
 def _fail():

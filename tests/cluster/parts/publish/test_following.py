@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
+from ps_train.errors import CheckpointError, ClusterLostError, ConfigError, StoppedError
 from ps_train.parts.control import history
 from ps_train.parts.live import pushes
 from ps_train.parts.object_store.store import StoreError
@@ -259,6 +259,33 @@ def test_publishing_once_ends_when_it_fails_again_and_again(training, tmp_path, 
     monkeypatch.setattr(following, "_PAUSE_SECS", 0.01)
     monkeypatch.setattr(following.Publisher, "publish", fail)
     with raises("publish_failed"):
+        _publish(training, tmp_path / "out", once=True)
+
+
+def test_a_folder_that_is_full_when_a_model_is_written_is_tried_again(training, tmp_path, monkeypatch, caplog):
+    """Issue: the publisher ended with 2, as if the folder were wrong."""
+    export, tries = make_export(), []
+
+    def fail_first(*arguments):
+        tries.append(arguments)
+        if len(tries) == 1:
+            raise ConfigError("folder_not_writable", "cannot write the model: No space left on device")
+        export(*arguments)
+
+    monkeypatch.setattr(following, "make_export", lambda config: fail_first)
+    monkeypatch.setattr(following, "_PAUSE_SECS", 0.01)
+    _publish(training, tmp_path / "out", once=True)
+    assert "No space left on device; the next try is in" in caplog.text
+    assert_read(PushReader(tmp_path / "out"), training)
+
+
+def test_a_model_that_cannot_be_exported_is_not_tried_again(training, tmp_path, monkeypatch):
+    """It would fail as often."""
+    def fail(*_):
+        raise ConfigError("data_dir_missing", "not there")
+
+    monkeypatch.setattr(following, "make_export", lambda config: fail)
+    with raises("data_dir_missing"):
         _publish(training, tmp_path / "out", once=True)
 
 

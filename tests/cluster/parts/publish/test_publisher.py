@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import time
 
 import numpy as np
@@ -28,9 +29,10 @@ DIM = 3
 DENSE = [("dense/w", "float32", [2, 2], 0), ("dense/n", "int64", [], 16)]
 
 
-def save(path, step, tables, num_ps=2):
+def save(path, step, tables, num_ps=2, others=()):
     """Writes a checkpoint, or a delta, with these rows: name -> id -> row; a dense variable says the step."""
-    arrays = {"global_step": np.int64(step), "dense/w": np.full([2, 2], step, np.float32), "dense/n": np.int64(-step)}
+    arrays = {"global_step": np.int64(step), "dense/w": np.full([2, 2], step, np.float32), "dense/n": np.int64(-step),
+              **dict(others)}
     texts = {}
     for name, rows in tables.items():
         pieces = []
@@ -72,6 +74,7 @@ class Training:
     def __init__(self, folder, rng):
         self.folder, self.rng, self.step, self.base = str(folder), rng, 0, ""
         self.rows, self.changed = {"a": {}, "b": {}}, {"a": set(), "b": set()}
+        self.others = {}  # further variables
         os.makedirs(folder)
 
     def train(self, drops=True):
@@ -89,7 +92,7 @@ class Training:
     def save(self):
         """Writes a checkpoint."""
         self.base = checkpoints.path_of(self.folder, self.step)
-        save(self.base, self.step, self.rows, num_ps=int(self.rng.integers(1, 4)))
+        save(self.base, self.step, self.rows, num_ps=int(self.rng.integers(1, 4)), others=self.others)
         self.changed = {name: set() for name in self.rows}
 
     def save_delta(self):
@@ -196,6 +199,32 @@ def test_a_table_that_predictions_do_not_use_is_not_published(tmp_path, monkeypa
     reader.follow()
     assert reader.tables.keys() == publisher.published.tables.keys() == {"a"}
     assert all(reader.tables["a"][key] == row.tolist() for key, row in training.rows["a"].items())
+
+
+@pytest.mark.parametrize("lacks", ["table", "variable"])
+def test_a_model_that_has_changed_is_published_anew(tmp_path, monkeypatch, lacks):
+    """It lacks a table or a variable, and goes on from its checkpoint. Issue: each publisher ended with an error."""
+    training = Training(tmp_path / "train", np.random.default_rng(0))
+    os.makedirs(tmp_path / "out")
+    reader = PushReader(tmp_path / "out")
+    training.train()
+    with monkeypatch.context() as patched:
+        if lacks == "variable":
+            training.others = {"dense/gone": np.float32(1)}
+            patched.setattr(sys.modules[__name__], "DENSE", [*DENSE, ("dense/gone", "float32", [], 24)])
+        training.save()
+        Publisher(training.folder, str(tmp_path / "out"), make_export()).publish(newest_state(training.folder))
+        reader.follow()
+    training.others = {}
+    if lacks == "table":
+        del training.rows["b"], training.changed["b"]
+    training.train()
+    training.save()
+    publisher = Publisher(training.folder, str(tmp_path / "out"), make_export())
+    publisher.publish(newest_state(training.folder))
+    assert publisher.published.current.model == pushes.model_name(2)
+    for follower in (reader, PushReader(tmp_path / "out")):
+        assert_read(follower, training)
 
 
 @pytest.mark.parametrize("damage", [

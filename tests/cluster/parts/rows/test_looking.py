@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -120,6 +121,23 @@ def test_rows_are_those_of_the_checkpoint_and_its_delta(saved, capsys):
     assert [[row["first_update"], row["num_updates"]] for row in rows[:-1]] == updates
     assert rows[-1] == {"id": "7", "row_id": 7, "ps": None, "last_update": None, "first_update": None,
                         "num_updates": None, "norm": None, "values": None}
+
+
+def test_a_delta_that_is_removed_while_the_checkpoint_is_read_was_read_before(saved, tmp_path, monkeypatch, capsys):
+    """As by a training that writes many. Issue: an error, each time where the checkpoint is large."""
+    folder = shutil.copytree(saved[0], tmp_path / "train")
+    find_rows = contents.find_rows
+
+    def slowly(path, *arguments):
+        found = find_rows(path, *arguments)
+        if not contents.base_of(path):
+            for delta in contents.deltas_of(path):
+                checkpoints.remove(delta)
+        return found
+
+    monkeypatch.setattr(contents, "find_rows", slowly)
+    answer = _printed(capsys, str(folder), "items", ["2", "55", "6", "7"])
+    assert [row["last_update"] for row in answer["rows"]] == [3, 3, 2, None]
 
 
 def test_a_named_checkpoint_is_looked_at_without_its_delta(saved, capsys):

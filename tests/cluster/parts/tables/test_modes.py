@@ -28,7 +28,8 @@ _RATE, _BATCH, _STEPS = 0.1, 4, 6
 
 def model_fn(features, labels, mode, params):
     """Sum of a row of a dynamic table, of one of a fixed table that two features share, and a bias."""
-    items = ps_train.embedding_table("items", 2, optimizer=rules.Sgd(_RATE), l2=params.get("l2", 0.0))
+    items = ps_train.embedding_table("items", 2, optimizer=rules.Sgd(_RATE), l2=params.get("l2", 0.0),
+                                     min_count=params.get("min_count", 1))
     users = ps_train.embedding_table("users", 3, num_rows=10, optimizer=rules.Sgd(_RATE))
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     found = [items.lookup(features[:, 0], name="item"), users.lookup(features[:, 1:], name="users")]
@@ -152,6 +153,16 @@ def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, num_ps,
     """As TensorFlow's accumulators: a row is averaged over the workers that have it; as a choice, summed."""
     train_in_lock_step(start_servers(num_ps, 2), tmp_path, _STEPS, **_options(**options))
     _assert_like(tmp_path, _sync_oracle(sums="flags" in options, l2=options.get("params", {}).get("l2", 0.0)))
+
+
+def test_in_sync_an_id_gets_a_row_in_the_second_update_that_has_it(tmp_path, start_servers):
+    """Issue: with min_count no sync graph could be built, as accumulators do not know the shape of their ids."""
+    train_in_lock_step(start_servers(2, 2), tmp_path, _STEPS, **_options(
+        params={"batch_size": _BATCH, "seed": 7, "min_count": 2}))
+    items = _data()[0][:, 0].reshape(_STEPS, 2 * _BATCH)
+    counts = np.unique(np.concatenate([np.unique(of_update) for of_update in items]), return_counts=True)
+    assert {*_saved_rows(tmp_path)["items"]} == {own for own, count in zip(*counts) if count > 1}
+    assert 1 in counts[1]
 
 
 _HYBRID = {"flags": {"sync_replicas": True, "async_embeddings": True}}

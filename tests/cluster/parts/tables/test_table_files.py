@@ -283,6 +283,21 @@ def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
     assert f"table items: {path} has 9 rows; allowed: at most 8 " in str(caught.value)
 
 
+@pytest.mark.parametrize(("kinds", "advice"), [
+    ({}, "; give the table max_rows"), ({"max_rows": 10}, "; use more ps, or a smaller max_rows"),
+    ({"num_rows": 10}, "; use more ps, or a smaller num_rows")])
+def test_a_ps_without_room_is_one_line_with_what_helps(monkeypatch, kinds, advice):
+    """Issue: without max_rows it advised more ps, each of which makes as much room."""
+    def fail(store, session):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    made = _tables(kinds={"items": kinds})
+    monkeypatch.setattr(store_ops.StoreOps, "reset", fail)
+    with made.graph.as_default(), raises("table_too_large") as caught:
+        made.tables.reset(made.session)
+    assert advice in str(caught.value)
+
+
 def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
     """A checkpoint and its delta give the state of the delta; the delta has only the rows that were touched.
 
