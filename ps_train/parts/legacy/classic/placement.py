@@ -43,8 +43,11 @@ def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
 def share_on_the_first_task(graph: tf.Graph, cluster: Cluster) -> None:
     """Does the same in a cluster without ps or workers: the first device by name is that of the first task.
 
-    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps.
+    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps. Where there is one task only, a later session
+    of the script without a server can use them, too.
     """
+    if sum(map(len, cluster.addresses.values())) == 1:
+        return
     job = min(cluster.addresses)
     _share_on(graph, job, min(cluster.addresses[job]))
 
