@@ -172,7 +172,7 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
         watching = strategy_ends.chief_watch(run_config, timeouts) or observer.observer_from_environment(timeouts)
         return watching.is_over if watching else None
 
-    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, lambda: script_server() is not None)
+    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, script_server)
     from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
 
     run_config.know_chief_as_worker_0()
