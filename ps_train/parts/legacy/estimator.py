@@ -206,7 +206,7 @@ def replace(
 
 
 def _server_of_all_trainings(server_class: Any, find_server: Callable[[], Any]) -> Callable[..., Any]:
-    """Returns how `train_and_evaluate` makes a server: a script with several Estimators needs one, whose port it has."""
+    """Returns how `train_and_evaluate` makes a server: if a script trains several times, the first one has the port."""
     def make(cluster: Any, job_name: str, task_index: int, **options: Any) -> Any:
         server = find_server()
         address = script_cluster.real_target(tf1.train.ClusterSpec(cluster).task_address(job_name, task_index))

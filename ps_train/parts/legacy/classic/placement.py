@@ -43,8 +43,8 @@ def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
 def share_on_the_first_task(graph: tf.Graph, cluster: Cluster) -> None:
     """Does the same in a cluster without ps or workers: the first device by name is that of the first task.
 
-    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps. Where there is one task only, a later session
-    of the script without a server can use them, too.
+    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps. If there is one task only they stay on no
+    device: a later session of the script, without a server, can use them, too.
     """
     if sum(map(len, cluster.addresses.values())) == 1:
         return

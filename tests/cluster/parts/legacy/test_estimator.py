@@ -169,7 +169,8 @@ def restored(api):
     )
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415
 
-    places = [(training, "server_lib"), (estimator.Estimator, "train"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training"),
+    places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training"),
+              (estimator.Estimator, "train"),
               (distribute_coordinator, "server_lib"), (strategies._State, "timeouts"),
               (collective_all_reduce_strategy.CollectiveAllReduceExtended, "_initialize_strategy"),
               (mirrored_strategy.MirroredExtended, "_initialize_strategy")]
