@@ -113,7 +113,7 @@ class _ClusterSession(BaseSession):
         self._session = None  # TensorFlow's `__del__` looks at it, also after an error here
         own_graph = graph or tf.get_default_graph()
         route = _route(target, own_graph)
-        _share_parameters(route, own_graph)
+        _share_parameters(route, own_graph, config)
         config = _joined_options(route, own_graph, config)
         is_redirected = route.target != target
         if is_redirected:
@@ -207,12 +207,13 @@ def _exit_code(text: str) -> int | str:
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
-def _share_parameters(route: Route, graph: tf.Graph) -> None:
+def _share_parameters(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> None:
     """Places the parameters of a graph for its first session, if the script has not."""
+    filters = [] if config is None else config.device_filters
     if route.member is not None:
-        placement.share_parameters(graph, route.member.cluster)
+        placement.share_parameters(graph, route.member.cluster, filters)
     elif route.target and (cluster := membership.outside()) is not None:
-        placement.share_on_the_first_task(graph, cluster)
+        placement.share_on_the_first_task(graph, cluster, filters)
 
 
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
@@ -260,7 +261,7 @@ class SessionManager(_TensorFlowManager):
             return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
         member = route.member
         if not arguments.get("checkpoint_filename_with_path"):  # as below
-            _share_parameters(route, self._graph)
+            _share_parameters(route, self._graph, arguments.get("config"))
         arguments["config"] = _joined_options(route, self._graph, arguments.get("config"))
         if member is None:
             return super().prepare_session(**arguments)
@@ -313,7 +314,7 @@ class SessionManager(_TensorFlowManager):
         """Returns a session once the chief has prepared the parameters."""
         route = _route(master, self._graph)
         member = route.member
-        _share_parameters(route, self._graph)
+        _share_parameters(route, self._graph, config)
         config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(

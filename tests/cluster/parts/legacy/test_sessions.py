@@ -182,6 +182,24 @@ def test_parameters_on_no_device_stay_there_where_there_is_one_task(replaced, gr
             assert session.run(step) == 3.0
 
 
+@pytest.mark.parametrize("way", ["plain", "managed"])
+def test_parameters_on_no_device_stay_there_where_device_filters_hide_the_first_task(
+        replaced, graph, monkeypatch, way):
+    """Each worker then trains its own, as in TensorFlow 1: the session knows no other task."""
+    for name in ("_current", "_serving", "_outside"):
+        monkeypatch.setattr(membership, name, [])
+    server = tf.train.Server({"worker": [f"localhost:{port}" for port in processes.free_ports(2)]}, "worker", 1)
+    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
+    config = tf.ConfigProto(device_filters=["/job:worker/task:1"])
+    if way == "plain":
+        session = tf.Session(server.target, config=config)
+        session.run(step.initializer)
+    else:
+        session = tf.train.SessionManager().prepare_session(server.target, step.initializer, config=config)
+    assert session.run(step) == 3.0
+    session.close()
+
+
 def test_parameters_on_no_device_are_shared_on_the_first_task_also_if_the_chief_is_another(
         replaced, graph, monkeypatch):
     """A cluster of "ps" and "trainer": the trainers that wait looked on the ps, and the chief had them itself."""
