@@ -35,8 +35,10 @@ import tensorflow as tf
 import tensorflow.compat.v1 as tf1
 from tensorflow.python.util import tf_export
 
+from ps_train.cluster.spec import Task
 from ps_train.errors import ChiefFailedError, ClusterLostError, ConfigError
 from ps_train.parts.legacy import strategies
+from ps_train.parts.legacy.classic import script_cluster
 from ps_train.runtime import threads
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
@@ -169,7 +171,7 @@ def _export_decorator(name: str) -> types.ModuleType:
 def replace(
     server_class: Any = None, monitored_training_session: Any = None,
     find_end: Callable[[Any], Callable[[bool], bool] | None] | None = None,
-    has_server: Callable[[], bool] | None = None,
+    find_server: Callable[[], Any] | None = None,
 ) -> None:
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
@@ -181,7 +183,8 @@ def replace(
         calls the function before each look at the folder, and about once a second while it waits, and says whether it
         has evaluated a checkpoint of `max_steps`. It raises ClusterLostError if the cluster never answered, and
         ChiefFailedError if the chief's script has failed.
-      has_server: returns whether this process has a server. If not, `Estimator.train` starts one in a cluster.
+      find_server: returns the server of this process, or None. Then `Estimator.train` starts one in a cluster; else all
+        trainings use it.
 
     Raises:
       ConfigError: the Estimator is not installed, see `install_estimator`.
@@ -191,14 +194,26 @@ def replace(
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install_estimator`)
 
     if server_class is not None:
-        training.server_lib = _Overlay(training.server_lib, Server=server_class)
+        make_server = _server_of_all_trainings(server_class, find_server) if find_server else server_class
+        training.server_lib = _Overlay(training.server_lib, Server=make_server)
         strategies.serve_by(server_class)
     if monitored_training_session is not None:
         estimator.training = _Overlay(estimator.training, MonitoredTrainingSession=monitored_training_session)
     if find_end is not None:
         _replace_evaluator(training, find_end)
-    if has_server is not None:
-        estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, has_server)
+    if find_server is not None:
+        estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, find_server)
+
+
+def _server_of_all_trainings(server_class: Any, find_server: Callable[[], Any]) -> Callable[..., Any]:
+    """Returns how `train_and_evaluate` makes a server: if a script trains several times, the first one has the port."""
+    def make(cluster: Any, job_name: str, task_index: int, **options: Any) -> Any:
+        server = find_server()
+        address = script_cluster.real_target(tf1.train.ClusterSpec(cluster).task_address(job_name, task_index))
+        is_own = server is not None and server.cluster.task == Task(job_name, task_index, address)
+        return server if is_own else server_class(cluster, job_name, task_index, **options)
+
+    return make
 
 
 def _replace_evaluator(training: types.ModuleType, find_end: Callable[[Any], Callable[[bool], bool] | None]) -> None:
@@ -253,7 +268,7 @@ def _cast_like(feature: Any, wanted: Any, has_ids: bool) -> Any:
     return tf1.cast(feature, wanted.dtype) if is_changed else feature
 
 
-def _starting_server(train: Callable, server_class: Any, has_server: Callable[[], bool]) -> Callable:
+def _starting_server(train: Callable, server_class: Any, find_server: Callable[[], Any]) -> Callable:
     """Returns an `Estimator.train` that starts the server of its task, if the cluster has a ps and nobody has."""
     @functools.wraps(train)
     def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -262,7 +277,7 @@ def _starting_server(train: Callable, server_class: Any, has_server: Callable[[]
         is_coordinated = strategies.should_run_distribute_coordinator(config)
         if is_coordinated:
             strategies.wait_on_ps(config)
-        if "ps" in jobs and config.task_type in jobs and not (is_coordinated or has_server()):
+        if "ps" in jobs and config.task_type in jobs and not (is_coordinated or find_server()):
             server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
                                   config=config.session_config)
             if config.task_type == "ps":

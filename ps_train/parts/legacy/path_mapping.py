@@ -20,9 +20,18 @@ class Paths(ast.NodeTransformer):
         # The longest first: hdfs://x/y may lie elsewhere than the rest of hdfs://x.
         ordered = sorted(mapped, key=lambda pair: -len(pair[0]))
         self._to = dict(ordered)
-        # A whole folder: /data is neither in /my/data nor in /database.
+        # A whole folder: /data is neither in /my/data nor in /database, nor in "{}/data".format(home).
         self._from = re.compile("|".join(
-            rf"(?<![\w./-]){re.escape(path)}" + ("" if path.endswith("/") else r"(?![\w.-])") for path, _ in ordered))
+            rf"(?<![\w./}}-]){re.escape(path)}" + ("" if path.endswith("/") else r"(?![\w.-])") for path, _ in ordered))
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        parts = [self._behind_expression(part) if place and isinstance(part, ast.Constant) else self.visit(part)
+                 for place, part in enumerate(node.values)]
+        return ast.copy_location(ast.JoinedStr(parts), node)
+
+    def _behind_expression(self, part: ast.Constant) -> ast.AST:
+        """Returns a later piece of an f-string: /data is not in f"{home}/data"."""
+        return ast.copy_location(ast.Constant(self._replaced("}" + part.value)[1:]), part)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, str):

@@ -69,6 +69,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         _join_servers()
         horovod_imports.refuse_in_tensorflow_2()
     ending.SignalWatch(config.stop_timeout_secs)
+    ending.report_hard_end(_leave_cluster)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
     if is_tensorflow_1:
@@ -79,17 +80,29 @@ def run_script(config: ScriptConfig, script: Script) -> None:
                               "converts a copy (docs/migrate.md)")
     code = _run(script, changes)
     _report_strategy()
-    ps = next((server for server in _servers if server.cluster.job == "ps"), None)
-    serves_only = ps is not None and membership.current() is None
-    if code == 0 and not serves_only:  # a failed script ends at once, as the other tasks wait for it
+    if code == 0 and not _serves_only():  # a failed script ends at once, as the other tasks wait for it
         _wait_and_announce_end()
+    ending.leave(_leave_cluster(code))
+
+
+def _own_ps() -> ScriptServer | None:
+    return next((server for server in _servers if server.cluster.job == "ps"), None)
+
+
+def _serves_only() -> bool:
+    return _own_ps() is not None and membership.current() is None
+
+
+def _leave_cluster(code: int) -> int:
+    """Leaves the cluster after the script; returns the exit code of the process, which a ps ends by itself."""
+    ps, serves_only = _own_ps(), _serves_only()
     ending.script_ended.set()
     if code == 0 and serves_only:
         ps.leave()
     code = ending.finish(code)
     if code == 0 and ps is not None:  # its workers in this process have ended; there may be others
         ps.leave()
-    ending.leave(code)
+    return code
 
 
 def prepare_spawned_child(config: ScriptConfig) -> None:
@@ -159,7 +172,7 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
         watching = strategy_ends.chief_watch(run_config, timeouts) or observer.observer_from_environment(timeouts)
         return watching.is_over if watching else None
 
-    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, lambda: script_server() is not None)
+    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, script_server)
     from ps_train.parts.legacy.names import run_config  # noqa: PLC0415 (it needs the Estimator)
 
     run_config.know_chief_as_worker_0()

@@ -1,6 +1,7 @@
 """What happens when a script ends, fails, or receives a signal to stop.
 
     it ends, or calls sys.exit       ps_train waits for its threads, then leaves the cluster: no task waits for this one
+    it calls os._exit                ps_train leaves the cluster; nothing else is waited for
     it raises                        one line for an error of ps_train, else its traceback; then the same
     SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
                                      if it has not after half of the grace period, the chief saves, of whatever kind
@@ -28,7 +29,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, NoReturn
 
 from ps_train.errors import PsTrainError
 from ps_train.parts.legacy import mode_advice, numpy_advice, pandas_advice, path_mapping
@@ -52,6 +53,7 @@ _python2_advice: list[str] = []
 _stopping = threading.Event()  # the thread that ends the process has been started
 _noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
 _said_stopped = threading.Lock()  # the thread that takes it prints the message; it is never released
+_leaving = threading.Event()  # `leave` was called
 _handles_interrupt = threading.Event()  # the script has got a KeyboardInterrupt, and its main thread goes on
 script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
 
@@ -183,6 +185,25 @@ def _say_stopped() -> None:
         logs.complain(f"ps_train: {_STOPPED_MESSAGE}\n")
 
 
+def report_hard_end(leave_cluster: Callable[[int], int]) -> None:
+    """Lets `os._exit` leave the cluster first: scripts that would hang end by it, and the other tasks wait for them.
+
+    Args:
+      leave_cluster: takes the exit code of the script; returns that of the process.
+    """
+    end_now, own_process = os._exit, os.getpid()
+
+    @functools.wraps(end_now)
+    def leave_and_end(status: int) -> NoReturn:
+        is_ended = is_stopping() or _leaving.is_set() or script_ended.is_set()
+        if os.getpid() == own_process and not is_ended:
+            script_ended.set()
+            status = leave_cluster(status)
+        end_now(status)
+
+    os._exit = leave_and_end  # type: ignore[assignment]
+
+
 def finish_with_child() -> None:
     """Lets a process of `multiprocessing`, whose end calls nothing of `atexit`, leave the cluster at its end."""
     multiprocessing.util.Finalize(None, _finish_child, exitpriority=_LAST)
@@ -233,6 +254,7 @@ def _named(running: threading.Thread | multiprocessing.Process) -> str:
 
 def leave(code: int) -> None:
     """Ends this process; `atexit` callbacks run in bounded time."""
+    _leaving.set()
     bound_secs = _STOPPED_CLEAN_UP_SECS if is_stopping() else _CLEAN_UP_SECS
 
     def end() -> None:

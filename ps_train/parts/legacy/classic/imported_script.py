@@ -2,6 +2,7 @@
 
     sys.excepthook                   an error of ps_train is one line; the process leaves the cluster
     atexit                           the script has ended; the same
+    os._exit                         leaves the cluster first
     sys.exit, exit, quit             note the exit code, which Python does not expose
     a signal                         as in ending.py
 """
@@ -58,5 +59,6 @@ def watch_end(stop_timeout_secs: float) -> None:
         if hasattr(module, name):  # `python -S` has no `exit` and no `quit`
             setattr(module, name, _noting_code(getattr(module, name)))
     atexit.register(at_exit)
+    ending.report_hard_end(ending.finish)
     if threading.current_thread() is threading.main_thread():
         ending.SignalWatch(stop_timeout_secs)

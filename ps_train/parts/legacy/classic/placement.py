@@ -9,13 +9,13 @@ the change below each worker would hold, and train, variables of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.graph.devices import is_on_ps
+from ps_train.graph.devices import is_on_ps, task_of
 
 _RESOURCE = "VarHandleOp"
 _REFERENCES = ("VariableV2", "Variable")
@@ -30,26 +30,35 @@ def placed_types(ps_ops: Sequence[str] | None) -> Sequence[str] | None:
     return [*ps_ops, _RESOURCE]
 
 
-def share_parameters(graph: tf.Graph, cluster: Cluster) -> None:
+def share_parameters(graph: tf.Graph, cluster: Cluster, filters: Iterable[str] = ()) -> None:
     """Puts the parameters that a script has put on no device on the first ps.
 
     TensorFlow 1 put them on the first device of the cluster by name, the same for all tasks: that of a ps, if
     no task is called chief. Today it puts them on the task of the session, and each worker would wait for its own.
+
+    Args:
+      filters: the device filters of the session, which may keep it from that task; then they stay on no device.
     """
     if cluster.ps:
-        _share_on(graph, cluster.ps[0].job, cluster.ps[0].index)
+        _share_on(graph, cluster.ps[0].job, cluster.ps[0].index, filters)
 
 
-def share_on_the_first_task(graph: tf.Graph, cluster: Cluster) -> None:
+def share_on_the_first_task(graph: tf.Graph, cluster: Cluster, filters: Iterable[str] = ()) -> None:
     """Does the same in a cluster without ps or workers: the first device by name is that of the first task.
 
-    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps.
+    Often that is the chief. In a cluster of "ps" and "trainer" it is a ps. If there is one task only they stay on no
+    device: a later session of the script, without a server, can use them, too.
     """
+    if sum(map(len, cluster.addresses.values())) == 1:
+        return
     job = min(cluster.addresses)
-    _share_on(graph, job, min(cluster.addresses[job]))
+    _share_on(graph, job, min(cluster.addresses[job]), filters)
 
 
-def _share_on(graph: tf.Graph, job: str, index: int) -> None:
+def _share_on(graph: tf.Graph, job: str, index: int, filters: Iterable[str]) -> None:
+    visible = {task_of(one) for one in filters}
+    if visible and not {(job, index), (job, None)} & visible:
+        return
     for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
         if variable.op.type in {_RESOURCE, *_KNOWN}:  # not tables, which are on the ps
             device = tf.DeviceSpec.from_string(variable.device or "")

@@ -111,8 +111,10 @@ class _ClusterSession(BaseSession):
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
         self._session = None  # TensorFlow's `__del__` looks at it, also after an error here
-        route = _route(target, graph or tf.get_default_graph())
-        config = _joined_options(route, graph or tf.get_default_graph(), config)
+        own_graph = graph or tf.get_default_graph()
+        route = _route(target, own_graph)
+        _share_parameters(route, own_graph, config)
+        config = _joined_options(route, own_graph, config)
         is_redirected = route.target != target
         if is_redirected:
             self._task = task_of(_redirections[-1].device)
@@ -205,6 +207,15 @@ def _exit_code(text: str) -> int | str:
     return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
+def _share_parameters(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> None:
+    """Places the parameters of a graph for its first session, if the script has not."""
+    filters = [] if config is None else config.device_filters
+    if route.member is not None:
+        placement.share_parameters(graph, route.member.cluster, filters)
+    elif route.target and (cluster := membership.outside()) is not None:
+        placement.share_on_the_first_task(graph, cluster, filters)
+
+
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
     """Returns the options of a session, once its process has joined the cluster if the session is one with it."""
     if route.member is not None:
@@ -250,7 +261,7 @@ class SessionManager(_TensorFlowManager):
             return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
         member = route.member
         if not arguments.get("checkpoint_filename_with_path"):  # as below
-            self._share_parameters(route)
+            _share_parameters(route, self._graph, arguments.get("config"))
         arguments["config"] = _joined_options(route, self._graph, arguments.get("config"))
         if member is None:
             return super().prepare_session(**arguments)
@@ -303,7 +314,7 @@ class SessionManager(_TensorFlowManager):
         """Returns a session once the chief has prepared the parameters."""
         route = _route(master, self._graph)
         member = route.member
-        self._share_parameters(route)
+        _share_parameters(route, self._graph, config)
         config = _joined_options(route, self._graph, config)
         if member is None:
             return super().wait_for_session(
@@ -313,12 +324,6 @@ class SessionManager(_TensorFlowManager):
         return self._bounded(member, functools.partial(
             super().wait_for_session, master, config=config,
             max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))
-
-    def _share_parameters(self, route: Route) -> None:
-        if route.member is not None:
-            placement.share_parameters(self._graph, route.member.cluster)
-        elif route.target and (cluster := membership.outside()) is not None:
-            placement.share_on_the_first_task(self._graph, cluster)
 
     def _bounded(self, member: Membership, make: Callable[[], tf.Session]) -> tf.Session:
         def make_in_graph() -> tf.Session:

@@ -43,6 +43,7 @@ class GraphState:
       is_kept: whether its initialisations do nothing.
       exchanges: whether the script exchanges values in it by itself.
       hook: prepares a session for training, in `after_create_session`; None before `apply_gradients`.
+      unset: the names of the parameters without a value; None before `apply_gradients`.
     """
 
     def __init__(self, graph: tf.Graph, cluster: Cluster, is_home: bool) -> None:
@@ -50,10 +51,12 @@ class GraphState:
         self.is_home = is_home
         self.is_trained = self.is_kept = self.exchanges = False
         self.hook: Any = None
+        self.unset: tf.Tensor | None = None
         self._graph = weakref.ref(graph)
         self._worker = cluster.task.device
         self._starts: set[tf.Operation] = set()
         self._needs: dict[tf.Operation, bool] = {}
+        self._reads: dict[tf.Operation, bool] = {}
         self._initializers: dict[tf.Operation, list[tf.Operation]] = {}  # -> what they run
         # They are never left: the graph of a script is placed to its end.
         self._scopes = contextlib.ExitStack()
@@ -106,6 +109,14 @@ class GraphState:
 
     def needs_start(self, fetches: Any) -> bool:
         """Returns whether a session that is to run this must be prepared for training."""
+        return self._is_any_upstream(self._starts, fetches, self._needs)
+
+    def needs_values(self, fetches: Any) -> bool:
+        """Returns whether running this reads, or sets, the parameters."""
+        variables = self._graph().get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+        return self._is_any_upstream({variable.op for variable in variables}, fetches, self._reads)
+
+    def _is_any_upstream(self, wanted: set[tf.Operation], fetches: Any, known: dict[tf.Operation, bool]) -> bool:
         graph = self._graph()
         for fetch in _flattened(fetches):
             try:
@@ -113,9 +124,9 @@ class GraphState:
             except (TypeError, ValueError):  # the session says what is wrong with it
                 continue
             op = element if isinstance(element, tf.Operation) else element.op
-            if op not in self._needs:
-                self._needs[op] = not self._starts.isdisjoint(transfer.upstream([op]))
-            if self._needs[op]:
+            if op not in known:
+                known[op] = not wanted.isdisjoint(transfer.upstream([op]))
+            if known[op]:
                 return True
         return False
 

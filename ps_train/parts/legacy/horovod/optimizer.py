@@ -63,6 +63,8 @@ class HorovodOptimizer(SyncReplicasOptimizer):
         if global_step is None:
             global_step = tf.get_variable("horovod_step", [], tf.int64, tf.zeros_initializer(), trainable=False)
         train_op = super().apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies(None):  # those of the script are for its steps
+            state.unset = tf.report_uninitialized_variables(tf.global_variables())
         state.hook = self.make_session_run_hook(self._is_chief)
         state.hook.begin()
         state.add_start(train_op)

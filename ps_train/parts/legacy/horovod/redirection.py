@@ -6,6 +6,8 @@
     empty as yet              the same: the script builds it later    the same; if the script exchanges values by itself
                                                                       in it, each rank takes its variables home
     any other, or of Keras    with this worker's own server           nothing
+
+A script may read the parameters before that, as it would have initialised its own: all but the chief wait for values.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ import weakref
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.client.session import BaseSession  # no public name
 
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.sessions import Route
 from ps_train.parts.legacy.classic.trainings import ScriptTraining, variables_of
 from ps_train.parts.legacy.horovod import graphs
+from ps_train.runtime import waits
 
 _log = logging.getLogger(__name__)
 
@@ -73,12 +77,26 @@ class HorovodSessions:
         state = graphs.state_of(session.graph)
         if state is not None and state.exchanges and not state.is_trained and not state.is_home:
             state.come_home()
-        if state is None or state.hook is None or session in self._begun or not state.needs_start(fetches):
+        if state is None or state.hook is None or session in self._begun:
+            return
+        if not state.needs_start(fetches):
+            if not self.is_chief and state.needs_values(fetches):
+                self._await_values(session, state.unset)
             return
         with self._lock:
             if session not in self._begun:
                 self._begin(session, state)
                 self._begun.add(session)
+
+    def _await_values(self, session: tf.Session, unset: tf.Tensor) -> None:
+        missing: list[str] = []
+
+        def are_set() -> bool:
+            missing[:] = map(tf.compat.as_str, BaseSession.run(session, unset))
+            return not missing
+
+        waits.until(are_set, self._member.timeouts.start_secs,
+                    lambda: f"rank 0 to initialise {(missing or ['the parameters'])[0]}", self._member.stop)
 
     def _begin(self, session: tf.Session, state: graphs.GraphState) -> None:
         announce, self._announce = self._announce, None

@@ -55,6 +55,22 @@ def test_work_of_atexit_that_takes_too_long_is_cut_off_with_a_line(monkeypatch, 
     assert "within 0.01 s" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("ended", "left", "codes"), [
+    (None, [3], [4, 5]), ("script_ended", [], [3, 5]), ("_leaving", [], [3, 5]), ("_stopping", [], [3, 5])])
+def test_a_script_that_ends_by_os_exit_leaves_the_cluster_first(monkeypatch, ended, left, codes):
+    """Issue: its ps ended with 138 after the idle time-out. What ps_train itself ends so has left it."""
+    found = {"left": [], "codes": []}
+    monkeypatch.setattr(ending.os, "_exit", found["codes"].append)
+    for name in ("script_ended", "_leaving", "_stopping", "_noted_signal"):
+        monkeypatch.setattr(ending, name, threading.Event())
+    ending.report_hard_end(lambda code: found["left"].append(code) or code + 1)
+    if ended:
+        getattr(ending, ended).set()
+    ending.os._exit(3)
+    ending.os._exit(5)
+    assert found == {"left": left, "codes": codes}
+
+
 def test_what_a_script_leaves_in_files_that_it_does_not_close_is_written(monkeypatch, tmp_path):
     """Issue: the file of its results was empty; Python writes the rest when it ends, and so does C."""
     monkeypatch.setattr(ending.os, "_exit", lambda code: None)

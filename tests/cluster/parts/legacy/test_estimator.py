@@ -12,7 +12,7 @@ import types
 import numpy as np
 import pytest
 
-from ps_train.cluster.spec import Cluster
+from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
@@ -170,6 +170,7 @@ def restored(api):
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415
 
     places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training"),
+              (estimator.Estimator, "train"),
               (distribute_coordinator, "server_lib"), (strategies._State, "timeouts"),
               (collective_all_reduce_strategy.CollectiveAllReduceExtended, "_initialize_strategy"),
               (mirrored_strategy.MirroredExtended, "_initialize_strategy")]
@@ -203,6 +204,29 @@ def test_servers_and_sessions_are_the_ones_that_were_given(api, run_config, rest
             job=job, session_config=tf.ConfigProto(), device_fn=lambda op: ""))
         api.train_and_evaluate(trainer, api.TrainSpec(batches, 2), api.EvalSpec(batches))
     assert calls == [("ps", 0, ["chief", "ps"]), "join", ("chief", 0, ["chief", "ps"]), ("grpc://localhost:1", True)]
+
+
+@pytest.mark.parametrize(("address", "num_servers"), [("localhost:1", 1), ("localhost:2", 3)])
+def test_the_trainings_of_a_script_have_one_server(api, run_config, restored, address, num_servers):
+    """Issue: the second `train_and_evaluate` found its port in use. A server of the script's own may be another's."""
+    servers = []
+
+    def make(cluster, job_name, task_index, **others):
+        task = Task(job_name, task_index, address)
+        servers.append(types.SimpleNamespace(cluster=types.SimpleNamespace(task=task), start=lambda: None))
+        return servers[-1]
+
+    bridge.replace(make, lambda master, **options: tf.train.MonitoredTrainingSession("", **options),
+                   find_server=lambda: servers[-1] if servers else None)
+    config = {"job": "chief", "session_config": tf.ConfigProto(), "device_fn": lambda op: ""}
+    for folder in ("alone", "first", "second"):
+        trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(folder, **config))
+        if folder == "alone":
+            trainer.train(batches, max_steps=2)
+        else:
+            api.train_and_evaluate(trainer, api.TrainSpec(batches, 2), api.EvalSpec(batches))
+        assert tf.train.latest_checkpoint(trainer.model_dir).endswith("model.ckpt-2")
+    assert len(servers) == num_servers
 
 
 def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api, run_config, tmp_path, restored):

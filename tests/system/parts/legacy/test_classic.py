@@ -200,6 +200,30 @@ def test_a_script_ends_with_its_threads(start_process, tmp_path):
     assert {"a call ends", "a thread ends"} <= set(start_process.log("kept").splitlines())
 
 
+HARD_END = """
+import json, os
+import tensorflow as tf
+
+tf_config = json.loads(os.environ["TF_CONFIG"])
+job, index = tf_config["task"]["type"], tf_config["task"]["index"]
+server = tf.train.Server(tf_config["cluster"], job, index)
+if job == "ps":
+    server.join()
+with tf.device("/job:ps/task:0"):
+    count = tf.Variable(0).assign_add(1)
+with tf.train.MonitoredTrainingSession(server.target, index == 0) as session:
+    print(job, index, "counts", session.run(count), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_script_that_ends_by_os_exit_leaves_no_ps_waiting(start_process, tmp_path):
+    """Issue: the ps waited for the idle time-out, and ended with 138; in sync so did the other workers."""
+    (tmp_path / "hard_end.py").write_text(HARD_END)
+    ScriptCluster(start_process, str(tmp_path / "hard_end.py"), []).assert_ends_well()
+    assert "worker 1 counts" in start_process.log("worker-1")
+
+
 FORKS = """
 import concurrent.futures, multiprocessing, os, time
 

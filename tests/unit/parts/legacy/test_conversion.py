@@ -391,9 +391,14 @@ def test_packages_beside_ps_train_in_a_checkout_hide_none_of_the_user(tmp_path, 
     ("'hdfs://%s/a' % 'x'", "hdfs://x/a"),
     ("'/data/a'", "/mine/a"), ("'/other/data/a'", "/other/data/a"), ("'/database'", "/database"),
     ("'--dir=/data/a'", "--dir=/mine/a"), ("'s3://' + 'b'", "/s3/b"),
+    ("'{}/data/a'.format('x')", "x/data/a"), ("f'{1}/data/{2}/data/a,/data/b'", "1/data/2/data/a,/mine/b"),
+    ("f'/data/{1}{2} /data/a'", "/mine/12 /mine/a"),
 ])
 def test_paths_in_constants_are_replaced(tmp_path, text, expected):
-    """The longest one counts; a path in the middle of a longer name is another one."""
+    """The longest one counts; a path in the middle of a longer name is another one.
+
+    Issue: behind an expression of an f-string, or the braces of `format`, a piece was taken for a whole path.
+    """
     mapped = parse_mapped("--map_path", "hdfs://x=/rest,hdfs://x/y=/z,/data=/mine,s3://=/s3/")
     assert values_of(f"x = {text}\n", tmp_path, is_python2=False, mapped=mapped)["x"] == expected
 
