@@ -16,7 +16,6 @@ parser.add_argument("--model_dir", default="")
 parser.add_argument("--train_steps", type=int, default=20)
 parser.add_argument("--plain", action="store_true")
 parser.add_argument("--gate", default="")
-parser.add_argument("--early_read", action="store_true")
 args = parser.parse_args()
 
 
@@ -32,11 +31,7 @@ def train_plain(train_op, loss, config):
     init = tf.global_variables_initializer()
     broadcast = hvd.broadcast_global_variables(0)
     with tf.Session(config=config) as sess:
-        if args.early_read and hvd.rank() == 0:
-            time.sleep(3.0)  # the other rank reads what rank 0 has not initialised yet
         sess.run(init)
-        if args.early_read:
-            print("rank %d begins with the weight %s" % (hvd.rank(), sess.run(tf.trainable_variables()[0])[0]))
         sess.run(broadcast)
         for step in range(args.train_steps):
             _, value = sess.run([train_op, loss])

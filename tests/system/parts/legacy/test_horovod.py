@@ -41,13 +41,12 @@ def test_a_script_with_a_plain_session_makes_the_updates_of_horovod(start_proces
         assert float(mean) == 0.5
 
 
-def test_a_rank_that_reads_the_parameters_before_the_broadcast_waits_for_rank_0(start_process):
+def test_a_rank_that_reads_the_parameters_before_the_broadcast_waits_for_rank_0(start_process, tmp_path):
     """Issue: it ended with 138, a lost session, unless rank 0 had come first; in Horovod it has values of its own."""
-    cluster = ScriptCluster(start_process, SCRIPT, ["--plain", f"--train_steps={NUM_STEPS}", "--early_read"])
-    cluster.assert_ends_well()
-    for rank, (loss, _) in enumerate(last_losses(start_process)):
+    script = pathlib.Path(__file__).with_name("horovod_early.py")
+    ScriptCluster(start_process, str(script), [str(tmp_path / "begun")]).assert_ends_well()
+    for rank in range(2):
         assert f"rank {rank} begins with the weight 1.0" in start_process.log(f"worker-{rank}")
-        assert abs(float(loss) - loss_before_last_update(rank)) < 1e-4
 
 
 def test_an_estimator_trains_parameters_of_all_ranks(start_process, tmp_path):
