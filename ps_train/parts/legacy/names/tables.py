@@ -211,6 +211,13 @@ _CONTRIB_NAMES = {
             "read_batch_record_features"),
     "tf.contrib.learn.utils.make_export_strategy": _EXPERIMENT + "make_export_strategy",
     "tf.contrib.learn.utils.saved_model_export_utils.make_export_strategy": _EXPERIMENT + "make_export_strategy",
+    **_same("tf.contrib.learn.utils.saved_model_export_utils", "tensorflow.python.saved_model.model_utils:",
+            "get_timestamped_export_dir get_temp_export_dir"),
+    **_same("tf.contrib.learn.utils.saved_model_export_utils", _OURS + "learn_exports:",
+            "get_most_recent_export garbage_collect_exports"),
+    **_same("tf.contrib.learn.utils.gc", "tensorflow_estimator.python.estimator.gc:_", "largest_export_versions "
+            "one_of_every_n_export_versions mod_export_version union negation get_paths"),
+    "tf.contrib.learn.utils.gc.Path": "tensorflow_estimator.python.estimator.gc:Path",
     "tf.contrib.learn.utils.InputFnOps": _LEARN + "InputFnOps",
     "tf.contrib.learn.utils.build_parsing_serving_input_fn": _LEARN + "build_parsing_serving_input_fn",
     "tf.contrib.learn.metric_spec.MetricSpec": _METRICS + "MetricSpec",

@@ -257,6 +257,22 @@ def test_an_experiment_exports_the_chosen_head(tmp_path, metrics):
         run("i", tf.estimator.Estimator(lambda features, labels, mode: model_fn(features, labels, mode)))
 
 
+def test_the_newest_exports_are_kept(tmp_path):
+    """Issue: a script's own export found neither the name of a folder nor what removes the old ones."""
+    utils = learn.utils.saved_model_export_utils
+    for name in ("9", "10", "8", "temp-11"):
+        (tmp_path / name).mkdir()
+    assert utils.get_most_recent_export(str(tmp_path)) == (str(tmp_path / "10"), 10)
+    utils.garbage_collect_exports(str(tmp_path), None)
+    utils.garbage_collect_exports(str(tmp_path).encode(), 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["10", "9", "temp-11"]
+    folder = utils.get_timestamped_export_dir(str(tmp_path))
+    assert int(os.path.basename(folder)) > 10
+    assert os.path.basename(utils.get_temp_export_dir(folder)) == b"temp-" + os.path.basename(folder)
+    gc = learn.utils.gc
+    assert gc.negation(gc.largest_export_versions(1))([gc.Path("a", 1), gc.Path("b", 2)]) == [gc.Path("a", 1)]
+
+
 @pytest.mark.parametrize(("make", "labels", "expected"), [
     (lambda: learn.DNNClassifier([3], [NUMBERS], n_classes=3), THREE, ["0", "1", "2"]),
     (lambda: learn.DNNClassifier([3], [NUMBERS]), TWO, ["0", "1"]),
