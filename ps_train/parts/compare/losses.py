@@ -22,9 +22,9 @@ from ps_train.parts.compare.flags import CompareConfig, parse_pattern
 _NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))"""
 # Each may come first: "loss = 0.49, step = 171", "step 100 of 200  loss 0.457", {"step": 100, "loss": 0.457}.
 _STEP = re.compile(r"\b(?:global[_ ]?)?steps?" + _NUMBER.format(name="step"), re.IGNORECASE)
-# Lines of an Estimator, of `train`, of a loop of `keras`, and of JSON: the loss there is not that of training.
+# Lines of an Estimator, of `train`, of a loop of `keras`, and of `--log_format=json`: of no step of training.
 _EVALUATION = re.compile(
-    r'Saving dict for global step|evaluation at step \d|, on held-out data: |"loss": \S+, "metrics": \{')
+    r'Saving dict for global step|evaluation at step \d|, on held-out data: |"message": .*"loss": \S+, "metrics": \{')
 _LOSS = re.compile(r"\bloss" + _NUMBER.format(name="loss"), re.IGNORECASE)
 
 

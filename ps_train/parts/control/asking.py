@@ -218,10 +218,12 @@ def print_resume(config: Any) -> None:
     if earlier_dir:
         logs.show(f"# The training was in {earlier_dir}; --train_dir is where its folder is now.")
     ending = folder.ending if folder else history.read_ending(train_dir)
-    if ending and ending.state == history.LOST and has_run and _may_run(place := find_place(train_dir, ""), ending):
-        logs.show(f"# {place.ps[0]} answers, so the training may still run: see `ps_train status`.")
-    elif ending:
+    may_run = ending and ending.state == history.LOST and has_run and _may_run(
+        place := find_place(train_dir, ""), ending)
+    if ending and not (may_run and ending.why == history.NO_END):
         logs.show(f"# {ending}")
+    if may_run:
+        logs.show(f"# {place.ps[0]} accepts connections, so the training may still run: see `ps_train status`.")
     if not is_launched:
         logs.show("# This is the chief's command; start the other tasks, too.")
 

@@ -44,7 +44,7 @@ _EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138
                STARTING: 0}
 _LOST_ERRORS = ("ClusterLostError", "BlackboardError", "FolderLostError")
 _STOP_ERRORS = ("StoppedError", "StopRequestedError")
-_NO_END = "its journal has no end: its chief was killed, or it cannot be reached from here"
+NO_END = "its journal has no end: its chief was killed, or it cannot be reached from here"
 PUBLISH_NAME = "publish.json"  # in the train_dir: what `ps_train publish` has published last
 _Event = Mapping[str, Any]  # a line of the journal
 _POLL_SECS = 1.0
@@ -188,7 +188,7 @@ def read_ending(train_dir: str) -> Ending | None:
     step = next((event["step"] for event in reversed(later_events) if isinstance(event.get("step"), int)), None)
     ends = [event for event in later_events if event["event"] == "end"]
     if not ends:
-        return Ending(LOST, _NO_END, step, {})
+        return Ending(LOST, NO_END, step, {})
     return Ending(_state(ends[-1], start), str(ends[-1].get("why", "")), step, ends[-1].get("metrics") or {})
 
 

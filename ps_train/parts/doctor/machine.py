@@ -95,7 +95,7 @@ def _ok_or_warning(is_ok: bool, subject: str, state: str, advice: str) -> Findin
 
 
 def free_memory() -> float | None:
-    """Returns the bytes that are free for processes, at most what the limits of a container or a Slurm job leave.
+    """Returns the bytes that are free for processes, at most what the limits of a container or a Slurm job leave (cgroup version 2).
 
     None if that is unknown.
     """

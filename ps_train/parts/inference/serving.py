@@ -315,6 +315,8 @@ def _writable(output_dir: str) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError) as error:
+        if isinstance(error, tf.errors.ResourceExhaustedError) and "OOM" in error.message:  # of memory, not of a disk
+            raise
         why = getattr(error, "strerror", None) or tensorflow_errors.reason(error)
         raise ConfigError("folder_not_writable", f"cannot write the model to {output_dir!r}: {why}; give a folder that "
                           "this user may write to, on a disk with room for the model") from None

@@ -1,6 +1,6 @@
 """Writes what a state of the training changes to the folder: the next push, or a new version of the model.
 
-    a new training, an empty folder, no room for new rows --> model-N, from the checkpoint
+    a new training, an empty folder, no room for new rows, another model --> model-N, from the checkpoint
     a new checkpoint          --all its rows that differ from what was published--> push-N
                               --the pushes are 4 times the model--> model-N, too: the same state as push-N, written
                                                                     in a thread, while push-N+1, ... are made
@@ -111,7 +111,7 @@ class Publisher:
                     if isinstance(error, CheckpointError) and error.code == "checkpoint_unreadable":
                         raise
                     # Or the model has changed since, as by a table or a variable less.
-                    _log.info("%s; a new version of the model follows", error)
+                    _log.info("%s; a new version of the model follows", str(error).partition(";")[0])
                     self._publish_model(held, training)
         self._compared = os.path.basename(state.path)
 

@@ -232,7 +232,7 @@ class RemoteShell:
         """
         watch = ["-m", "ps_train.parts.ssh.connection", "watch", name, f"{grace_secs:g}", str(port), *words]
         shell = dataclasses.replace(self, environ={**self.environ, **variables})
-        num_tries = _TASK_TRIES if port else 1  # a probe has its host for itself, and should say at once what is wrong
+        num_tries = _TASK_TRIES if port else 1  # a probe is started again by preflight.py
         return [sys.executable, "-m", "ps_train.parts.ssh.connection", "relay", host.login, str(num_tries),
                 *shell.ssh_command(host, watch)]
 

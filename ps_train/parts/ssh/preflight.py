@@ -124,7 +124,12 @@ class _AskedHost:
         if self._next_try_secs is not None:
             self._next_try_secs = None
             self.lines.clear()
-            self._probe.restart()
+            try:
+                self._probe.restart()
+            except OSError as error:  # no process or no memory is left for it
+                self.lines.append(f"ps_train: cannot start ssh again: {error.strerror}")
+                self.answer = self.lines
+                return
         has_ended = self._probe.poll() is not None
         for line in self._probe.new_lines():
             self.answer = self.answer or _answer(line)

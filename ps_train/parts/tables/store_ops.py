@@ -83,6 +83,18 @@ class RowOps:
         share = math.ceil(_MORE_ROOM * self.num_coming / self.store.num_ps)
         return min(max(_VIRTUAL_BYTES // self.row_bytes, share), MAX_ROWS_PER_PS)
 
+    @property
+    def advice_on_room(self) -> str:
+        """What helps if there is no memory for these rows."""
+        spec = self.store.spec
+        if spec.is_dynamic and self.num_saved is not None:
+            return "evaluate with --evaluate_with=workers, or where there is more memory"
+        if not spec.is_dynamic or spec.max_rows is not None:
+            return f"use more ps, or a smaller {'max_rows' if spec.is_dynamic else 'num_rows'}"
+        if self.capacity > _VIRTUAL_BYTES // self.row_bytes:  # for the rows of a checkpoint
+            return "use more ps, or give them more memory"
+        return "give the table max_rows, without which each ps makes room for 4 GB, or more memory to the ps"
+
     def reset_op(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
         """Returns the operation that empties the store.
 

@@ -36,7 +36,7 @@ from ps_train.parts.tables.contents import SavedTable
 from ps_train.parts.tables.folder_probe import FolderProbe
 from ps_train.parts.tables.index import COUNTS, count_of
 from ps_train.parts.tables.registry import Registry
-from ps_train.parts.tables.rules import MAX_ROWS_PER_PS, TableSpec
+from ps_train.parts.tables.rules import MAX_ROWS_PER_PS
 from ps_train.parts.tables.store_ops import Call, StoreOps
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
@@ -146,7 +146,7 @@ class TableFiles:
                 except tf.errors.ResourceExhaustedError as error:
                     raise CheckpointError("table_too_large", (
                         f"table {name}: ps {store.store.ps} has no room for {store.capacity} rows of "
-                        f"{store.store.format.stored_bytes} bytes; {_advice_on_room(store.store.spec)}")) from error
+                        f"{store.store.format.stored_bytes} bytes; {store.advice_on_room}")) from error
 
     def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
         """Empties all tables, then reads their rows from a checkpoint, and from a delta to it.
@@ -374,13 +374,6 @@ class TableWriter(PartWriter):
             prefix = self._new_file(f"{self._number_of(name)}-{ps}-{number}")
             calls.append(stores[ps].save_call(prefix, names[-1], rows, since))
         return calls
-
-
-def _advice_on_room(spec: TableSpec) -> str:
-    """Returns how a table takes less room on a ps."""
-    if spec.is_dynamic and spec.max_rows is None:
-        return "give the table max_rows, without which each ps makes room for 4 GB, or more memory to the ps"
-    return f"use more ps, or a smaller {'max_rows' if spec.is_dynamic else 'num_rows'}"
 
 
 def _load_calls(saved: SavedTable, store: StoreOps, path: str, *, keeps_present: bool) -> list[Call]:

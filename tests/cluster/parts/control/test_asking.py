@@ -214,12 +214,19 @@ def test_the_command_of_a_training_that_runs_is_not_that_of_a_lost_one(tmp_path,
         "folder": str(tmp_path), "command": ["--seed=1"]}))
     (tmp_path / "journal.jsonl").write_text(json.dumps({"time": 1.0, "event": "start", "run": {}}) + "\n")
     with contextlib.closing(ControlBoard(ps)) as board:
-        for train_dir, comment in ((str(tmp_path), f"# {ps} answers, so the training may still run: "),
+        for train_dir, comment in ((str(tmp_path), f"# {ps} accepts connections, so the training may still run: "),
                                    ("/other", "# lost: its journal has no end")):
             board.write_about({"train_dir": train_dir})
             asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
             _, command, line, *_ = capsys.readouterr().out.splitlines()
             assert command.startswith("ps_train --seed=1") and line.startswith(comment)
+    with (tmp_path / "journal.jsonl").open("a") as file:  # as where --existing_servers stay
+        file.write(json.dumps({"time": 2.0, "event": "end", "why": "ps:0 was lost", "exit_code": 138}) + "\n")
+    with contextlib.closing(ControlBoard(ps)) as board:
+        board.write_about({"train_dir": str(tmp_path)})
+        asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))
+    [reason, place] = capsys.readouterr().out.splitlines()[2:4]
+    assert "ps:0 was lost" in reason and "accepts connections" in place
 
 
 @pytest.mark.parametrize("flags", [["--train_dir=run", "--seed=1"], ["--train_dir={there}/run"], []],

@@ -283,16 +283,20 @@ def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
     assert f"table items: {path} has 9 rows; allowed: at most 8 " in str(caught.value)
 
 
-@pytest.mark.parametrize(("kinds", "advice"), [
-    ({}, "; give the table max_rows"), ({"max_rows": 10}, "; use more ps, or a smaller max_rows"),
-    ({"num_rows": 10}, "; use more ps, or a smaller num_rows")])
-def test_a_ps_without_room_is_one_line_with_what_helps(monkeypatch, kinds, advice):
+@pytest.mark.parametrize(("kinds", "state", "advice"), [
+    ({}, {}, "; give the table max_rows"), ({"max_rows": 10}, {}, "; use more ps, or a smaller max_rows"),
+    ({"num_rows": 10}, {}, "; use more ps, or a smaller num_rows"),
+    ({}, {"num_coming": 10**9}, "; use more ps, or give them more memory"),
+    ({}, {"num_saved": 10}, "; evaluate with --evaluate_with=workers")])
+def test_a_ps_without_room_is_one_line_with_what_helps(monkeypatch, kinds, state, advice):
     """Issue: without max_rows it advised more ps, each of which makes as much room."""
     def fail(store, session):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     made = _tables(kinds={"items": kinds})
     monkeypatch.setattr(store_ops.StoreOps, "reset", fail)
+    for store in made.tables.stores["items"]:
+        vars(store).update(state)
     with made.graph.as_default(), raises("table_too_large") as caught:
         made.tables.reset(made.session)
     assert advice in str(caught.value)

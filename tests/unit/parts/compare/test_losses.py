@@ -19,6 +19,7 @@ from tests.unit.parts.report.test_curves import scalar, write
     ("worker:0 | INFO:tensorflow:loss = 15.13, steps = 1", 1, 15.13),
     ("12:00:01 step 1,200 of 9,000  loss 4.57e-1  42.0 steps/s", 1200, 0.457),
     ('{"step": 300, "message": "step 300 of 400", "loss": 0.5}', 300, 0.5),
+    ('{"step": 300, "loss": 0.5, "metrics": {"accuracy": 0.9}}', 300, 0.5),
     ("Step: 7, Training loss: -.5", 7, -0.5),
     ("global_step=9 loss=inf", 9, float("inf")),
     ('{"step": 100.0, "loss": 0.4}', 100, 0.4), ("step 8 loss .5e-3", 8, 0.0005),
