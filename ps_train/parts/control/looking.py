@@ -248,6 +248,6 @@ def _bounded(task: Task, make_board: Callable[[], Any], question: Callable[[Any]
         raise ClusterLostError("ps_not_running", f"{task} is not running")
 
     # Its graph is made before the time begins: on a busy machine that may take longer than the ps has to answer, and
-    # who asks again meanwhile would have two threads that make graphs, and then three.
+    # a caller that asks again meanwhile would have a second thread that makes graphs, and then a third.
     with contextlib.closing(make_board()) as board:
         return waits.bounded(lambda: question(board), ANSWER_SECS, f"an answer of {task}")

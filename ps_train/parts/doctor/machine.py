@@ -95,9 +95,9 @@ def _ok_or_warning(is_ok: bool, subject: str, state: str, advice: str) -> Findin
 
 
 def free_memory() -> float | None:
-    """Returns the bytes that are free for processes, at most what the limits of a container or a Slurm job leave (cgroup version 2).
+    """Returns the bytes that are free for processes, at most what the limits of a container or a Slurm job leave.
 
-    None if that is unknown.
+    The limits are those of cgroup version 2. None if the memory is unknown.
     """
     kilobytes = _first_value("/proc/meminfo", "MemAvailable")
     free = [float(kilobytes.split()[0]) * 1024] if kilobytes else []

@@ -209,8 +209,10 @@ def _server_of_all_trainings(server_class: Any, find_server: Callable[[], Any]) 
     """Returns how `train_and_evaluate` makes a server: if a script trains several times, the first one has the port."""
     def make(cluster: Any, job_name: str, task_index: int, **options: Any) -> Any:
         server = find_server()
-        address = script_cluster.real_target(tf1.train.ClusterSpec(cluster).task_address(job_name, task_index))
-        is_own = server is not None and server.cluster.task == Task(job_name, task_index, address)
+        spec = tf1.train.ClusterSpec(cluster)
+        task = Task(job_name, task_index, script_cluster.real_target(spec.task_address(job_name, task_index)))
+        ps = [*map(script_cluster.real_target, spec.job_tasks("ps") if "ps" in spec.jobs else [])]
+        is_own = server is not None and server.cluster.task == task and [one.address for one in server.cluster.ps] == ps
         return server if is_own else server_class(cluster, job_name, task_index, **options)
 
     return make

@@ -37,7 +37,7 @@ _HASHES_OF_TEXT = (str.__hash__, bytes.__hash__, np.str_.__hash__, np.bytes_.__h
 def install_functions() -> None:
     """Makes the functions available to the changed code."""
     setattr(builtins, _EXCHANGED, exchanged)
-    six.integer_types = (int, np.int64)  # which TF-Slim asks
+    six.integer_types = (int, np.int64, int)  # TF-Slim asks it; other code takes the last one as `long`
 
 
 def change_functions(tree: ast.Module) -> ast.Module:

@@ -69,7 +69,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         _join_servers()
         horovod_imports.refuse_in_tensorflow_2()
     ending.SignalWatch(config.stop_timeout_secs)
-    ending.report_hard_end(_leave_cluster)
+    ending.report_hard_end(_leave_cluster, is_ps=lambda: _own_ps() is not None)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     changes = _conversion_of(config, str(path), is_tensorflow_1)
     if is_tensorflow_1:

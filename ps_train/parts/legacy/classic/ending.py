@@ -1,7 +1,7 @@
 """What happens when a script ends, fails, or receives a signal to stop.
 
     it ends, or calls sys.exit       ps_train waits for its threads, then leaves the cluster: no task waits for this one
-    it calls os._exit                ps_train leaves the cluster; nothing else is waited for
+    it calls os._exit                ps_train leaves the cluster, in bounded time; it waits for no thread of the script
     it raises                        one line for an error of ps_train, else its traceback; then the same
     SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
                                      if it has not after half of the grace period, the chief saves, of whatever kind
@@ -185,23 +185,45 @@ def _say_stopped() -> None:
         logs.complain(f"ps_train: {_STOPPED_MESSAGE}\n")
 
 
-def report_hard_end(leave_cluster: Callable[[int], int]) -> None:
-    """Lets `os._exit` leave the cluster first: scripts that would hang end by it, and the other tasks wait for them.
+def report_hard_end(leave_cluster: Callable[[int], int], is_ps: Callable[[], bool]) -> None:
+    """Lets `os._exit` leave the cluster first: scripts whose normal end would hang call it, and others wait for them.
+
+    That has 10 s, as a thread of the script may hold what it needs; but a ps, or a chief that makes the updates of
+    synchronous training, which ends with 0 is needed until the others have ended.
 
     Args:
       leave_cluster: takes the exit code of the script; returns that of the process.
+      is_ps: returns whether the process is a ps.
     """
     end_now, own_process = os._exit, os.getpid()
 
     @functools.wraps(end_now)
     def leave_and_end(status: int) -> NoReturn:
         is_ended = is_stopping() or _leaving.is_set() or script_ended.is_set()
-        if os.getpid() == own_process and not is_ended:
-            script_ended.set()
-            status = leave_cluster(status)
-        end_now(status)
+        try:
+            if os.getpid() == own_process and not is_ended:
+                script_ended.set()
+                member = membership.current()
+                is_needed = is_ps() or (member is not None and member.cluster.is_chief and member.is_sync)
+                status = _left_within(None if status == 0 and is_needed else _CLEAN_UP_SECS, leave_cluster, status)
+        finally:
+            end_now(status)
 
     os._exit = leave_and_end  # type: ignore[assignment]
+
+
+def _left_within(bound_secs: float | None, leave_cluster: Callable[[int], int], status: int) -> int:
+    """Returns `leave_cluster(status)`, or `status` if that takes longer or fails, which is printed then."""
+    leaving = Call(functools.partial(leave_cluster, status), "leave")  # a handler of a signal may hold its locks
+    leaving.join(bound_secs)
+    if leaving.is_alive():
+        logs.complain(f"ps_train: this task could not leave the cluster within {bound_secs:g} s\n")
+        return status
+    try:
+        return leaving.result()
+    except Exception as error:  # noqa: BLE001 (the process ends in any case)
+        report_failure(error)
+        return status
 
 
 def finish_with_child() -> None:
@@ -214,6 +236,7 @@ _LAST = -100  # after the finalizers of queues and managers
 
 def _finish_child() -> None:
     error = sys.exc_info()[1]  # what ends the function of the process
+    script_ended.set()  # `multiprocessing` calls `os._exit` next
     if isinstance(error, SystemExit):
         finish(error.code if isinstance(error.code, int) else int(error.code is not None))
     else:

@@ -59,6 +59,6 @@ def watch_end(stop_timeout_secs: float) -> None:
         if hasattr(module, name):  # `python -S` has no `exit` and no `quit`
             setattr(module, name, _noting_code(getattr(module, name)))
     atexit.register(at_exit)
-    ending.report_hard_end(ending.finish)
+    ending.report_hard_end(ending.finish, is_ps=lambda: False)
     if threading.current_thread() is threading.main_thread():
         ending.SignalWatch(stop_timeout_secs)

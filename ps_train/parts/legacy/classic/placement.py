@@ -49,10 +49,9 @@ def share_on_the_first_task(graph: tf.Graph, cluster: Cluster, filters: Iterable
     Often that is the chief. In a cluster of "ps" and "trainer" it is a ps. If there is one task only they stay on no
     device: a later session of the script, without a server, can use them, too.
     """
-    if sum(map(len, cluster.addresses.values())) == 1:
-        return
-    job = min(cluster.addresses)
-    _share_on(graph, job, min(cluster.addresses[job]), filters)
+    if sum(map(len, cluster.addresses.values())) > 1:
+        job = min(job for job, tasks in cluster.addresses.items() if tasks)  # a script may write "ps": []
+        _share_on(graph, job, min(cluster.addresses[job]), filters)
 
 
 def _share_on(graph: tf.Graph, job: str, index: int, filters: Iterable[str]) -> None:

@@ -111,10 +111,8 @@ class _ClusterSession(BaseSession):
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
         self._session = None  # TensorFlow's `__del__` looks at it, also after an error here
-        own_graph = graph or tf.get_default_graph()
-        route = _route(target, own_graph)
-        _share_parameters(route, own_graph, config)
-        config = _joined_options(route, own_graph, config)
+        route = _route(target, graph or tf.get_default_graph())
+        config = _joined_options(route, graph or tf.get_default_graph(), config)
         is_redirected = route.target != target
         if is_redirected:
             self._task = task_of(_redirections[-1].device)
@@ -208,7 +206,10 @@ def _exit_code(text: str) -> int | str:
 
 
 def _share_parameters(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> None:
-    """Places the parameters of a graph for its first session, if the script has not."""
+    """Places the parameters of a graph for a session with a cluster, if the script has not.
+
+    A SessionManager does so, and no other session: its graph may be used in one without a target, too.
+    """
     filters = [] if config is None else config.device_filters
     if route.member is not None:
         placement.share_parameters(graph, route.member.cluster, filters)

@@ -21,7 +21,7 @@ from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.coordination import sessions
 from ps_train.errors import ConfigError
 from ps_train.graph.devices import task_of
-from ps_train.parts.legacy.classic import membership, placement
+from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.classic.updates import StandaloneEngine, StandaloneRunner, make_runner
 from ps_train.runtime import waits
 from ps_train.updates.update import SyncSettings
@@ -102,7 +102,6 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             raise ValueError("Must supply at least one variable")
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
-        _share_parameters()
         self._count_workers_of_cluster()
         self.worker_number = self._find_worker_number()
         optimizer: Any = self._opt if self._variable_averages is None else types.SimpleNamespace(
@@ -250,14 +249,6 @@ class SyncReplicasHook(tf.train.SessionRunHook):
         sessions.run_bounded(session, self._init_op, options=options)
         if self._runner:
             self._runner.create_threads(session, coord, daemon=True, start=True)
-
-
-def _share_parameters() -> None:
-    """Places the parameters, if the script has not: the updates are made, and awaited, where the global step is."""
-    if (member := membership.current()) is not None:
-        placement.share_parameters(tf.get_default_graph(), member.cluster)
-    elif (cluster := membership.outside()) is not None:
-        placement.share_on_the_first_task(tf.get_default_graph(), cluster)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -44,6 +44,7 @@ class HorovodSessions:
         self.is_chief, self.device = member.cluster.is_chief, member.cluster.task.device
         self._lock = threading.Lock()
         self._begun: weakref.WeakSet = weakref.WeakSet()
+        self._has_values: weakref.WeakSet = weakref.WeakSet()  # sessions whose parameters rank 0 has initialised
         self._announce: Callable[[], None] | None = None  # the chief's, for a `tf.Session`
 
     def shares(self, graph: tf.Graph) -> bool:
@@ -80,8 +81,9 @@ class HorovodSessions:
         if state is None or state.hook is None or session in self._begun:
             return
         if not state.needs_start(fetches):
-            if not self.is_chief and state.needs_values(fetches):
+            if not self.is_chief and session not in self._has_values and state.needs_values(fetches):
                 self._await_values(session, state.unset)
+                self._has_values.add(session)
             return
         with self._lock:
             if session not in self._begun:

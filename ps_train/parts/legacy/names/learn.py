@@ -186,7 +186,7 @@ class Fitting(_ForPipelines):
 
     def _call_model_fn(self, features: Any, labels: Any, mode: str, *others: Any, config: Any = None,
                        **ignored: Any) -> Any:
-        # Estimator gives its options as the fourth argument; contrib.learn took metrics there, and needed none of both.
+        # Estimator gives its options as the fourth argument; contrib.learn took metrics there, and needed neither.
         given = [other for other in (*others, config) if hasattr(other, "save_summary_steps")]
         spec = super()._call_model_fn(features, labels, mode, given[0] if given else self.config)
         if not given and isinstance(spec.predictions, dict):  # a script calls, such as an export of its own

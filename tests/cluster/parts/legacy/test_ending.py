@@ -12,7 +12,8 @@ import types
 
 import pytest
 
-from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy.classic import ending, imported_script, membership
 from ps_train.parts.legacy.classic.stop_hook import StopHook
 from ps_train.runtime import tracebacks
 from tests.tensorflow_mode import tf
@@ -63,12 +64,37 @@ def test_a_script_that_ends_by_os_exit_leaves_the_cluster_first(monkeypatch, end
     monkeypatch.setattr(ending.os, "_exit", found["codes"].append)
     for name in ("script_ended", "_leaving", "_stopping", "_noted_signal"):
         monkeypatch.setattr(ending, name, threading.Event())
-    ending.report_hard_end(lambda code: found["left"].append(code) or code + 1)
+    ending.report_hard_end(lambda code: found["left"].append(code) or code + 1, is_ps=lambda: False)
     if ended:
         getattr(ending, ended).set()
     ending.os._exit(3)
     ending.os._exit(5)
     assert found == {"left": left, "codes": codes}
+
+
+def test_an_end_by_os_exit_is_bounded_and_happens_whatever_fails(monkeypatch, capsys):
+    """Issue: a watchdog's os._exit waited for the lock of a session that did not come, or raised and did not end."""
+    codes, held = [], threading.Event()
+    monkeypatch.setattr(ending.os, "_exit", codes.append)
+    monkeypatch.setattr(ending, "_CLEAN_UP_SECS", 0.01)
+    monkeypatch.setattr(membership, "_current", [])
+    for name in ("script_ended", "_leaving", "_stopping", "_noted_signal"):
+        monkeypatch.setattr(ending, name, threading.Event())
+    ending.report_hard_end(lambda code: held.wait(60), is_ps=lambda: False)
+    ending.os._exit(3)
+    assert codes[0] == 3 and "within 0.01 s" in capsys.readouterr().err
+    held.set()
+
+    def fail(code):
+        raise ConfigError("wrong_ps", "another one")
+
+    codes.clear()
+    ending.script_ended.clear()
+    monkeypatch.setattr(ending.os, "_exit", codes.append)
+    monkeypatch.setattr(ending, "_CLEAN_UP_SECS", 60.0)
+    ending.report_hard_end(fail, is_ps=lambda: False)
+    ending.os._exit(4)
+    assert codes[0] == 4 and "another one" in capsys.readouterr().err
 
 
 def test_what_a_script_leaves_in_files_that_it_does_not_close_is_written(monkeypatch, tmp_path):
@@ -296,7 +322,8 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
 
 _FORKING = """
 import multiprocessing, time
-from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy.classic import ending, imported_script, membership
 from ps_train.parts.legacy.classic.stop_hook import StopHook
 ending.SignalWatch(1.0)
 child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
@@ -315,7 +342,8 @@ def test_a_signal_to_a_child_of_the_script_is_not_one_to_the_script():
 
 _SAVING = """
 import os, signal, sys, time
-from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy.classic import ending, imported_script, membership
 from ps_train.parts.legacy.classic.stop_hook import StopHook
 ending.signals._ECHO_SECS = float(sys.argv[1])
 def save():
@@ -339,7 +367,8 @@ def test_the_echo_of_a_signal_does_not_end_the_last_save(echo_secs, output):
 
 _HANGING_UP = """
 import os, signal, sys, time
-from ps_train.parts.legacy.classic import ending, imported_script
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy.classic import ending, imported_script, membership
 from ps_train.parts.legacy.classic.stop_hook import StopHook
 def save():
     os.kill(os.getpid(), signal.SIGHUP)

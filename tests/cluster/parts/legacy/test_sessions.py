@@ -159,43 +159,24 @@ def test_parameters_on_no_device_are_shared_on_the_first_ps(worker, graph):
     session.close()
 
 
-@pytest.mark.parametrize("kind", ["Session", "InteractiveSession"])
-def test_a_session_of_the_scripts_own_shares_parameters_on_no_device(worker, graph, kind):
-    """Issue: each worker trained values of its own, without a word, or waited for ever for the chief to give them."""
-    step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
-    with tf.Session() as local:  # which needs none of it
-        assert local.run(tf.global_variables_initializer()) is None and step.device == ""
-    session = getattr(tf, kind)(worker.target)
-    session.run(tf.global_variables_initializer())
-    assert session.run(step.assign_add(1.0)) == 4.0 and step.device == "/job:ps/task:0"
-    session.close()
-
-
 def test_parameters_on_no_device_stay_there_where_there_is_one_task(replaced, graph, monkeypatch):
-    """A local server's: the script may restore them later in a session without a server."""
+    """A local server's: the script may use them later in a session without a server."""
     monkeypatch.setattr(membership, "_current", [])
     monkeypatch.setattr(membership, "_outside", [])
     step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
     for target in (tf.train.Server.create_local_server().target, ""):
-        with tf.Session(target) as session:
-            session.run(tf.global_variables_initializer())
-            assert session.run(step) == 3.0
+        with tf.train.SessionManager().prepare_session(target, step.initializer) as session:
+            assert session.run(step) == 3.0 and step.device == ""
 
 
-@pytest.mark.parametrize("way", ["plain", "managed"])
-def test_parameters_on_no_device_stay_there_where_device_filters_hide_the_first_task(
-        replaced, graph, monkeypatch, way):
+def test_parameters_on_no_device_stay_there_where_device_filters_hide_the_first_task(replaced, graph, monkeypatch):
     """Each worker then trains its own, as in TensorFlow 1: the session knows no other task."""
     for name in ("_current", "_serving", "_outside"):
         monkeypatch.setattr(membership, name, [])
     server = tf.train.Server({"worker": [f"localhost:{port}" for port in processes.free_ports(2)]}, "worker", 1)
     step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
-    config = tf.ConfigProto(device_filters=["/job:worker/task:1"])
-    if way == "plain":
-        session = tf.Session(server.target, config=config)
-        session.run(step.initializer)
-    else:
-        session = tf.train.SessionManager().prepare_session(server.target, step.initializer, config=config)
+    session = tf.train.SessionManager().prepare_session(
+        server.target, step.initializer, config=tf.ConfigProto(device_filters=["/job:worker/task:1"]))
     assert session.run(step) == 3.0
     session.close()
 
@@ -226,7 +207,7 @@ def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_witho
     monkeypatch.setattr(membership, "_current", [])
     monkeypatch.setattr(membership, "_outside", [])
     ports = processes.free_ports(2)
-    cluster = {"agent": [f"localhost:{port}" for port in ports]}
+    cluster = {"agent": [f"localhost:{port}" for port in ports], "actor": []}
     first, second = (tf.train.Server(cluster, "agent", index) for index in range(2))
     step = tf.get_variable("step", [], initializer=tf.constant_initializer(3.0))
     chief = tf.train.SessionManager().prepare_session(first.target, tf.global_variables_initializer())

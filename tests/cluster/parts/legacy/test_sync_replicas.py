@@ -120,14 +120,6 @@ def test_all_workers_of_the_cluster_train_whatever_number_the_script_gives(monke
     assert optimizer._settings == SyncSettings(2, 3)
 
 
-def test_updates_of_parameters_on_no_device_are_made_on_the_ps_that_has_them(monkeypatch):
-    """Issue: in a script without a device setter each worker had a gate of its own, and no update ever came."""
-    cluster = Cluster("worker", 1, {job: dict(enumerate(hosts)) for job, hosts in HOSTS.items()})
-    monkeypatch.setattr(membership, "_current", [types.SimpleNamespace(cluster=cluster)])
-    status = make().operations.status
-    assert {status.step.device, status.gathered.device, status.awaited.device} == {"/job:ps/task:0"}
-
-
 def test_what_tensorflow_refuses_is_refused(monkeypatch):
     """With its own kind of error, and its words."""
     optimizer = ps_train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 4, 2, worker=0)
