@@ -315,7 +315,7 @@ def _writable(output_dir: str) -> Iterator[None]:
     try:
         yield
     except (OSError, tf.errors.ResourceExhaustedError, tf.errors.PermissionDeniedError) as error:
-        if isinstance(error, tf.errors.ResourceExhaustedError) and "OOM" in error.message:  # of memory, not of a disk
+        if "OOM when allocating" in str(error):  # that is memory, not the disk
             raise
         why = getattr(error, "strerror", None) or tensorflow_errors.reason(error)
         raise ConfigError("folder_not_writable", f"cannot write the model to {output_dir!r}: {why}; give a folder that "

@@ -221,7 +221,7 @@ def test_the_command_of_a_training_that_runs_is_not_that_of_a_lost_one(tmp_path,
             _, command, line, *_ = capsys.readouterr().out.splitlines()
             assert command.startswith("ps_train --seed=1") and line.startswith(comment)
     with (tmp_path / "journal.jsonl").open("a") as file:  # as where --existing_servers stay
-        file.write(json.dumps({"time": 2.0, "event": "end", "why": "ps:0 was lost", "exit_code": 138}) + "\n")
+        file.write(json.dumps({"time": 2.0, "event": "end", "why": "BlackboardError: ps:0 was lost"}) + "\n")
     with contextlib.closing(ControlBoard(ps)) as board:
         board.write_about({"train_dir": str(tmp_path)})
         asking.print_resume(control_flags.parse_control([f"--train_dir={tmp_path}"], "resume"))

@@ -206,14 +206,19 @@ def test_servers_and_sessions_are_the_ones_that_were_given(api, run_config, rest
     assert calls == [("ps", 0, ["chief", "ps"]), "join", ("chief", 0, ["chief", "ps"]), ("grpc://localhost:1", True)]
 
 
-@pytest.mark.parametrize(("address", "num_servers"), [("localhost:1", 1), ("localhost:2", 3)])
-def test_the_trainings_of_a_script_have_one_server(api, run_config, restored, address, num_servers):
-    """Issue: the second `train_and_evaluate` found its port in use. A server of the script's own may be another's."""
+@pytest.mark.parametrize(("address", "ps", "num_servers"), [
+    ("localhost:1", "localhost:1", 1), ("localhost:2", "localhost:1", 3), ("localhost:1", "localhost:3", 3)])
+def test_the_trainings_of_a_script_have_one_server(api, run_config, restored, address, ps, num_servers):
+    """Issue: the second `train_and_evaluate` found its port in use. A server of the script's own may be another's.
+
+    Or of another cluster: TF_CONFIG has other ps by now.
+    """
     servers = []
 
     def make(cluster, job_name, task_index, **others):
         task = Task(job_name, task_index, address)
-        servers.append(types.SimpleNamespace(cluster=types.SimpleNamespace(task=task), start=lambda: None))
+        servers.append(types.SimpleNamespace(
+            cluster=types.SimpleNamespace(task=task, ps=[Task("ps", 0, ps)]), start=lambda: None))
         return servers[-1]
 
     bridge.replace(make, lambda master, **options: tf.train.MonitoredTrainingSession("", **options),

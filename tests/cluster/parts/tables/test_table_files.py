@@ -296,7 +296,8 @@ def test_a_ps_without_room_is_one_line_with_what_helps(monkeypatch, kinds, state
     made = _tables(kinds={"items": kinds})
     monkeypatch.setattr(store_ops.StoreOps, "reset", fail)
     for store in made.tables.stores["items"]:
-        vars(store).update(state)
+        for name, value in state.items():
+            monkeypatch.setattr(store, name, value)  # other tests use these tables, too
     with made.graph.as_default(), raises("table_too_large") as caught:
         made.tables.reset(made.session)
     assert advice in str(caught.value)
