@@ -1,7 +1,7 @@
 """What happens when a script ends, fails, or receives a signal to stop.
 
     it ends, or calls sys.exit       ps_train waits for its threads, then leaves the cluster: no task waits for this one
-    it calls os._exit                ps_train leaves the cluster, in bounded time; it waits for no thread of the script
+    it calls os._exit                ps_train leaves the cluster, and waits for no thread of the script
     it raises                        one line for an error of ps_train, else its traceback; then the same
     SIGTERM, SIGINT                  a Supervisor's chief saves a checkpoint, then the script's loop is asked to end;
                                      if it has not after half of the grace period, the chief saves, of whatever kind
