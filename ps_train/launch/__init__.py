@@ -15,7 +15,7 @@ Start with `training.py`. Nothing here imports TensorFlow, but the tasks in thre
     machines       where each task runs, here or on another machine; keeps ports free for tasks here
     process        a child process, its log file, and its reports to the launcher, as JSON
     supervision    watches the processes, restarts lost ones (--max_restarts), and ends all in the right order
-    fork_server    a process that has imported TensorFlow, of which the tasks that are restarted are forks
+    fork_server    a process that has imported TensorFlow, of which the tasks are forks
     display        the output of all tasks in one stream, with a progress bar
     in_threads     all tasks in threads of this process, for tests
 """

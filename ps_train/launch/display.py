@@ -74,7 +74,7 @@ class Display:
 
     def start(self, task: TaskCommand, log_path: str, port: socket.socket | None) -> Process:
         """Starts a task; see `Process`."""
-        return Process(task.name, task.command, log_path, task.environ, port, folder=task.folder)
+        return Process(task.name, task.command, log_path, task.environ, port, folder=task.folder, start=task.start)
 
     def attach(self) -> None:
         """Does nothing, because the stream needs no preparation; called once all tasks are started."""

@@ -1,13 +1,13 @@
-"""A fork server has imported all that a task needs: the tasks that are restarted are forks of it, seconds sooner.
+"""A fork server has imported all that a task needs: the preparation and the tasks are forks of it, seconds sooner.
 
     launcher                                     fork server                      task
-    keep_ready() --- python -m ... ------------> imports TensorFlow and the
+    begin() -------- python -m ... ------------> imports TensorFlow and the
                                                  modules of a task, is ready
     start() -------- arguments, open files ----> forks -------------------------> goes on as
             <------- process id ------------------------------------------------- `python -m ps_train ARGUMENTS`
 
-The import is most of the time until a lost task of a small model trains again, and takes 3 s of CPU time from the
-others.
+The import is most of the time until a small model trains, and takes 3 s of CPU time: once for all tasks, not once for
+each. The tasks of a script, which differ in their environment, are forks only when they are restarted.
 
 A task is a child of the launcher, as one that is started without a fork server. So the fork server forks a process that
 forks the task and ends, whereupon the kernel gives the task to the launcher, which has asked for that
@@ -25,21 +25,26 @@ import runpy
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Callable
 
-from ps_train.launch.process import TASK_COMMAND, killed_with, killed_with_parent
+from ps_train.launch.process import POLL_SECS, TASK_COMMAND, killed_with, killed_with_parent
 from ps_train.runtime import installed
 
 _MODULE = "ps_train.launch.fork_server"
-_IS_POSSIBLE = sys.platform == "linux"
+# Without a GPU: forks were not tried with one.
+_IS_POSSIBLE = sys.platform == "linux" and not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 _REQUEST_BYTES = 1 << 15  # arrives whole, which 36 KB no more did, and fits into the buffer: sending never waits
 _MOST_FILES = 8
 _QUIET_SECS = 10.0  # without a restart, before it is started: its import takes a core from tasks that start
+_IMPORT_SECS = 120.0  # then the tasks are started without it
 _FORK_SECS = 10.0  # 0.03 s on an idle machine; then the task is started without it
 _CANNOT_FORK = 3  # exit code
+_COMMAND_LINE_BYTES = 4096  # of which `ps` shows that of a fork
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # <sys/prctl.h>
+_adoption = threading.Lock()  # of the process, in which any number of threads may launch
 
 
 class ForkedTask:
@@ -90,18 +95,31 @@ class ForkServer:
         """Its process id, or None if it was not started."""
         return self._popen.pid if self._popen else None
 
+    def begin(self, signals: Sequence[int] = ()) -> None:
+        """Starts it, and waits until it is ready, has ended, or has taken too long, or until a signal is noted."""
+        self._launch()
+        end_secs = self._clock() + _IMPORT_SECS
+        while (self._socket is not None and not _is_ready(self._socket) and self._popen is not None
+               and self._popen.poll() is None and not signals and self._clock() < end_secs):
+            time.sleep(POLL_SECS)
+
     def keep_ready(self) -> None:
         """Starts it once the tasks have had the time to start; call it while all tasks run. Waits for no import."""
-        if self._popen is not None or not _IS_POSSIBLE or self._clock() - self._used_secs <= _QUIET_SECS:
+        if self._clock() - self._used_secs > _QUIET_SECS:
+            self._launch()
+
+    def _launch(self) -> None:
+        if self._popen is not None or not _IS_POSSIBLE:
             return
         self._used_secs = self._clock()
         with contextlib.suppress(OSError):  # no process, memory or open file is left for it; the tasks do without
             self._socket, theirs = socket.socketpair()
             with theirs:
                 self._popen = subprocess.Popen(
-                    [sys.executable, "-m", _MODULE, str(theirs.fileno())], env=self._environ,
-                    pass_fds=[theirs.fileno()], cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=killed_with_parent())
+                    [sys.executable, "-m", _MODULE, str(theirs.fileno()), " " * _COMMAND_LINE_BYTES],
+                    env=self._environ, pass_fds=[theirs.fileno()], cwd=self._folder, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                    preexec_fn=killed_with_parent())
 
     def start(
         self, command: Sequence[str], environ: Mapping[str, str], log: int, files: Mapping[str, int]
@@ -135,7 +153,7 @@ class ForkServer:
         return ForkedTask(pid) if pid else None
 
     def close(self) -> None:
-        """Ends it; its tasks go on."""
+        """Ends it; its tasks go on. It may be started again."""
         if self._socket is not None:
             self._socket.close()
         if self._popen is not None:
@@ -156,12 +174,13 @@ def _is_ready(connection: socket.socket) -> bool:
 def _adopting() -> Iterator[None]:
     """Makes this process the parent of the descendants whose parent ends."""
     prctl, before = ctypes.CDLL(None).prctl, ctypes.c_int()
-    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    try:
-        yield
-    finally:
-        prctl(_PR_SET_CHILD_SUBREAPER, before.value)
+    with _adoption:
+        prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        try:
+            yield
+        finally:
+            prctl(_PR_SET_CHILD_SUBREAPER, before.value)
 
 
 def main(descriptor: int) -> int:
@@ -228,10 +247,21 @@ def _become_task(request: Mapping[str, Sequence[str]], log: int, files: Sequence
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)
+    _show_command_line([*TASK_COMMAND, *request["arguments"]])
     for name, file in zip(request["names"], files):
         os.environ[name] = str(file)
     sys.argv = ["ps_train", *request["arguments"]]
     runpy.run_module("ps_train", run_name="__main__", alter_sys=True)
+
+
+def _show_command_line(words: Sequence[str]) -> None:
+    """Makes `ps` show these words, as far as there is room, and not the command line of the fork server."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = map(int, fields[45:47])  # arg_start and arg_end of proc(5), whose fields 1 and 2 are not here
+    if start < end:  # 0 where a sandbox does not tell
+        text = "\0".join(words).encode("utf-8", "surrogateescape")[:end - start - 1]
+        ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 
 if __name__ == "__main__":

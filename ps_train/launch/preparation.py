@@ -90,7 +90,8 @@ def _run(
 
     with tempfile.TemporaryDirectory() as folder:
         chief = command(tasks.chief, command_lines.preparation(tasks, config))
-        process = Process("preparation", chief.command, os.path.join(folder, "log"), chief.environ, folder=chief.folder)
+        process = Process("preparation", chief.command, os.path.join(folder, "log"), chief.environ, folder=chief.folder,
+                          start=chief.start)
         alone = ClusterProcesses([], [process])
         supervision.watch(alone, show_output, signals)
         supervision.end(alone, show_output, signals)

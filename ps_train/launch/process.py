@@ -13,7 +13,9 @@ import collections
 import contextlib
 import ctypes
 import errno
+import fcntl
 import json
+import logging
 import os
 import re
 import signal
@@ -48,7 +50,7 @@ _ERRORS = {kind.exit_code: kind for kind in (UserCodeError, ConfigError, Cluster
 _PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of a machine, which may be over later
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-
+_log = logging.getLogger(__name__)
 
 
 class Started(Protocol):
@@ -127,12 +129,14 @@ class TaskCommand(NamedTuple):
       command: its command line.
       environ: its environment.
       folder: its working directory; "" for that of this process.
+      start: a faster way to start it, see `ForkServer.start`; None for a new Python.
     """
 
     name: str
     command: Sequence[str]
     environ: Mapping[str, str]
     folder: str = ""
+    start: Start | None = None
 
 
 class Process:
@@ -140,7 +144,7 @@ class Process:
 
     def __init__(
         self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
-        held_port: socket.socket | None = None, *, folder: str = "",
+        held_port: socket.socket | None = None, *, folder: str = "", start: Start | None = None,
     ) -> None:
         """Starts it.
 
@@ -149,6 +153,7 @@ class Process:
           log_path: the file to which its stdout and stderr are appended.
           held_port: a socket that reserves its port; closed here on systems where the child could not bind that port.
           folder: its working directory; "" for that of this process.
+          start: starts it in a faster way, also again, or returns None; see `ForkServer.start`.
 
         Raises:
           ConfigError: its log cannot be written.
@@ -166,6 +171,7 @@ class Process:
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
         self._folder = folder or os.getcwd()  # also of a restart: a program may change to another one meanwhile
         self._held_port = held_port
+        self._start_faster = start
         self.is_stopped_on_request = False
         self.failure_lines: list[str] = []  # of its last Failure: its traceback, and its message
         try:
@@ -189,6 +195,13 @@ class Process:
             raise ConfigError("folder_not_writable", f"cannot write the log {self.log_path!r}: {error.strerror}; give "
                               "another folder with --log_dir") from None
         self._reader.seek(0, os.SEEK_END)
+        try:
+            fcntl.flock(self._reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError("log_in_use", f"another launch writes to the log {self.log_path!r}, and each would take "
+                              "the lines of both for its own; give another folder with --log_dir") from None
+        except OSError as error:  # as on NFS, for a file that is only read
+            _log.debug("cannot lock %s: %s", self.log_path, error)
 
     @property
     def pid(self) -> int:
@@ -205,25 +218,22 @@ class Process:
         """What it has written of a line that has no break yet, in its last state if it is redrawn; its begin only."""
         return self._unfinished_line[:_SHOWN_BYTES].decode("utf-8", "replace").rstrip("\r")
 
-    def restart(self, start: Start | None = None) -> None:
+    def restart(self) -> None:
         """Starts it again after it has ended, with the same command and port; its output is appended to the log.
-
-        Args:
-          start: starts it in a faster way, or returns None; see `ForkServer.start`.
 
         Raises:
           OSError: there is no process or no memory left for it; it counts as a restart.
         """
         self.restarts += 1
-        self._start(start)
+        self._start()
         self.exit_code = None
         self.failure_lines.clear()
 
-    def _start(self, start: Start | None = None) -> None:
+    def _start(self) -> None:
         inherited = {reports.DESCRIPTOR_VARIABLE: self._reports.descriptor}
         if self._held_port is not None and self._held_port.fileno() >= 0:
             inherited[ports.HELD_PORT_VARIABLE] = self._held_port.fileno()
-        fork = start and start(self._command, self._environ, self._log.fileno(), inherited)
+        fork = self._start_faster and self._start_faster(self._command, self._environ, self._log.fileno(), inherited)
         self._child: Started = fork or self._popen(inherited)
         if self._held_port is not None and not ports.CAN_SHARE_PORT:
             self._held_port.close()
@@ -293,6 +303,8 @@ class Process:
 
     def close(self) -> None:
         """Closes its files, once it has ended for good and its output was read."""
+        with contextlib.suppress(OSError):  # it could not be locked
+            fcntl.flock(self._reader, fcntl.LOCK_UN)  # a child that the program has forked has the file open, too
         for file in (self._log, self._reader):
             file.close()
         self._reports.close()

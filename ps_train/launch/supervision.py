@@ -154,7 +154,7 @@ class Restarts:
           max_restarts: of each task.
           write: shows a line about each planned restart.
           clock: returns seconds.
-          fork_server: of which the restarted tasks are forks.
+          fork_server: of which the restarted tasks are forks, kept ready.
         """
         self._max_restarts = max_restarts
         self._write = write
@@ -188,7 +188,7 @@ class Restarts:
 
     def _restart(self, process: Process) -> None:
         try:
-            process.restart(self._fork_server.start if self._fork_server else None)
+            process.restart()
         except OSError as error:  # no process or memory is left for it now
             self._write(f"cannot start {process.name}: {error.strerror}")
             if process.restarts < self._max_restarts:

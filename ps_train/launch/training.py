@@ -36,7 +36,7 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, StatusLine
 from ps_train.launch.fork_server import ForkServer
 from ps_train.launch.machines import ThisMachine, machines_of
-from ps_train.launch.process import TaskCommand, error_of, killed_with_parent
+from ps_train.launch.process import Start, Started, TaskCommand, error_of, killed_with_parent
 from ps_train.launch.result import Result, events_of, make_result
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.plugins.functions import ProgramCode, import_path, plugin_name
@@ -325,29 +325,39 @@ class Training:
     def _prepare_and_run(self, config: Config, machines: ThisMachine, grace_secs: float) -> None:
         if self._code:
             config = self._write_code()
-        config = self._prepare(config, machines)
-        if config.download_only:
-            return
-        self._config, self._log_dir = launcher.make_folders(config, self._launch_config, self._folder)
-        self._run_tasks(machines, grace_secs)
+        with contextlib.closing(ForkServer({**os.environ, **self._variables()}, folder=self._folder)) as fork_server:
+            has_forks = machines.is_here and not config.tf_log
+            config = self._prepare(config, machines, fork_server if has_forks else None)
+            if config.download_only:
+                return
+            self._config, self._log_dir = launcher.make_folders(config, self._launch_config, self._folder)
+            self._run_tasks(machines, grace_secs, fork_server if has_forks else None)
 
-    def _prepare(self, config: Config, machines: ThisMachine) -> Config:
+    def _prepare(self, config: Config, machines: ThisMachine, fork_server: ForkServer | None) -> Config:
+        def start(*task: Any) -> Started | None:
+            assert fork_server is not None
+            fork_server.begin(self._signals)
+            return fork_server.start(*task)
+
+        # A plain task only: what the fork server has imported is not all that another verb needs.
+        first = start if fork_server and not self._tasks.verb else None
         return preparation.prepare(config, self._tasks, self._display, self._signals,
-                                   lambda name, line: self._command(machines, name, line))
+                                   lambda name, line: self._command(machines, name, line, first))
 
-    def _run_tasks(self, machines: ThisMachine, grace_secs: float) -> None:
+    def _run_tasks(self, machines: ThisMachine, grace_secs: float, fork_server: ForkServer | None) -> None:
         config, display, signals = self._config, self._display, self._signals
         line = command_lines.launch_line(self._tasks, config, self._launch_config)
         run_record.write_launch(local_folder(config.train_dir), line, folder=self._folder)
         addresses, ports, holders = zip(*machines.reserve())
         lines = command_lines.command_lines(self._tasks, ports, config, addresses)
         display.write(machines.announcement(lines, self._log_dir))
-        commands = [self._command(machines, name, line) for name, line in zip(self._tasks.names, lines)]
-        with launcher.started(commands, holders, self._log_dir, display) as cluster, \
-                contextlib.closing(ForkServer(commands[0].environ, folder=self._folder)) as fork_server:
+        start = fork_server.start if fork_server else None
+        commands = [self._command(machines, name, line, start) for name, line in zip(self._tasks.names, lines)]
+        with launcher.started(commands, holders, self._log_dir, display) as cluster:
             max_restarts = self._launch_config.max_restarts
-            has_forks = max_restarts and machines.is_here and not config.tf_log
-            restarts = Restarts(max_restarts, display.write, fork_server=fork_server if has_forks else None)
+            if fork_server and not max_restarts:
+                fork_server.close()
+            restarts = Restarts(max_restarts, display.write, fork_server=fork_server if max_restarts else None)
             error = launcher.run_to_end(cluster, display, signals, restarts, grace_secs)
         self._exit_codes = {process.name: process.exit_code or 0 for process in cluster.all}
         display.close(signals)
@@ -363,10 +373,13 @@ class Training:
             message = "the training was stopped by `ps_train stop`"
             raise LaunchError("stop_requested", message, code, StoppedError("stop_requested", message))
 
-    def _command(self, machines: ThisMachine, name: str, line: Sequence[str]) -> TaskCommand:
+    def _command(
+        self, machines: ThisMachine, name: str, line: Sequence[str], start: Start | None = None
+    ) -> TaskCommand:
         # Other machines have their own folders; a PYTHONPATH for them is in the flag --env.
         variables = self._variables() if machines.is_here or self._code else {}
-        return TaskCommand(name, machines.command(name, line, variables), {**os.environ, **variables}, self._folder)
+        return TaskCommand(
+            name, machines.command(name, line, variables), {**os.environ, **variables}, self._folder, start)
 
     def _variables(self) -> dict[str, str]:
         """Returns the variables by which the tasks import what this program can import."""

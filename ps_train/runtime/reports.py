@@ -31,6 +31,11 @@ def of_all(step: int, train_steps: int, separator: str = " of ") -> str:
     return f"{step}{separator}{train_steps}" if step <= train_steps < NO_STEP_LIMIT else str(step)
 
 
+def last_step(train_steps: int) -> int | None:
+    """Returns the step at which training ends; None where only --num_epochs, or the end of the data, ends it."""
+    return train_steps if train_steps < NO_STEP_LIMIT else None
+
+
 class Progress(NamedTuple):
     """How far training is.
 

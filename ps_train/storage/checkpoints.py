@@ -291,8 +291,9 @@ def check_fits(path: str, variables: Sequence[Any]) -> None:
     if differing:
         more = f" and {len(differing) - _MAX_SHOWN} more" if len(differing) > _MAX_SHOWN else ""
         raise CheckpointError("checkpoint_of_another_model", f"checkpoint {path} is of another model or optimizer: "
-                              f"{'; '.join(differing[:_MAX_SHOWN])}{more}; give another --train_dir, or the --model, "
-                              "--params and --optimizer that it was trained with")
+                              f"{'; '.join(differing[:_MAX_SHOWN])}{more}; give another --train_dir (or "
+                              "--init_checkpoint, if that names it), or the --model, --params and --optimizer that it "
+                              "was trained with")
 
 
 def _as_saved(variables: Sequence[Any]) -> dict[str, tuple[tf.TensorShape, tf.DType]]:

@@ -87,7 +87,8 @@ class Report:
     def step(self, progress: Progress, local_steps: int) -> None:
         """Prints the progress, after so many steps of this worker."""
         reports.send(progress, [progress.format()])
-        _log.info(progress.format(), extra={"fields": {**progress._asdict(), "local_steps": local_steps}})
+        _log.info(progress.format(), extra={"fields": {
+            **progress._asdict(), "train_steps": reports.last_step(progress.train_steps), "local_steps": local_steps}})
 
     def trained(self) -> None:
         """Prints that this worker has taken its last step."""

@@ -25,7 +25,7 @@ from ps_train.parts.callbacks.flags import NO_CALLBACKS, parse_callbacks
 from ps_train.parts.callbacks.thread import CallbackEvent, CallbackThread, MakeCallbacks, RunningTraining
 from ps_train.plugins.loader import checked_function
 from ps_train.runtime import clock, threads
-from ps_train.runtime.reports import NO_STEP_LIMIT
+from ps_train.runtime.reports import last_step
 from ps_train.training.loop import Periodic
 from ps_train.training.replica_graph import StepStatus
 
@@ -52,7 +52,7 @@ class CallbacksPart(Part):
         self._is_running: Callable[[], bool] = lambda: False
         self._has_announced = False
         self._logs = Periodic(config.log_steps)
-        self._train_steps = config.train_steps if config.train_steps < NO_STEP_LIMIT else None
+        self._train_steps = last_step(config.train_steps)
         self._local_steps, self._num_updates, self._sum_staleness = 0, 0, 0
         self._last: tuple[float, int] | None = None  # time and global step of the last progress in this session
         self._step_secs = clock.now()  # when the last step began or ended

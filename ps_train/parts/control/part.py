@@ -60,7 +60,7 @@ def describe_run(settings: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
         "workers": {str(cluster.number_of(task)): [task.name, task.address] for task in cluster.workers},
         "is_elastic": cluster.is_elastic,
         "train_dir": settings.identity.train_dir,
-        "train_steps": settings.loop.train_steps if settings.loop.train_steps < reports.NO_STEP_LIMIT else None,
+        "train_steps": reports.last_step(settings.loop.train_steps),
         "heartbeat_secs": settings.timeouts.heartbeat_secs,
         "model": settings.identity.shared_flags["model"],
         "dataset": settings.identity.shared_flags["dataset"],

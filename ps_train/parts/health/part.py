@@ -16,7 +16,7 @@ from ps_train.part import Part
 from ps_train.parts.health.metrics import Exposition, TaskCounts, import_prometheus
 from ps_train.parts.health.server import Pages, position_on_machine, serving
 from ps_train.runtime import clock
-from ps_train.runtime.reports import NO_STEP_LIMIT
+from ps_train.runtime.reports import last_step
 from ps_train.training.replica_graph import StepStatus
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class TaskHealth:
         self.counts = TaskCounts(
             waits_for="" if is_ps else "its train_dir", is_worker=not is_ps and cluster.job != "evaluator",
             is_chief=cluster.is_chief, batch_size=config.batch_size,
-            target_step=config.train_steps if config.train_steps < NO_STEP_LIMIT else None,
+            target_step=last_step(config.train_steps),
             is_serving=lambda: not is_ps or reachability.accepts(cluster.task.address))
         self._exposition = Exposition(self.counts, cluster.job, cluster.index)
 

@@ -84,7 +84,7 @@ class Panes:
         with open(log_path, "ab") as log:
             first_byte = log.tell() + 1
         self._open(task.name, ["sh", "-c", _FOLLOW, "sh", str(os.getpid()), str(first_byte), log_path])
-        return Process(task.name, task.command, log_path, task.environ, port, folder=task.folder)
+        return Process(task.name, task.command, log_path, task.environ, port, folder=task.folder, start=task.start)
 
     def _open(self, name: str, command: Sequence[str]) -> None:
         command_start = ["split-window", "-t", self._last_pane] if self._last_pane else [

@@ -1,4 +1,4 @@
-"""The fork server of a launcher: a task that is restarted is a fork of it, with its own log, reports and exit code."""
+"""The fork server of a launcher: its tasks are forks of it, each with its own log, reports and exit code."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ def server():
     ready.server.close()
 
 
-def ended(tmp_path, command=_VERSION, environ=_ENVIRON):
-    process = Process("worker:1", command, str(tmp_path / "worker-1.log"), environ)
+def ended(tmp_path, server=None, command=_VERSION, environ=_ENVIRON):
+    """Runs a task to its end: as a fork if there is a server that is ready."""
+    process = Process("worker:1", command, str(tmp_path / "worker-1.log"), environ, start=server and server.start)
     run_to_end(process)
     return process
 
@@ -62,26 +63,65 @@ def is_fork(process):
     return isinstance(process._child, ForkedTask)
 
 
-def test_a_task_that_is_restarted_is_a_fork(tmp_path, server):
+def test_a_task_is_a_fork_also_after_a_restart(tmp_path, server):
     """With its command, in its log, each time; its exit code is that of the task, and it is a child of this process."""
-    task, pids = ended(tmp_path), []
+    task = ended(tmp_path, server)
+    assert is_fork(task) and task.exit_code == 0
+    pids = [task.pid]
     for _ in range(2):
-        task.restart(server.start)
+        task.restart()
         assert is_fork(task)
         assert os.path.samefile(f"/proc/{task.pid}/cwd", ".")
         pids.append(task.pid)
         run_to_end(task)
         assert task.exit_code == 0
     assert list(task.new_lines()) == [__version__] * 3
-    assert len({*pids, server.pid}) == 3
+    assert len({*pids, server.pid}) == 4
+
+
+def test_begin_waits_for_the_import_or_a_signal(tmp_path):
+    """So that the preparation is a fork, too, and SIGTERM is heard meanwhile."""
+    with contextlib.closing(ForkServer(_ENVIRON)) as server:
+        server.begin([signal.SIGTERM])
+        assert not is_fork(ended(tmp_path, server))
+        server.begin()
+        assert is_fork(ended(tmp_path, server))
+    times = iter([0.0, 0.0, 0.0, 121.0, 121.0])
+    with contextlib.closing(ForkServer(_ENVIRON, lambda: next(times))) as server:
+        server.begin()  # returns, although it still imports
+        assert is_running(server.pid)
+
+
+def test_begin_returns_where_the_import_fails(tmp_path):
+    """The task then fails in the same way, and its log says how."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['tensorflow'] = None", encoding="utf-8")
+    environ = {**_ENVIRON, "PYTHONPATH": os.pathsep.join([str(tmp_path), REPO])}
+    with contextlib.closing(ForkServer(environ)) as server:
+        server.begin()
+        assert not is_running(server.pid)
+        assert not is_fork(ended(tmp_path, server, environ=environ))
+
+
+def test_ps_shows_the_command_line_of_a_fork(tmp_path, server):
+    """By which an operator, or `pkill -f`, tells the tasks apart; what is too long is cut off."""
+    (tmp_path / "waits.py").write_text("import time\nwhile True: time.sleep(1)", encoding="utf-8")
+    for last in ("--task_index=1", "x" * 5000):
+        command = [*TASK_COMMAND, "run", str(tmp_path / "waits.py"), last]
+        task = Process("worker:1", command, str(tmp_path / "log"), _ENVIRON, start=server.start)
+        try:
+            assert is_fork(task)
+            words = "\0".join(command)[:4096]
+            wait_until(lambda words=words, pid=task.pid: command_line_of(pid).startswith(words), "the fork is shown")
+        finally:
+            task.kill()
+            task.close()
 
 
 def test_a_wrong_command_line_has_its_own_exit_code(tmp_path, server):
-    task = ended(tmp_path, [*TASK_COMMAND, "--no_such_flag"])
-    assert task.exit_code == 2
-    task.restart(server.start)
-    run_to_end(task)
-    assert task.exit_code == 2
+    for way in (None, server):
+        task = ended(tmp_path, way, [*TASK_COMMAND, "--no_such_flag"])
+        assert (is_fork(task), task.exit_code) == (way is server, 2)
+        task.close()
 
 
 def test_two_forks_have_servers_that_tensorflow_tells_apart(tmp_path, server):
@@ -93,9 +133,9 @@ def test_two_forks_have_servers_that_tensorflow_tells_apart(tmp_path, server):
         print(*[device.incarnation for device in session.list_devices() if device.device_type == "CPU"],
               np.random.randint(1 << 60))
     """), encoding="utf-8")
-    task = ended(tmp_path, [*TASK_COMMAND, "run", str(tmp_path / "numbers.py")])
+    task = ended(tmp_path, server, [*TASK_COMMAND, "run", str(tmp_path / "numbers.py")])
     for _ in range(2):
-        task.restart(server.start)
+        task.restart()
         run_to_end(task)
     numbers = [word for line in task.new_lines() for word in line.split() if word.lstrip("-").isdigit()]
     assert len(numbers) == len(set(numbers)) == 6
@@ -105,14 +145,14 @@ def test_a_fork_is_a_child_of_the_launcher_and_outlives_the_fork_server(tmp_path
     """The kernel has given it to this process, whichever process has forked it."""
     ready = Ready()
     server = ready.wait()
-    task = ended(tmp_path)
+    task = ended(tmp_path, server)
     (tmp_path / "waits.py").write_text("import time\nwhile True: time.sleep(1)", encoding="utf-8")
     with open(tmp_path / "log", "w", encoding="utf-8") as log:
         fork = server.start([*TASK_COMMAND, "run", str(tmp_path / "waits.py")], _OF_TASK, log.fileno(), {})
     try:
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: not is_running(server.pid), "the fork server was killed")
-        task.restart(server.start)  # without it
+        task.restart()  # without it
         run_to_end(task)
         assert (task.exit_code, server.pid, fork.poll()) == (0, None, None)
         assert fork.pid in children_of(os.getpid())
@@ -126,21 +166,19 @@ def test_a_fork_is_a_child_of_the_launcher_and_outlives_the_fork_server(tmp_path
     ids=["no task", "another environment", "a long command line"])
 def test_what_is_no_fork_is_started(tmp_path, server, command, variables):
     """It has imported TensorFlow with one environment, and runs ps_train only."""
-    task = ended(tmp_path, command, {**_ENVIRON, **variables})
-    task.restart(server.start)
+    task = ended(tmp_path, server, command, {**_ENVIRON, **variables})
     assert not is_fork(task)
-    run_to_end(task)
 
 
 def test_it_is_started_when_the_tasks_have_had_time_to_start(tmp_path):
     """Its import would take a core from them. A task that is restarted meanwhile does not wait for it."""
     environ = {**_ENVIRON, "PYTHONPATH": REPO}
     ready = Ready(environ, folder=str(tmp_path))
-    server, task = ready.server, ended(tmp_path, environ=environ)
+    server, task = ready.server, ended(tmp_path, ready.server, environ=environ)
     try:
         first = server.pid
         assert os.path.samefile(f"/proc/{first}/cwd", tmp_path)
-        task.restart(server.start)
+        task.restart()
         assert not is_fork(task)
         run_to_end(task)
         ready.now_secs += _LATER_SECS
@@ -168,19 +206,20 @@ def test_there_are_no_forks_where_the_import_starts_threads(tmp_path):
         sys.meta_path.insert(0, Finder())
     """), encoding="utf-8")
     environ = {**_ENVIRON, "PYTHONPATH": os.pathsep.join([str(tmp_path), REPO])}
-    ready, task = Ready(environ), ended(tmp_path, environ=environ)
+    ready = Ready(environ)
+    task = ended(tmp_path, ready.server, environ=environ)
     first = ready.server.pid
     wait_until(lambda: not is_running(first), "the fork server has seen the thread, and has ended")
     ready.now_secs += _LATER_SECS
     ready.server.keep_ready()
-    task.restart(ready.server.start)
+    task.restart()
     run_to_end(task)
     assert (task.exit_code, ready.server.pid) == (0, first)  # without another import
     ready.server.close()
 
 
-def test_a_cluster_goes_on_with_forks_which_end_with_the_launcher(tmp_path):
-    """A worker and the ps are killed, and trained again by forks, with their ports, logs and reports."""
+def test_a_cluster_is_made_of_forks_which_end_with_the_launcher(tmp_path):
+    """A worker and the ps are killed, and train again, with their ports, logs and reports."""
     log, logs = tmp_path / "launcher.log", tmp_path / "train/logs"
     with open(log, "w", encoding="utf-8") as output:
         launcher = subprocess.Popen([
@@ -189,13 +228,14 @@ def test_a_cluster_goes_on_with_forks_which_end_with_the_launcher(tmp_path):
             "--save_model_secs=1"], cwd=REPO, stdout=output, stderr=output)
     try:
         wait_until(lambda: num_lines(log, "saved "), "it trains")
-        wait_until(lambda: any(map(is_forking, children_of(launcher.pid))), "the launcher has a fork server")
+        children = children_of(launcher.pid)
+        assert (sum(map(is_fork_server, children)), sum(map(is_forked, children))) == (1, 3), children
         for task in ("worker-1", "ps-0"):
-            kill_until_it_is_a_fork(logs / f"{task}.log")
+            kill_and_await_its_successor(logs / f"{task}.log")
         num_saves = num_lines(log, "saved ")
         wait_until(lambda: num_lines(log, "saved ") > num_saves + 1, "it trains and saves")
         children = children_of(launcher.pid)
-        assert sum(map(is_forking, children)) == 3 and len(children) == 4, children
+        assert (sum(map(is_fork_server, children)), sum(map(is_forked, children))) == (1, 3), children
     except AssertionError:
         print(log.read_text(encoding="utf-8"))
         raise
@@ -205,21 +245,12 @@ def test_a_cluster_goes_on_with_forks_which_end_with_the_launcher(tmp_path):
     wait_until(lambda: not any(map(is_running, children)), "the tasks and the fork server end with the launcher")
 
 
-def kill_until_it_is_a_fork(log):
-    """Kills the process of a log, and the next ones until one is a fork: the fork server may still import."""
-    killed = set()
-
-    def is_fork_at_last():
-        found = [pid for pid in writers_of(log) if pid not in killed]
-        if not found or num_lines(log, "serves at") <= len(killed):
-            return False
-        if is_forking(found[0]):
-            return True
-        killed.add(found[0])
-        os.kill(found[0], signal.SIGKILL)
-        return False
-
-    wait_until(is_fork_at_last, f"a fork writes {log.name}")
+def kill_and_await_its_successor(log):
+    """Kills the process that writes a log, and waits until another one has started its server."""
+    (killed,) = writers_of(log)
+    num_servers = num_lines(log, "serves at")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: num_lines(log, "serves at") > num_servers, f"a process writes {log.name} again")
 
 
 def writers_of(log):
@@ -250,11 +281,19 @@ def is_running(pid):
     return status_of(pid) != "" and "(zombie)" not in status_of(pid)
 
 
-def is_forking(pid):
-    """Returns whether a process is a fork server, or one of its forks, which has its command line."""
+def command_line_of(pid):
     with contextlib.suppress(OSError):  # it has ended
-        return b"ps_train.launch.fork_server" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+    return ""
+
+
+def is_fork_server(pid):
+    return "ps_train.launch.fork_server" in command_line_of(pid)
+
+
+def is_forked(pid):
+    """Returns whether a process is a fork of a fork server, which has more room for a command line than is needed."""
+    return not is_fork_server(pid) and len(command_line_of(pid)) > 4096
 
 
 def num_lines(log, text):
