@@ -58,6 +58,6 @@ def install(become_task: Callable[..., None]) -> None:
         return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, pass_fds=pass_fds,
                                 start_new_session=start_new_session, preexec_fn=preexec_fn)
 
-    fork_server.ForkServer.begin = lambda self, signals=(): None  # these forks start as soon as its own
+    fork_server.ForkServer.begin = lambda self, *task: None  # these forks start as soon as its own
     fork_server.ForkServer.keep_ready = lambda self: None
     process.subprocess = types.SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)

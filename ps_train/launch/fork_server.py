@@ -7,7 +7,7 @@
             <------- process id ------------------------------------------------- `python -m ps_train ARGUMENTS`
 
 The import is most of the time until a small model trains, and takes 3 s of CPU time: once for all tasks, not once for
-each. The tasks of a script, which differ in their environment, are forks only when they are restarted.
+each. The tasks of a script (`launch run`) are new processes, as their environments differ.
 
 A task is a child of the launcher, as one that is started without a fork server. So the fork server forks a process that
 forks the task and ends, whereupon the kernel gives the task to the launcher, which has asked for that
@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -34,15 +36,17 @@ from ps_train.launch.process import POLL_SECS, TASK_COMMAND, killed_with, killed
 from ps_train.runtime import installed
 
 _MODULE = "ps_train.launch.fork_server"
+_UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # as `Process` starts each task
 # Without a GPU: forks were not tried with one.
 _IS_POSSIBLE = sys.platform == "linux" and not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 _REQUEST_BYTES = 1 << 15  # arrives whole, which 36 KB no more did, and fits into the buffer: sending never waits
 _MOST_FILES = 8
 _QUIET_SECS = 10.0  # without a restart, before it is started: its import takes a core from tasks that start
 _IMPORT_SECS = 120.0  # then the tasks are started without it
+_END_SECS = 10.0  # after SIGKILL
 _FORK_SECS = 10.0  # 0.03 s on an idle machine; then the task is started without it
 _CANNOT_FORK = 3  # exit code
-_COMMAND_LINE_BYTES = 4096  # of which `ps` shows that of a fork
+_COMMAND_LINE_BYTES = 2048  # of which `ps` shows that of a fork
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37  # <sys/prctl.h>
 _adoption = threading.Lock()  # of the process, in which any number of threads may launch
 
@@ -84,7 +88,7 @@ class ForkServer:
           clock: returns seconds.
           folder: their working directory, "" for that of this process.
         """
-        self._environ, self._clock = {**environ, "PYTHONUNBUFFERED": "1"}, clock
+        self._environ, self._clock = {**environ, **_UNBUFFERED}, clock
         self._folder = folder or os.getcwd()  # a program may change to another one before it is started
         self._popen: subprocess.Popen | None = None
         self._socket: socket.socket | None = None
@@ -95,13 +99,20 @@ class ForkServer:
         """Its process id, or None if it was not started."""
         return self._popen.pid if self._popen else None
 
-    def begin(self, signals: Sequence[int] = ()) -> None:
-        """Starts it, and waits until it is ready, has ended, or has taken too long, or until a signal is noted."""
+    def begin(self, command: Sequence[str], environ: Mapping[str, str], signals: Sequence[int] = ()) -> None:
+        """Starts it, if that task may be a fork, and waits until it is ready or has ended.
+
+        It does not wait after a signal is noted, or longer than an import may take.
+        """
+        if signals or not self._fits(command, environ):
+            return
         self._launch()
-        end_secs = self._clock() + _IMPORT_SECS
         while (self._socket is not None and not _is_ready(self._socket) and self._popen is not None
-               and self._popen.poll() is None and not signals and self._clock() < end_secs):
+               and self._popen.poll() is None and not signals and self._clock() < self._used_secs + _IMPORT_SECS):
             time.sleep(POLL_SECS)
+
+    def _fits(self, command: Sequence[str], environ: Mapping[str, str]) -> bool:
+        return list(command[:3]) == TASK_COMMAND and {**environ, **_UNBUFFERED} == self._environ
 
     def keep_ready(self) -> None:
         """Starts it once the tasks have had the time to start; call it while all tasks run. Waits for no import."""
@@ -133,7 +144,7 @@ class ForkServer:
         """
         self._used_secs = self._clock()
         request = json.dumps({"arguments": command[3:], "names": list(files)}).encode()
-        if list(command[:3]) != TASK_COMMAND or environ != self._environ or len(request) > _REQUEST_BYTES:
+        if not self._fits(command, environ) or len(request) > _REQUEST_BYTES:
             return None
         if self._popen is not None and self._popen.poll() not in (None, _CANNOT_FORK):  # as without memory
             self.close()
@@ -158,7 +169,8 @@ class ForkServer:
             self._socket.close()
         if self._popen is not None:
             self._popen.kill()
-            self._popen.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # its file system hangs
+                self._popen.wait(_END_SECS)
         self._popen = self._socket = None
 
 
@@ -185,10 +197,14 @@ def _adopting() -> Iterator[None]:
 
 def main(descriptor: int) -> int:
     """Imports what a task needs and serves; in a fork, returns when the task has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program may ignore it, and then waitpid fails
     end_with_launcher = killed_with(os.getppid())
+    _show_command_line([sys.executable, "-m", _MODULE])  # without the room
     installed.import_tensorflow(needs_gpu=True, tf_log=False)
     for name in ("ps_train.verbs.train", "ps_train.tasks.run", "ps_train.tasks.without_training"):  # not above: they
         importlib.import_module(name)  # import TensorFlow, and the launcher imports this module
+    gc.collect()
+    gc.freeze()  # a collection of a fork would visit each page of what is imported, and so copy it
     if _has_threads():
         return _CANNOT_FORK
     with socket.socket(fileno=descriptor) as connection:
@@ -250,17 +266,18 @@ def _become_task(request: Mapping[str, Sequence[str]], log: int, files: Sequence
     _show_command_line([*TASK_COMMAND, *request["arguments"]])
     for name, file in zip(request["names"], files):
         os.environ[name] = str(file)
+    importlib.invalidate_caches()  # a folder in PYTHONPATH may be new
     sys.argv = ["ps_train", *request["arguments"]]
     runpy.run_module("ps_train", run_name="__main__", alter_sys=True)
 
 
 def _show_command_line(words: Sequence[str]) -> None:
     """Makes `ps` show these words, as far as there is room, and not the command line of the fork server."""
-    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-        fields = file.read().rpartition(")")[2].split()
-    start, end = map(int, fields[45:47])  # arg_start and arg_end of proc(5), whose fields 1 and 2 are not here
-    if start < end:  # 0 where a sandbox does not tell
-        text = "\0".join(words).encode("utf-8", "surrogateescape")[:end - start - 1]
+    with contextlib.suppress(OSError, ValueError):  # a sandbox may not tell, and nothing else depends on it
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        start, end = map(int, fields[45:47])  # arg_start and arg_end of proc(5), whose fields 1 and 2 are not here
+        text = os.fsencode("\0".join(words))[:max(end - start - 1, 0)]
         ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import logging
 import os
 import signal
@@ -125,21 +126,43 @@ def started(
 
     Args:
       held_ports: the socket that reserves the port of each task; None where it does not run here.
+
+    Raises:
+      ConfigError: another launch writes its logs into that folder.
     """
     cluster = ClusterProcesses([], [])
     try:
-        for task, port in zip(commands, held_ports):
-            log_path = os.path.join(log_dir, f"{task.name.replace(':', '-')}.log")
-            group = cluster.ps if task.name.startswith("ps:") else cluster.workers
-            group.append(display.start(task, log_path, port))
-        display.attach()
-        yield cluster
+        with _locked(log_dir):
+            for task, port in zip(commands, held_ports):
+                log_path = os.path.join(log_dir, f"{task.name.replace(':', '-')}.log")
+                group = cluster.ps if task.name.startswith("ps:") else cluster.workers
+                group.append(display.start(task, log_path, port))
+            display.attach()
+            yield cluster
     finally:
         for port in filter(None, held_ports):
             port.close()
         for process in cluster.all:
             process.kill()
             process.close()
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Lets no other launch write its logs into a folder, where each would take the lines of both for its own."""
+    with contextlib.ExitStack() as stack:
+        try:
+            # Not a file in it: on SMB nobody else could write to that then.
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a child of the program may have it open, too
+        except BlockingIOError:
+            raise ConfigError("log_dir_in_use", f"another launch writes its logs into {folder!r}; give another folder "
+                              "with --log_dir, or wait until that launch has ended") from None
+        except OSError as error:  # as on NFS
+            _log.debug("cannot lock %s: %s", folder, error)
+        yield
 
 
 def run_to_end(

@@ -13,9 +13,7 @@ import collections
 import contextlib
 import ctypes
 import errno
-import fcntl
 import json
-import logging
 import os
 import re
 import signal
@@ -50,8 +48,6 @@ _ERRORS = {kind.exit_code: kind for kind in (UserCodeError, ConfigError, Cluster
 _PROBLEM = re.compile(rf"{reports.MESSAGE_PREFIX}(.*) \[(\w+)\]")
 _SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # of a machine, which may be over later
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
-_log = logging.getLogger(__name__)
-
 
 class Started(Protocol):
     """What is needed of a child process: `subprocess.Popen`, or a task that a fork server has forked."""
@@ -195,13 +191,6 @@ class Process:
             raise ConfigError("folder_not_writable", f"cannot write the log {self.log_path!r}: {error.strerror}; give "
                               "another folder with --log_dir") from None
         self._reader.seek(0, os.SEEK_END)
-        try:
-            fcntl.flock(self._reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError("log_in_use", f"another launch writes to the log {self.log_path!r}, and each would take "
-                              "the lines of both for its own; give another folder with --log_dir") from None
-        except OSError as error:  # as on NFS, for a file that is only read
-            _log.debug("cannot lock %s: %s", self.log_path, error)
 
     @property
     def pid(self) -> int:
@@ -303,8 +292,6 @@ class Process:
 
     def close(self) -> None:
         """Closes its files, once it has ended for good and its output was read."""
-        with contextlib.suppress(OSError):  # it could not be locked
-            fcntl.flock(self._reader, fcntl.LOCK_UN)  # a child that the program has forked has the file open, too
         for file in (self._log, self._reader):
             file.close()
         self._reports.close()

@@ -36,7 +36,7 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, StatusLine
 from ps_train.launch.fork_server import ForkServer
 from ps_train.launch.machines import ThisMachine, machines_of
-from ps_train.launch.process import Start, Started, TaskCommand, error_of, killed_with_parent
+from ps_train.launch.process import Started, TaskCommand, error_of, killed_with_parent
 from ps_train.launch.result import Result, events_of, make_result
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.plugins.functions import ProgramCode, import_path, plugin_name
@@ -59,6 +59,7 @@ class Training:
     _code: Sequence[ProgramCode] = ()
     _folder = ""  # the working directory at the launch; the program may change to another one meanwhile
     _import_path = ""
+    _fork_server: ForkServer | None = None  # while it runs
 
     def __init__(
         self, model: str | types.ModuleType | Callable | None = None,
@@ -326,38 +327,40 @@ class Training:
         if self._code:
             config = self._write_code()
         with contextlib.closing(ForkServer({**os.environ, **self._variables()}, folder=self._folder)) as fork_server:
-            has_forks = machines.is_here and not config.tf_log
-            config = self._prepare(config, machines, fork_server if has_forks else None)
+            self._fork_server = fork_server if machines.is_here and not config.tf_log else None
+            config = self._prepare(config, machines)
             if config.download_only:
                 return
             self._config, self._log_dir = launcher.make_folders(config, self._launch_config, self._folder)
-            self._run_tasks(machines, grace_secs, fork_server if has_forks else None)
+            self._run_tasks(machines, grace_secs)
 
-    def _prepare(self, config: Config, machines: ThisMachine, fork_server: ForkServer | None) -> Config:
-        def start(*task: Any) -> Started | None:
-            assert fork_server is not None
-            fork_server.begin(self._signals)
-            return fork_server.start(*task)
+    def _prepare(self, config: Config, machines: ThisMachine) -> Config:
+        def start(command: Sequence[str], environ: Mapping[str, str], *files: Any) -> Started | None:
+            self._begin_forks(command, environ)
+            return self._fork_server and self._fork_server.start(command, environ, *files)
 
-        # A plain task only: what the fork server has imported is not all that another verb needs.
-        first = start if fork_server and not self._tasks.verb else None
         return preparation.prepare(config, self._tasks, self._display, self._signals,
-                                   lambda name, line: self._command(machines, name, line, first))
+                                   lambda name, line: self._command(machines, name, line)._replace(start=start))
 
-    def _run_tasks(self, machines: ThisMachine, grace_secs: float, fork_server: ForkServer | None) -> None:
+    def _begin_forks(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        if self._fork_server and not self._tasks.verb:  # another verb imports more than a plain task
+            self._fork_server.begin(command, environ, self._signals)
+
+    def _run_tasks(self, machines: ThisMachine, grace_secs: float) -> None:
         config, display, signals = self._config, self._display, self._signals
         line = command_lines.launch_line(self._tasks, config, self._launch_config)
         run_record.write_launch(local_folder(config.train_dir), line, folder=self._folder)
         addresses, ports, holders = zip(*machines.reserve())
         lines = command_lines.command_lines(self._tasks, ports, config, addresses)
         display.write(machines.announcement(lines, self._log_dir))
-        start = fork_server.start if fork_server else None
-        commands = [self._command(machines, name, line, start) for name, line in zip(self._tasks.names, lines)]
+        commands = [self._command(machines, name, line) for name, line in zip(self._tasks.names, lines)]
+        self._begin_forks(commands[0].command, commands[0].environ)  # it is ready, but in a trial of `tune`
         with launcher.started(commands, holders, self._log_dir, display) as cluster:
             max_restarts = self._launch_config.max_restarts
-            if fork_server and not max_restarts:
-                fork_server.close()
-            restarts = Restarts(max_restarts, display.write, fork_server=fork_server if max_restarts else None)
+            if self._fork_server and not max_restarts:
+                self._fork_server.close()
+            restarts = Restarts(
+                max_restarts, display.write, fork_server=self._fork_server if max_restarts else None)
             error = launcher.run_to_end(cluster, display, signals, restarts, grace_secs)
         self._exit_codes = {process.name: process.exit_code or 0 for process in cluster.all}
         display.close(signals)
@@ -373,11 +376,10 @@ class Training:
             message = "the training was stopped by `ps_train stop`"
             raise LaunchError("stop_requested", message, code, StoppedError("stop_requested", message))
 
-    def _command(
-        self, machines: ThisMachine, name: str, line: Sequence[str], start: Start | None = None
-    ) -> TaskCommand:
+    def _command(self, machines: ThisMachine, name: str, line: Sequence[str]) -> TaskCommand:
         # Other machines have their own folders; a PYTHONPATH for them is in the flag --env.
         variables = self._variables() if machines.is_here or self._code else {}
+        start = self._fork_server.start if self._fork_server else None
         return TaskCommand(
             name, machines.command(name, line, variables), {**os.environ, **variables}, self._folder, start)
 

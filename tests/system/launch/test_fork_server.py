@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 from ps_train import __version__
+from ps_train.launch import fork_server
 from ps_train.launch.fork_server import ForkedTask, ForkServer
 from ps_train.launch.process import TASK_COMMAND, Process
 from tests.children import REPO, run_to_end, wait_until
@@ -21,6 +22,7 @@ _ENVIRON = dict(os.environ)  # pytest changes its own
 _OF_TASK = {**_ENVIRON, "PYTHONUNBUFFERED": "1"}
 _VERSION = [sys.executable, "-m", "ps_train", "--version"]
 _LATER_SECS = 11.0
+pytestmark = pytest.mark.skipif(not fork_server._IS_POSSIBLE, reason="no forks with a GPU, or on this system")
 
 
 class Ready:
@@ -82,13 +84,16 @@ def test_a_task_is_a_fork_also_after_a_restart(tmp_path, server):
 def test_begin_waits_for_the_import_or_a_signal(tmp_path):
     """So that the preparation is a fork, too, and SIGTERM is heard meanwhile."""
     with contextlib.closing(ForkServer(_ENVIRON)) as server:
-        server.begin([signal.SIGTERM])
+        server.begin(_VERSION, _ENVIRON, [signal.SIGTERM])
         assert not is_fork(ended(tmp_path, server))
-        server.begin()
+        for command, environ in (([sys.executable, "-c", ""], _ENVIRON), (_VERSION, {**_ENVIRON, "TF_CONFIG": ""})):
+            server.begin(command, environ)
+            assert server.pid is None, "neither can be a fork"
+        server.begin(_VERSION, _ENVIRON)
         assert is_fork(ended(tmp_path, server))
-    times = iter([0.0, 0.0, 0.0, 121.0, 121.0])
+    times = iter([0.0, 0.0, 121.0])
     with contextlib.closing(ForkServer(_ENVIRON, lambda: next(times))) as server:
-        server.begin()  # returns, although it still imports
+        server.begin(_VERSION, _ENVIRON)  # returns, although it still imports
         assert is_running(server.pid)
 
 
@@ -97,7 +102,7 @@ def test_begin_returns_where_the_import_fails(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['tensorflow'] = None", encoding="utf-8")
     environ = {**_ENVIRON, "PYTHONPATH": os.pathsep.join([str(tmp_path), REPO])}
     with contextlib.closing(ForkServer(environ)) as server:
-        server.begin()
+        server.begin(_VERSION, environ)
         assert not is_running(server.pid)
         assert not is_fork(ended(tmp_path, server, environ=environ))
 
@@ -110,7 +115,7 @@ def test_ps_shows_the_command_line_of_a_fork(tmp_path, server):
         task = Process("worker:1", command, str(tmp_path / "log"), _ENVIRON, start=server.start)
         try:
             assert is_fork(task)
-            words = "\0".join(command)[:4096]
+            words = "\0".join(command)[:2048]
             wait_until(lambda words=words, pid=task.pid: command_line_of(pid).startswith(words), "the fork is shown")
         finally:
             task.kill()
@@ -293,7 +298,7 @@ def is_fork_server(pid):
 
 def is_forked(pid):
     """Returns whether a process is a fork of a fork server, which has more room for a command line than is needed."""
-    return not is_fork_server(pid) and len(command_line_of(pid)) > 4096
+    return not is_fork_server(pid) and len(command_line_of(pid)) > 2048
 
 
 def num_lines(log, text):

@@ -376,6 +376,23 @@ def test_tmux_shows_each_task_in_a_pane_that_stays(start):
     assert "ps_train: stopped at step" in log_of(run, "worker-0")
 
 
+def test_one_launch_at_a_time_writes_its_logs_into_a_folder(tmp_path):
+    """Or each would take the lines of both for its own. Afterwards the folder is free, although a child has it open."""
+    quiet = display.Display(None, [], "worker:0", False, False)
+    with launcher.started([], [], str(tmp_path), quiet):
+        child = os.fork()
+        if not child:
+            signal.pause()
+        with raises("log_dir_in_use"), launcher.started([], [], str(tmp_path), quiet):
+            pass
+    try:
+        with launcher.started([], [], str(tmp_path), quiet):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def tmux(server, *arguments):
     return subprocess.run(["tmux", "-L", server, *arguments], stdout=subprocess.PIPE, text=True, check=True,
                           timeout=DEADLINE_SECS).stdout

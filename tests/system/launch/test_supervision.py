@@ -25,7 +25,7 @@ class Ended:
         self.is_stopped_on_request = False
         self._then = code if then is None else then
 
-    def restart(self, become=None):
+    def restart(self):
         self.restarts += 1
         self.exit_code = self._then
 

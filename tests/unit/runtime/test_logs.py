@@ -14,7 +14,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from ps_train.runtime import logs
+from ps_train.runtime import logs, reports
+from ps_train.training import reporting
 from tests.processes import GUARD_SECS, REPO
 
 
@@ -66,6 +67,15 @@ def test_numbers_that_json_lacks_are_texts(json_log, capsys):
     json_log().info("x", extra={"fields": {"loss": float("nan"), "metrics": {"a": np.float32("inf")}}})
     [line] = lines_of(capsys.readouterr().err)
     assert (line["loss"], line["metrics"]["a"]) == ("nan", "inf")
+
+
+@pytest.mark.parametrize(("train_steps", "given"), [(200, 200), (reports.NO_STEP_LIMIT, None)])
+def test_progress_has_the_last_step_if_there_is_one(json_log, capsys, train_steps, given):
+    """There is none where only --num_epochs ends the training."""
+    json_log()
+    reporting.Report().step(reports.Progress(7, train_steps, 0.5, 1.0, 2.0), 3)
+    [line] = lines_of(capsys.readouterr().err)
+    assert (line["step"], line["local_steps"], line.get("train_steps")) == (7, 3, given)
 
 
 def test_results_are_on_stdout(json_log, capsys):
