@@ -166,8 +166,7 @@ class Process:
         self._command = command
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
         self._folder = folder or os.getcwd()  # also of a restart: a program may change to another one meanwhile
-        self._held_port = held_port
-        self._start_faster = start
+        self._held_port, self._start_faster = held_port, start
         self.is_stopped_on_request = False
         self.failure_lines: list[str] = []  # of its last Failure: its traceback, and its message
         try:

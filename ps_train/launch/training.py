@@ -337,7 +337,7 @@ class Training:
     def _prepare(self, config: Config, machines: ThisMachine) -> Config:
         def start(command: Sequence[str], environ: Mapping[str, str], *files: Any) -> Started | None:
             self._begin_forks(command, environ)
-            return self._fork_server and self._fork_server.start(command, environ, *files)
+            return self._fork_server.start(command, environ, *files) if self._fork_server else None
 
         return preparation.prepare(config, self._tasks, self._display, self._signals,
                                    lambda name, line: self._command(machines, name, line)._replace(start=start))

@@ -23,10 +23,9 @@ _launcher_file: list[int] = []  # its descriptor, if a launcher has started this
 
 
 def of_all(step: int, train_steps: int, separator: str = " of ") -> str:
-    """Returns a step as a part of all, such as "100 of 200".
+    """Returns a step as a part of all, such as "100 of 200", or alone if their number is unknown or exceeded.
 
-    Returns the step alone if the number of all steps is unknown or exceeded, as in a folder that was trained for
-    longer before, or in the last steps of several workers.
+    It is exceeded in a folder that was trained for longer before, or in the last steps of several workers.
     """
     return f"{step}{separator}{train_steps}" if step <= train_steps < NO_STEP_LIMIT else str(step)
 

@@ -278,8 +278,7 @@ def check_fits(path: str, variables: Sequence[Any]) -> None:
       CheckpointError: a variable is missing there, or has another shape or dtype; the error lists these variables.
     """
     reader = tf.train.load_checkpoint(path)
-    shapes = reader.get_variable_to_shape_map()
-    dtypes = reader.get_variable_to_dtype_map()
+    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     differing = []
     for name, (shape, dtype) in sorted(_as_saved(variables).items()):
         if name not in shapes:
@@ -291,9 +290,8 @@ def check_fits(path: str, variables: Sequence[Any]) -> None:
     if differing:
         more = f" and {len(differing) - _MAX_SHOWN} more" if len(differing) > _MAX_SHOWN else ""
         raise CheckpointError("checkpoint_of_another_model", f"checkpoint {path} is of another model or optimizer: "
-                              f"{'; '.join(differing[:_MAX_SHOWN])}{more}; give another --train_dir (or "
-                              "--init_checkpoint, if that names it), or the --model, --params and --optimizer that it "
-                              "was trained with")
+                              f"{'; '.join(differing[:_MAX_SHOWN])}{more}; give another --train_dir or "
+                              "--init_checkpoint, or the --model, --params and --optimizer that it was trained with")
 
 
 def _as_saved(variables: Sequence[Any]) -> dict[str, tuple[tf.TensorShape, tf.DType]]:
