@@ -121,7 +121,7 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
     try:
         wanted = pyarrow.binary() if is_text else pyarrow.from_numpy_dtype(column.dtype.as_numpy_dtype)
         if is_text and not _is_binary(array.type):
-            array = array.cast(pyarrow.string())  # an integer counts as its digits
+            array = _digits(array)
         # Numbers may lose digits as floats; as integers they may not.
         array = array.cast(wanted, safe=not column.dtype.is_floating)
         if array.null_count:
@@ -131,6 +131,23 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
                         f"{_one_line(error)}") from None
     values = array.to_numpy(zero_copy_only=False)
     return values if column.width is None else values.reshape(-1, column.width)
+
+
+def _digits(array: Any) -> Any:
+    """Returns values as text, a whole number as its digits, as pyarrow does not if it is a large float.
+
+    pandas writes a column of integers as floats if a value is missing, so the files of one column may have both.
+    """
+    import pyarrow  # noqa: PLC0415 (as above)
+    from pyarrow import compute  # noqa: PLC0415 (as above)
+
+    texts = array.cast(pyarrow.string())
+    if not pyarrow.types.is_floating(array.type):
+        return texts
+    numbers = array.cast(pyarrow.float64())
+    is_whole = compute.and_(compute.equal(compute.floor(numbers), numbers), compute.less(compute.abs(numbers), 2.0**63))
+    whole = compute.if_else(is_whole, numbers, 0.0).cast(pyarrow.int64())
+    return compute.if_else(is_whole, whole.cast(pyarrow.string()), texts)
 
 
 def _has_lists(array: Any, width: int) -> bool:

@@ -110,6 +110,22 @@ def test_numbers_as_text_are_their_digits(tmp_path):
     assert joined(read(f"{tmp_path}/a.parquet", {"number": tf.string}))["number"].tolist() == [b"7", b"-12", b"0"]
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+@pytest.mark.parametrize("is_list", [False, True], ids=["values", "lists"])
+def test_whole_floats_as_text_are_their_digits(tmp_path, kind, is_list):
+    """pandas writes integers as floats where one is missing: such a file has the same categories as the others.
+
+    Issue: 2**40 was 1.099511627776e+12, so it had other ids in that file.
+    """
+    numbers = [2.0**40, None, -2.0**62, 0.0, -0.0, 7.0, 0.5, 2.0**70, float("nan")]
+    column = pa.array([[number] for number in numbers], pa.list_(kind)) if is_list else pa.array(numbers, kind)
+    write(f"{tmp_path}/a.parquet", {"number": column})
+    wanted = tf.TensorSpec([1], tf.string) if is_list else tf.string
+    found = joined(read(f"{tmp_path}/a.parquet", {"number": wanted}, fill={"number": ""}))["number"].ravel().tolist()
+    assert found[:7] == [b"1099511627776", b"", b"-4611686018427387904", b"0", b"0", b"7", b"0.5"]
+    assert float(found[7]) == pytest.approx(2.0**70) and found[8] == b"nan"
+
+
 def test_a_type_that_pyarrow_does_not_know_is_no_damage(tmp_path):
     """The line names the column and the type; the file is sound."""
     write(f"{tmp_path}/a.parquet", {"number": [7.0]})
