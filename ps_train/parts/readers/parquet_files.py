@@ -113,8 +113,8 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
             raise DataError("column_misfit", f"{place}: is {array.type}; expected lists of {column.width} values each")
         array = array.flatten()
     if array.null_count and column.fill is None:
-        raise DataError("value_missing", f"{place}: {array.null_count} values are missing (null); say in `fill` what "
-                        "a missing one becomes, or write the file without")
+        raise DataError("value_missing", f"{place}: {array.null_count} values are missing (null); write the file "
+                        "without, or say in `fill` of ParquetReader what a missing one becomes")
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     is_text = column.dtype == tf.string
