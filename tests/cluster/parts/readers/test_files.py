@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import glob
 import gzip
+import os
 import sys
 import uuid
 
@@ -314,6 +316,23 @@ def test_a_pattern_finds_what_fsspec_finds(folder, pattern):
     expected = {name for name, entry in files_of.glob(path, detail=True).items() if entry["type"] == "file"}
     found = files.sizes_now(f"{folder}/{pattern}")
     assert {name.partition("://")[2].lstrip("/") for name in found} == {name.lstrip("/") for name in expected}
+
+
+@pytest.mark.parametrize("pattern", ["**", "**/part-1", "day1/**", "day[12]/**/*", "**/deep/**/part-?",
+                                     "x[[]1]/**/part*", "none/**/*"])
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_two_stars_are_any_number_of_folders_on_this_machine_too(tmp_path, monkeypatch, pattern, is_relative):
+    """Issue: TensorFlow takes them for one star, so files in other depths were left out without a word."""
+    for name in ("part-0", "day1/part-1", "day2/part-1", "day1/deep/part-1", "day1/deep/er/part-3", "x[1]/y/part-2"):
+        write(f"{tmp_path}/{name}", b"1")
+    monkeypatch.chdir(tmp_path)
+    pattern = pattern if is_relative else f"{tmp_path}/{pattern}"
+    expected = sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+    assert sorted(files.sizes_now(pattern)) == expected
+    if expected:
+        assert files.find_files(pattern) == expected
+        with files.growing():
+            assert files.find_files(pattern) == expected
 
 
 def test_a_folder_that_cannot_be_listed_for_a_moment_is_not_taken_for_empty(monkeypatch, caplog):
