@@ -233,7 +233,9 @@ def test_a_file_that_is_being_written_has_no_pieces_until_it_is_whole(tmp_path):
         cuts(0, len(content) - 1)
     (tmp_path / "a.parquet").write_bytes(content)
     assert len(cuts(0, len(content))) == 11
-    assert cuts(len(content), len(content) + 10) == []
+    assert cuts(len(content), len(content)) == []
+    with raises("input_file_changed"):
+        cuts(len(content), len(content) + 10)
 
 
 def test_without_pyarrow_a_parquet_file_is_one_line(tmp_path, monkeypatch):
