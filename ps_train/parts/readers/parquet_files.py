@@ -123,7 +123,10 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
         if is_text and not _is_binary(array.type):
             array = _digits(array)
         # Numbers may lose digits as floats; as integers they may not.
-        array = array.cast(wanted, safe=not column.dtype.is_floating)
+        given, array = array, array.cast(wanted, safe=not column.dtype.is_floating)
+        if not _is_binary(given.type) and _num_infinite(array) > _num_infinite(given):
+            raise DataError("column_misfit", f"{place}: is {given.type}, and has a number that is infinite as "
+                            f"{column.dtype.name}; read it as tf.float64, or correct it")
         if array.null_count:
             array = array.fill_null(pyarrow.scalar(column.fill, wanted))
     except (pyarrow.ArrowException, TypeError) as error:
@@ -148,6 +151,12 @@ def _digits(array: Any) -> Any:
     is_whole = compute.and_(compute.equal(compute.floor(numbers), numbers), compute.less(compute.abs(numbers), 2.0**63))
     whole = compute.if_else(is_whole, numbers, 0.0).cast(pyarrow.int64())
     return compute.if_else(is_whole, whole.cast(pyarrow.string()), texts)
+
+
+def _num_infinite(array: Any) -> int:
+    from pyarrow import compute, types  # noqa: PLC0415 (as above)
+
+    return compute.sum(compute.is_inf(array)).as_py() or 0 if types.is_floating(array.type) else 0
 
 
 def _has_lists(array: Any, width: int) -> bool:

@@ -163,6 +163,22 @@ def test_a_column_that_does_not_fit_is_one_line(tmp_path, column, wanted):
         read(f"{tmp_path}/a.parquet", {"other": wanted})
 
 
+@pytest.mark.parametrize(("column", "wanted"), [
+    ([1.0, 1e300], tf.float32), ([-70000], tf.float16), ([[1e300, None]], tf.TensorSpec([2], tf.float32))])
+def test_a_number_does_not_become_infinite_without_a_word(tmp_path, column, wanted):
+    """One that is infinite in the file stays so, and so does its text."""
+    write(f"{tmp_path}/a.parquet", {"column": pa.array(column)})
+    with raises("column_misfit") as caught:
+        read(f"{tmp_path}/a.parquet", {"column": wanted}, fill={"column": 0})
+    assert "'column'" in str(caught.value) and "infinite as float" in str(caught.value)
+    sound = {"a": [float("inf"), 1e300], "b": ["inf", "1"], "c": [None, float("-inf")]}
+    write(f"{tmp_path}/b.parquet", sound)
+    columns = {"a": tf.float64, "b": tf.float32, "c": tf.float32}
+    found = joined(read(f"{tmp_path}/b.parquet", columns, fill={"c": np.inf}))
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "a": [np.inf, 1e300], "b": [np.inf, 1], "c": [np.inf, -np.inf]}
+
+
 @pytest.mark.parametrize("range_bytes", [1, 3000, 10**9])
 def test_each_row_group_is_in_one_range(folder, range_bytes):
     """Of some files, with and without dictionaries and empty row groups; the ranges of two workers are all of them."""
