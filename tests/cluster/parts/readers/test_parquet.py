@@ -179,6 +179,23 @@ def test_a_number_does_not_become_infinite_without_a_word(tmp_path, column, want
         "a": [np.inf, 1e300], "b": [np.inf, 1], "c": [np.inf, -np.inf]}
 
 
+@pytest.mark.parametrize("wanted", [
+    tf.TensorSpec([None], tf.int64), tf.TensorSpec([2, 3], tf.int64), tf.TensorSpec(None, tf.int64), "integer", None,
+    tf.RaggedTensorSpec([None, None], tf.int64), tf.io.VarLenFeature(tf.int64)])
+def test_what_a_column_cannot_become_is_one_line(wanted):
+    """Before the file is read; lists of several lengths had an error about their type."""
+    with raises("parameter_out_of_range") as caught:
+        ps_train.ParquetReader({"column": wanted}, dict)
+    assert "'column'" in str(caught.value) and "tf.TensorSpec([k], dtype)" in str(caught.value)
+
+
+def test_a_dtype_may_be_that_of_numpy_or_its_name(tmp_path):
+    """As elsewhere in TensorFlow."""
+    write(f"{tmp_path}/a.parquet", {"number": [1, 2]})
+    for wanted in (np.float32, "float32", np.dtype(np.float32)):
+        assert joined(read(f"{tmp_path}/a.parquet", {"number": wanted}))["number"].dtype == np.float32
+
+
 @pytest.mark.parametrize("range_bytes", [1, 3000, 10**9])
 def test_each_row_group_is_in_one_range(folder, range_bytes):
     """Of some files, with and without dictionaries and empty row groups; the ranges of two workers are all of them."""
