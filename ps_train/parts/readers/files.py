@@ -116,9 +116,16 @@ def find_files(files: Files) -> list[str]:
             name for name in _globbed(_as_it_stands(pattern)) if not tf.io.gfile.isdir(name)]
         whole = _whole(pattern, matching) if is_growing() else matching
         if not whole:
-            raise DataError("input_file_missing", f"{pattern}: no such file{' that is whole' if matching else ''}")
+            is_folder = not matching and _is_folder(pattern)
+            raise DataError("input_file_missing", f"{pattern} is a folder; give a pattern of the files in it, such as "
+                            f"{pattern.rstrip('/')}/*" if is_folder else
+                            f"{pattern}: no such file{' that is whole' if matching else ''}")
         names.update(whole)
     return sorted(names)
+
+
+def _is_folder(name: str) -> bool:
+    return _asked(name, lambda files, path: files.isdir(path)) if is_in_store(name) else tf.io.gfile.isdir(name)
 
 
 def _as_it_stands(pattern: str) -> str:

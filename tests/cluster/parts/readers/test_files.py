@@ -278,6 +278,18 @@ def test_a_growing_file_that_cannot_be_read_is_one_line(tmp_path, monkeypatch, s
     assert str(getattr(error, "strerror", None) or error.message) in str(caught.value)
 
 
+def test_a_folder_in_place_of_its_files_is_told(folder):
+    """With the pattern that was meant."""
+    write(f"{folder}/part", b"1\n")
+    for name in (folder, f"{folder}/"):
+        with raises("input_file_missing") as caught:
+            plan_ranges(name)
+        assert str(caught.value) == f"{name} is a folder; give a pattern of the files in it, such as {folder}/*"
+    with raises("input_file_missing") as caught:
+        plan_ranges(f"{folder}/none*")
+    assert str(caught.value) == f"{folder}/none*: no such file"
+
+
 def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
     """A step waits for its batch; the log says why. What stays is one line, without credentials."""
     name = f"memory://{uuid.uuid4().hex}/part"
