@@ -307,9 +307,19 @@ def _one_line_errors(name: str) -> Iterator[None]:
 
 
 def _sizes_in_store(pattern: str) -> dict[str, int]:
-    path, found = _asked(pattern, lambda files, path: (path, _listed(files, path)))
-    protocol = pattern.removesuffix(path)
-    return {protocol + name: int(entry["size"]) for name, entry in found.items() if entry["type"] == "file"}
+    root = _root_of(pattern)
+    path, root_path, found = _asked(
+        pattern, lambda files, path: (path, files._strip_protocol(root), _listed(files, path)))  # noqa: SLF001
+    # That of abfs://container@account/folder is container/folder.
+    before, left_out = (pattern.removesuffix(path), "") if pattern.endswith(path) else (root, root_path)
+    return {before + name.removeprefix(left_out): int(entry["size"]) for name, entry in found.items()
+            if entry["type"] == "file"}
+
+
+def _root_of(url: str) -> str:
+    """Returns the protocol of a URL, and the host or bucket."""
+    protocol, _, path = url.partition("://")
+    return f"{protocol}://{path.partition('/')[0]}"
 
 
 def _listed(files: Any, pattern: str) -> dict[str, Any]:
@@ -358,8 +368,7 @@ def _asked(name: str, ask: Callable[[Any, str], Any]) -> Any:
     """Returns what `ask` returns for the file system and the path of a URL; asks again while the store fails."""
     def attempt() -> Any:
         with translated(passing=(ConfigError,)):
-            protocol, _, path = name.partition("://")
-            files = _files_of(f"{protocol}://{path.partition('/')[0]}")
+            files = _files_of(_root_of(name))
             return ask(files, files._strip_protocol(name))  # noqa: SLF001 (fsspec's name for it)
 
     try:

@@ -290,6 +290,26 @@ def test_a_folder_in_place_of_its_files_is_told(folder):
     assert str(caught.value) == f"{folder}/none*: no such file"
 
 
+def test_a_url_may_have_more_before_its_path_than_the_store_keeps(monkeypatch):
+    """As abfs://container@account/folder, of which adlfs makes container/folder."""
+    class Accounts(type(fsspec.filesystem("memory"))):
+        protocol, store, pseudo_dirs = "accounts", {}, [""]
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            container, _, rest = path.removeprefix("accounts://").lstrip("/").partition("/")
+            return f"/{container.partition('@')[0]}/{rest}".rstrip("/")
+
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "accounts", Accounts)
+    folder = "accounts://clicks@mine.net/day[1]"
+    for name in ("part-0", "part-1", "deep/part-2"):
+        write(f"{folder}/{name}", b"1\n22\n")
+    found = {"part*": ["part-0", "part-1"], "part-1": ["part-1"], "**": ["deep/part-2", "part-0", "part-1"]}
+    for pattern, names in found.items():
+        assert files.find_files(f"{folder.replace('[1]', '?1?')}/{pattern}") == [f"{folder}/{name}" for name in names]
+    assert values(line_reader, f"{folder}/part-1", range_bytes=2) == [1, 22]
+
+
 def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
     """A step waits for its batch; the log says why. What stays is one line, without credentials."""
     name = f"memory://{uuid.uuid4().hex}/part"
