@@ -106,6 +106,35 @@ def test_a_training_that_continues_says_which_callbacks_begin_anew(tmp_path, mon
         assert ("Ends" in caplog.text) == (from_step > 0)
 
 
+class Adds(tf_keras.callbacks.Callback):
+    """Adds a metric to those of an epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_own"] = 1.0
+
+
+def named(kind, metric, **options):
+    """Returns one of Keras' callbacks that watch a metric."""
+    return getattr(tf_keras.callbacks, kind)(monitor=metric, **options)
+
+
+@pytest.mark.parametrize(("make", "validates", "warning"), [
+    (lambda folder: [named("EarlyStopping", "val_acc")], True, "EarlyStopping watches 'val_acc'"),
+    (lambda folder: [named("ReduceLROnPlateau", "val_loss")], False, "ReduceLROnPlateau watches 'val_loss'"),
+    (lambda folder: [named("ModelCheckpoint", "auc", filepath=f"{folder}/x.keras", save_best_only=True)], True,
+     "ModelCheckpoint watches 'auc'"),
+    (lambda folder: [named("ModelCheckpoint", "auc", filepath=f"{folder}/x.keras")], True, ""),
+    (lambda folder: [named("EarlyStopping", "val_loss"), Adds(), named("ReduceLROnPlateau", "val_own")], True, ""),
+])
+def test_a_callback_that_watches_a_metric_which_no_epoch_has_is_named(
+        tmp_path, monkeypatch, caplog, make, validates, warning):
+    """Issue: it never ended training, reduced no rate, or saved nothing, and Keras' own warning is not shown."""
+    trained(plain_model(), tmp_path, monkeypatch, plugin_callbacks=make(tmp_path),
+            held_out=held_out(lambda: None) if validates else None)
+    found = [record.getMessage() for record in caplog.records if "watches" in record.getMessage()]
+    assert len(found) == bool(warning) and all(warning in text and "an epoch has loss" in text for text in found)
+
+
 class Own(tf_keras.Sequential):
     """A model with an optimizer of its own."""
 
