@@ -391,6 +391,29 @@ def test_callbacks_may_end_training_at_nan_with_the_weights_before(tmp_path, mon
     assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2, 3]
 
 
+@pytest.mark.parametrize(("made_of", "got"), [
+    (lambda losses: None, "NoneType"), (lambda losses: losses, "a tensor of the shape (4,)"),
+    (lambda losses: {"loss": tf.reduce_mean(losses)}, "dict")])
+def test_a_train_step_of_the_plugin_returns_one_number(made_of, got):
+    """Issue: without `return`, or with the losses of the examples, it was a traceback without a line of the user's."""
+    def train_step(model, features, labels):
+        return made_of(tf.square(model(features)[:, 0] - labels[:, 0]))
+
+    execute = custom_loops._execution(tf.distribute.get_strategy(), plain_model(), train_step)
+    with raises("plugin_returned_wrong_type", kind=UserCodeError) as caught:
+        execute(iter(tf.data.Dataset.from_tensors(BATCH).repeat()), 2)
+    assert f"train_step returned {got};" in str(caught.value)
+
+
+def test_a_class_of_the_user_without_an_input_shape_is_told_what_it_can_do():
+    """It has no Input layer to begin with."""
+    model = type("Mine", (tf_keras.Model,), {})()
+    model.compile("sgd", "mse")
+    with raises("model_not_compiled") as caught:
+        checkpoints.build_model(KerasModel("mine", lambda params: model, {}), {})
+    assert "call it once on a batch" in str(caught.value)
+
+
 @pytest.mark.parametrize(("aggregation", "is_refused"), [("NONE", True), ("SUM", False)])
 def test_a_variable_that_no_checkpoint_could_have_is_refused(aggregation, is_refused):
     """Issue: Keras' default for a variable that is synchronised on read was an error at the first save only."""
