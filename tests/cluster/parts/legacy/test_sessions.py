@@ -424,6 +424,44 @@ def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(wor
     assert train_one_step(worker, None) == 2.0
 
 
+def save_own(folder):
+    """Writes a checkpoint of the variable "own", of value 5."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.get_variable("own", [], initializer=tf.constant_initializer(5.0)).initializer)
+        tf.train.Saver().save(session, f"{folder}/model.ckpt", global_step=1)
+
+
+@pytest.mark.parametrize(("kind", "value"), [
+    ("MonitoredTrainingSession", 7.0), ("Supervisor", 7.0), ("with a checkpoint", 5.0)])
+def test_a_chief_that_finds_the_parameters_in_use_gives_values_to_its_own_variables(
+        worker, tmp_path, caplog, kind, value):
+    """Issue: where every worker says that it is the chief, a later one waited in vain for somebody to do so."""
+    worker.join().start_run()
+    with tf.Graph().as_default(), tf.Session(worker.target) as other:
+        count = counter()
+        with tf.device("/job:ps/task:0"):
+            tf.train.get_or_create_global_step()
+        other.run(tf.global_variables_initializer())
+        other.run(count)
+    if kind == "with a checkpoint":
+        save_own(tmp_path)
+    worker.timeouts = dataclasses.replace(worker.timeouts, start_secs=10.0)
+    with tf.Graph().as_default():
+        count = counter()
+        with tf.device("/job:ps/task:0"):
+            tf.train.get_or_create_global_step()
+        with tf.device("/job:worker/task:0"):
+            own = tf.get_variable("own", [], initializer=tf.constant_initializer(7.0))
+        if kind == "Supervisor":
+            opened = tf.train.Supervisor(logdir=None).managed_session(worker.target)
+        else:
+            opened = tf.train.MonitoredTrainingSession(
+                worker.target, checkpoint_dir=str(tmp_path) if kind == "with a checkpoint" else None)
+        with opened as session:
+            assert session.run([count, own]) == [2.0, value]
+    assert "gives values to the 1 that have none, such as 'own'" in caplog.text
+
+
 @pytest.mark.parametrize("has_trained", [True, False])
 def test_a_worker_that_only_joins_after_its_training_has_finished(worker, has_trained):
     """Synchronous updates would wait for its gradients."""
