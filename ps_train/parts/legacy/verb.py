@@ -31,6 +31,10 @@ from ps_train.verbs.verb import Verb
 _HELP = {"-h", "--help", "--helpshort", "--helpfull"}  # with which a script only prints its flags
 _HASH_SEED = "PYTHONHASHSEED"
 _CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
+# What many scripts call them. Some are common words, so they count only in a script that makes a `Server` and has a
+# flag for the job and one for the index.
+_OTHER_NAMES = {"ps_hosts": ("ps-hosts",), "worker_hosts": ("worker-hosts",), "job_name": ("job-name", "job"),
+                "task_index": ("task-index", "task_id", "task-id", "task")}
 
 
 def _run(argv: Sequence[str]) -> None:
@@ -202,7 +206,11 @@ def _cluster_flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
             raise ConfigError("script_without_flag", f"--hosts_flags: the script defines no flag {script_name!r}; "
                               "give the name of one that it has")
     flags = {name: named.get(name, name) for name in _CLUSTER_FLAGS}
-    return {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
+    flags = {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
+    others = {name: script_name for name, names in _OTHER_NAMES.items() for script_name in reversed(names)
+              if name not in flags and source.defines_flag(text, script_name)}
+    is_placed = {"job_name", "task_index"} <= {*flags, *others} and "Server(" in text
+    return {**flags, **others} if is_placed else flags
 
 
 def _command(

@@ -76,6 +76,33 @@ def test_all_tasks_hash_text_alike(monkeypatch, given, expected):
         assert (command.command, command.environ["PYTHONHASHSEED"]) == (expected, expected)
 
 
+PLACED = 'server = tf.train.Server(cluster, FLAGS.job, FLAGS.task)\n'
+
+
+def defined(*names):
+    """Returns the text of a script that defines flags."""
+    return "".join(f'parser.add_argument("--{name}")\n' for name in names)
+
+
+@pytest.mark.parametrize(("text", "named", "expected"), [
+    (PLACED + defined("ps_hosts", "worker_hosts", "job_name", "task_id"), "",
+     {"ps_hosts": "ps_hosts", "worker_hosts": "worker_hosts", "job_name": "job_name", "task_index": "task_id"}),
+    (PLACED + defined("ps-hosts", "worker-hosts", "job-name", "task-index", "task"), "",
+     {"ps_hosts": "ps-hosts", "worker_hosts": "worker-hosts", "job_name": "job-name", "task_index": "task-index"}),
+    (PLACED + defined("job", "task"), "", {"job_name": "job", "task_index": "task"}),
+    (PLACED + defined("job_name", "task_index", "job", "task"), "",
+     {"job_name": "job_name", "task_index": "task_index"}),
+    (PLACED + defined("job_name", "task_id", "number"), "task_index=number",
+     {"job_name": "job_name", "task_index": "number"}),
+    (PLACED + defined("task"), "", {}),
+    (defined("job", "task"), "", {}),
+    (defined("ps_hosts", "job_name", "task_id"), "", {"ps_hosts": "ps_hosts", "job_name": "job_name"}),
+], ids=["task_id", "dashes", "short", "ours first", "named", "no job", "no server", "no server, ours"])
+def test_flags_of_a_cluster_are_found_by_other_names_that_scripts_have(text, named, expected):
+    """Issue: a script with `task_id` got no index, so each worker was task 0, and the second found its port busy."""
+    assert verb._cluster_flags_of(ScriptLaunchConfig(hosts_flags=named), text) == expected
+
+
 @pytest.mark.parametrize(("text", "given", "expected", "is_said"), [
     ("import keras\ntf.keras.Sequential()", None, "0", True),
     ("import keras\nfrom tensorflow import keras as old", None, "0", True),
