@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import types
@@ -71,7 +72,7 @@ def test_all_tasks_hash_text_alike(monkeypatch, given, expected):
         monkeypatch.setenv("PYTHONHASHSEED", given)
     hosts = types.SimpleNamespace(command=lambda name, words, variables: variables["PYTHONHASHSEED"])
     commands = [verb._command(name, {"worker": ["a:1", "b:1"]}, Script("train.py", False, ()), (), flags={},
-                              by_tf_config=True, machines=hosts) for name in ("worker:0", "worker:1")]
+                              variables=["TF_CONFIG"], machines=hosts) for name in ("worker:0", "worker:1")]
     for command in commands:
         assert (command.command, command.environ["PYTHONHASHSEED"]) == (expected, expected)
 
@@ -101,6 +102,37 @@ def defined(*names):
 def test_flags_of_a_cluster_are_found_by_other_names_that_scripts_have(text, named, expected):
     """Issue: a script with `task_id` got no index, so each worker was task 0, and the second found its port busy."""
     assert verb._cluster_flags_of(ScriptLaunchConfig(hosts_flags=named), text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ('os.environ["CLUSTER_SPEC"], os.environ["JOB_NAME"], os.environ["TASK_INDEX"]',
+     {"CLUSTER_SPEC", "JOB_NAME", "TASK_INDEX"}),
+    ("if 'TF_CLUSTER_DEF' in os.environ:\n    os.getenv('TF_ROLE'), os.getenv('TF_INDEX')",
+     {"TF_CLUSTER_DEF", "TF_ROLE", "TF_INDEX"}),
+    ('os.environ["PS_HOSTS"], os.environ["WORKER_HOSTS"], os.environ["JOB_NAME"], os.environ["TASK_ID"]',
+     {"PS_HOSTS", "WORKER_HOSTS", "JOB_NAME", "TASK_ID"}),
+    ('os.environ["JOB_NAME"], os.environ["TASK_ID"]', set()),
+    ('CLUSTER_SPEC, JOB_NAME = {}, "worker"', set()),
+], ids=["TonY", "XLearning", "lists", "no addresses", "no strings"])
+def test_variables_of_other_launchers_are_found(text, expected):
+    """Issue: such a script got TF_CONFIG only, and ended with a KeyError or trained by itself."""
+    assert verb._other_variables_in(text) == expected
+
+
+@pytest.mark.parametrize(("chief_job", "names"), [
+    ("worker", ["ps:0", "worker:0", "worker:1"]), ("chief", ["ps:0", "chief:0", "worker:0"])])
+def test_variables_of_other_launchers_call_the_chief_worker_0(chief_job, names):
+    """They know ps and workers; a script may make a chief of worker 0 itself, for an Estimator."""
+    cluster = {"ps": ["a:1"], chief_job: ["b:1"], "worker": ["b:1", "c:1"] if chief_job == "worker" else ["c:1"]}
+    hosts = types.SimpleNamespace(command=lambda name, words, variables: variables)
+    places = []
+    for name in names:
+        given = verb._command(name, cluster, Script("train.py", False, ()), (), flags={}, machines=hosts,
+                              variables={"CLUSTER_SPEC", "TF_ROLE", "TASK_ID"}).command
+        assert json.loads(given["CLUSTER_SPEC"]) == {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
+        assert not {"TF_CONFIG", "TF_CLUSTER_DEF", "JOB_NAME"} & set(given)
+        places.append((given["TF_ROLE"], given["TASK_ID"]))
+    assert places == [("ps", "0"), ("worker", "0"), ("worker", "1")]
 
 
 @pytest.mark.parametrize(("text", "given", "expected", "is_said"), [
