@@ -430,6 +430,11 @@ class Supervisor(tf.train.Supervisor):
             if self._before.stop_requests and self.request_stop in ending.registered().stop_requests:
                 ending.set_registered(self._before)
 
+    # The names of before TensorFlow 1.0, which its class gives to its own methods.
+    PrepareSession = prepare_or_wait_for_session
+    StartStandardServices = start_standard_services
+    Stop = stop
+
 
 @functools.wraps(_monitored_training_session)
 def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (TensorFlow's name)

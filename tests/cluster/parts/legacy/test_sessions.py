@@ -577,6 +577,18 @@ def test_a_monitored_session_whose_loop_waits_can_be_saved_by_another_thread(wor
     ending._last_savers[0]()  # of a session that is closed
 
 
+def test_the_old_names_of_a_supervisors_methods_are_those_of_ours(worker, graph, tmp_path, stoppable):
+    """Issue: after SIGTERM a chief whose script calls `sv.PrepareSession` saved nothing: that was TensorFlow's own."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    supervisor = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0)
+    session = supervisor.PrepareSession(worker.target)
+    session.run(count)
+    save_all()
+    assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-1")
+    supervisor.Stop()
+    assert supervisor.StartStandardServices.__func__ is sessions.Supervisor.start_standard_services
+
+
 def save_all():
     """Does what a signal does if no loop ends."""
     for save in [*ending._savers, *ending._last_savers]:
