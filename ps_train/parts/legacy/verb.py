@@ -32,11 +32,12 @@ from ps_train.verbs.verb import Verb
 
 _HELP = {"-h", "--help", "--helpshort", "--helpfull"}  # with which a script only prints its flags
 _HASH_SEED = "PYTHONHASHSEED"
-_CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
-# What many scripts call them. Some are common words, so they count only in a script that makes a `Server` and has a
-# flag for the job and one for the index.
+_CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index", "chief_hosts", "evaluator_hosts")
+_ONLY_IF_THERE = ("chief_hosts", "evaluator_hosts")  # few clusters have such tasks: without one, the script's default
+# What many scripts call them. Some are common words, so they count only in a script that has a flag for the job and one
+# for the index, and makes a `Server` or has a flag for the addresses.
 _OTHER_NAMES = {"ps_hosts": ("ps-hosts",), "worker_hosts": ("worker-hosts",), "job_name": ("job-name", "job"),
-                "task_index": ("task-index", "task_id", "task-id", "task")}
+                "task_index": ("task-index", "task_id", "task-id", "task"), "chief_hosts": ("master_hosts",)}
 # In which TonY, Shifu, XLearning and Clusterone tell a task the addresses and its job.
 _ADDRESS_VARIABLES = {"CLUSTER_SPEC", "TF_CLUSTER_DEF", "PS_HOSTS", "WORKER_HOSTS"}
 _JOB_VARIABLES = {"JOB_NAME", "TF_ROLE"}
@@ -215,10 +216,12 @@ def _cluster_flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
                               "give the name of one that it has")
     flags = {name: named.get(name, name) for name in _CLUSTER_FLAGS}
     flags = {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
-    others = {name: script_name for name, names in _OTHER_NAMES.items() for script_name in reversed(names)
+    others = {name: script_name for name, names in _OTHER_NAMES.items()
+              for script_name in reversed(names)  # the first of them wins
               if name not in flags and source.defines_flag(text, script_name)}
-    is_placed = {"job_name", "task_index"} <= {*flags, *others} and "Server(" in text
-    return {**flags, **others} if is_placed else flags
+    found = {**flags, **others}
+    is_placed = {"job_name", "task_index"} <= found.keys() and ("Server(" in text or "worker_hosts" in found)
+    return found if is_placed else flags
 
 
 def _other_variables_in(text: str) -> set[str]:
@@ -245,12 +248,15 @@ def _command(
     flags: Mapping[str, str], variables: Collection[str], machines: ThisMachine,
 ) -> TaskCommand:
     job, _, index = name.partition(":")
-    values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),
+    hosts = {"ps": cluster.get("ps", ()), "worker": cluster.get("worker", ()),
+             "chief": cluster.get("chief") or cluster.get("master", ()), "evaluator": cluster.get("evaluator", ())}
+    values = {**{f"{host_job}_hosts": ",".join(addresses) for host_job, addresses in hosts.items()},
               "job_name": job, "task_index": index}
     words = list(script.words)
     for value_name, value in values.items():  # "{job_name}" in an argument, for a script that takes no flags
         words = [word.replace(f"{{{value_name}}}", value) for word in words]
-    words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()]
+    words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()
+              if values[value_name] or value_name not in _ONLY_IF_THERE]
     # The order of a set of words, which may be a vocabulary, must be the same in all tasks, and after a restart.
     given = {source.CLUSTER_VARIABLE: json.dumps(cluster), _HASH_SEED: os.environ.get(_HASH_SEED, "0")}
     places = {**_other_variables(job, int(index), cluster),

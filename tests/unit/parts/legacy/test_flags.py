@@ -97,11 +97,24 @@ def defined(*names):
      {"job_name": "job_name", "task_index": "number"}),
     (PLACED + defined("task"), "", {}),
     (defined("job", "task"), "", {}),
-    (defined("ps_hosts", "job_name", "task_id"), "", {"ps_hosts": "ps_hosts", "job_name": "job_name"}),
-], ids=["task_id", "dashes", "short", "ours first", "named", "no job", "no server", "no server, ours"])
+    (defined("worker_hosts", "job_name", "task_id"), "",
+     {"worker_hosts": "worker_hosts", "job_name": "job_name", "task_index": "task_id"}),
+], ids=["task_id", "dashes", "short", "ours first", "named", "no job", "no server", "no server, but addresses"])
 def test_flags_of_a_cluster_are_found_by_other_names_that_scripts_have(text, named, expected):
     """Issue: a script with `task_id` got no index, so each worker was task 0, and the second found its port busy."""
     assert verb._cluster_flags_of(ScriptLaunchConfig(hosts_flags=named), text) == expected
+
+
+@pytest.mark.parametrize(("chief_job", "chief_flags"), [
+    ("worker", []), ("chief", ["--chief_hosts=b:1"]), ("master", ["--chief_hosts=b:1"])])
+def test_a_script_gets_the_address_of_the_chief(chief_job, chief_flags):
+    """Issue: a script with the flag made a TF_CONFIG whose chief had no address. Without a chief, its default stays."""
+    cluster = {"ps": ["a:1"], chief_job: ["b:1"]}
+    flags = verb._cluster_flags_of(ScriptLaunchConfig(), defined("ps_hosts", "job_name", "chief_hosts"))
+    hosts = types.SimpleNamespace(command=lambda name, words, variables: words)
+    words = verb._command(f"{chief_job}:0", cluster, Script("train.py", False, ()), (), flags=flags, machines=hosts,
+                          variables=()).command
+    assert words == ["run", "train.py", "--ps_hosts=a:1", f"--job_name={chief_job}", *chief_flags]
 
 
 @pytest.mark.parametrize(("text", "expected"), [
