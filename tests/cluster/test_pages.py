@@ -11,6 +11,7 @@ import ps_train
 from ps_train import testing
 from ps_train.errors import DataError
 from tests.pages import block
+from tests.processes import REPO
 from tests.tensorflow_mode import tf
 
 
@@ -125,6 +126,14 @@ def test_the_map_of_the_page_on_data_is_for_batches_with_marks_and_without(tmp_p
         found = [pair for pair, _ in found]
     assert [labels.tolist() for _, labels in found] == [[10, 20], [30]]
     assert [features["line"].tolist() for features, _ in found] == [[b"1", b"2"], [b"3"]]
+
+
+def test_each_training_of_the_page_about_keras_has_a_folder_of_its_own():
+    """Issue: a reader's second command found that the first one had trained to --train_steps, and trained nothing."""
+    page = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\./run_local.sh .*$", page, re.MULTILINE)
+    folders = [match[0] for line in found if (match := re.search(r"--train_dir=\S+", line))]
+    assert len(set(folders)) == len(found) >= 9
 
 
 def test_the_serving_input_of_the_page_on_export_parses_examples():

@@ -109,13 +109,6 @@ def test_the_keras_commands_parse():
     assert found >= 6
 
 
-def test_each_training_of_the_page_about_keras_has_a_folder_of_its_own():
-    """Issue: a reader's second command found that the first one had trained to --train_steps, and trained nothing."""
-    found = re.findall(r"^\./run_local.sh .*$", MIGRATE, re.MULTILINE)
-    folders = [match[0] for line in found if (match := re.search(r"--train_dir=\S+", line))]
-    assert len(set(folders)) == len(found) >= 9
-
-
 def test_the_four_classic_commands_name_the_tasks_of_one_cluster():
     """They parse, and each is a different task of the same cluster."""
     block = next(block for block in blocks("bash") if "--job_name=ps --task_index=1" in block)
