@@ -213,8 +213,8 @@ def _share_parameters(route: Route, graph: tf.Graph, config: tf.ConfigProto | No
     filters = [] if config is None else config.device_filters
     if route.member is not None:
         placement.share_parameters(graph, route.member.cluster, filters)
-    elif route.target and (cluster := membership.outside()) is not None:
-        placement.share_on_the_first_task(graph, cluster, filters)
+    elif route.target and (outside := membership.outside()) is not None:
+        placement.share_on_the_first_task(graph, outside.cluster, filters)
 
 
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
@@ -228,6 +228,8 @@ def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None
         # Without filters its server would look for every task, and while one refuses the connection, it would fail to
         # fetch what that task computes, for seconds after it is there.
         config = _with_filters(ps, graph, config)
+    elif (outside := membership.outside()) is not None and route.target == outside.target:
+        named_tasks.await_all(outside, [] if config is None else config.device_filters)
     if config is not None and _redirections:  # such a script may name a GPU for a variable; a ps has none
         config.allow_soft_placement = True
     return config

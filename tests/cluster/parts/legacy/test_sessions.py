@@ -224,6 +224,24 @@ def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_witho
     chief.close()
 
 
+def test_a_session_waits_for_the_tasks_of_a_cluster_without_ps_within_a_bound(replaced, graph, monkeypatch):
+    """Issue: it waited for ever for one that was never started, or had ended, and TensorFlow's log did not say so."""
+    for name in ("_current", "_serving", "_outside"):
+        monkeypatch.setattr(membership, name, [])
+    cluster = {"local": [f"localhost:{port}" for port in processes.free_ports(2)]}
+    server = tf.train.Server(cluster, "local", 0, timeouts=Timeouts(start_secs=0.5))
+    total = tf.constant(1.0) + 1.0
+    for filters in ([], ["/job:local"], ["/cpu:0"]):
+        with raises("timed_out") as caught:
+            tf.Session(server.target, config=tf.ConfigProto(device_filters=filters))
+        assert f"local:1 ({cluster['local'][1]})" in str(caught.value)
+    with tf.Session(server.target, config=tf.ConfigProto(device_filters=["/job:local/task:0"])) as session:
+        assert session.run(total) == 2.0
+    other = tf.train.Server(cluster, "local", 1)
+    with tf.Session(other.target) as session:
+        assert session.run(total) == 2.0
+
+
 @pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
 def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(
         worker, graph, has_condition):
