@@ -140,11 +140,11 @@ def _globbed(pattern: str) -> list[str]:
     """Returns what matches a pattern, in which `**` is any number of folders, as in stores; to TensorFlow it is `*`."""
     if not (match := _ANY_FOLDERS.fullmatch(pattern)):
         return tf.io.gfile.glob(pattern)
-    if match[1] is None:  # in the working directory, whose files have names without it
-        return [name.removeprefix("./") for name in _globbed(f"./{pattern}")]
-    above, below = match[1] or "/", match[2] or "*"
+    above, below = "." if match[1] is None else match[1] or "/", match[2] or "*"
     folders = [folder for top in tf.io.gfile.glob(above) for folder, _, _ in tf.io.gfile.walk(top)]
-    return [name for folder in folders for name in _globbed(f"{glob.escape(folder.rstrip('/'))}/{below}")]
+    found = [name for folder in folders for name in _globbed(f"{glob.escape(folder.rstrip('/'))}/{below}")]
+    # In the working directory TensorFlow gives names that the user has not written so.
+    return found if pattern.startswith("./") else [name.removeprefix("./") for name in found]
 
 
 def _exists(name: str) -> bool:
