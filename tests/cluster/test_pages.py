@@ -11,6 +11,7 @@ import ps_train
 from ps_train import testing
 from ps_train.errors import DataError
 from tests.pages import block
+from tests.processes import REPO
 from tests.tensorflow_mode import tf
 
 
@@ -102,6 +103,37 @@ def test_the_dataset_of_the_page_on_data_reads_lines(tmp_path):
     (tmp_path / "a.txt").write_text("1\nx\n3\n4\n")
     with pytest.raises((DataError, tf.errors.InvalidArgumentError), match="expected an integer"):
         read()
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_the_map_of_the_page_on_data_is_for_batches_with_marks_and_without(tmp_path, marks):
+    """The labels change, and the mark stays."""
+    (tmp_path / "a.txt").write_text("1\n2\n3\n")
+    map_batches = run("docs/data.md", "def map_batches")["map_batches"]
+
+    def parse(lines):
+        return {"line": lines}, tf.strings.to_number(lines)
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        reader = ps_train.LineReader(parse, tf.zeros_like, "stop")
+        ranges = ps_train.file_ranges(f"{tmp_path}/*.txt", (0, 1), ps_train.EVAL)
+        dataset = map_batches(ps_train.range_batches(ranges, reader.read, 2, marks=marks),
+                              lambda features, labels: (features, labels * 10))
+        batch = tf.data.make_one_shot_iterator(dataset).get_next()
+        found = [session.run(batch) for _ in range(2)]
+    if marks:
+        assert [bool(mark.is_last) for _, mark in found] == [False, True]
+        found = [pair for pair, _ in found]
+    assert [labels.tolist() for _, labels in found] == [[10, 20], [30]]
+    assert [features["line"].tolist() for features, _ in found] == [[b"1", b"2"], [b"3"]]
+
+
+def test_each_training_of_the_page_about_keras_has_a_folder_of_its_own():
+    """Issue: a reader's second command found that the first one had trained to --train_steps, and trained nothing."""
+    page = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\./run_local.sh .*$", page, re.MULTILINE)
+    folders = [match[0] for line in found if (match := re.search(r"--train_dir=\S+", line))]
+    assert len(set(folders)) == len(found) >= 9
 
 
 def test_the_serving_input_of_the_page_on_export_parses_examples():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import pathlib
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from ps_train.errors import DataError
 from ps_train.parts.compare.flags import CompareConfig, parse_pattern
 
+_MAX_LISTED = 8
 _NUMBER = r"""["']?\s*[:=]?\s*(?P<{name}>[-+]?(?:(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf))"""
 # Each may come first: "loss = 0.49, step = 171", "step 100 of 200  loss 0.457", {"step": 100, "loss": 0.457}.
 _STEP = re.compile(r"\b(?:global[_ ]?)?steps?" + _NUMBER.format(name="step"), re.IGNORECASE)
@@ -64,8 +66,10 @@ def _of_event_files(folder: str, tag: str) -> Iterator[tuple[int, float]]:
 
     series = curves.read_series(folder, max_points=None)
     if not series:
-        raise DataError("no_losses", f"{folder}: no event file with values, events.out.tfevents.*; give the folder "
-                        "that TensorBoard would read")
+        # As `ps_train keras` and most of TensorFlow 2 write them: in train/ and validation/.
+        below = sorted({str(path.parent) for path in pathlib.Path(folder).glob("*/events.out.tfevents.*")})
+        wanted = " or ".join(below[:_MAX_LISTED]) or "the folder with those of the training"
+        raise DataError("no_losses", f"{folder}: no event file with values, events.out.tfevents.*; give {wanted}")
     for point in series[_chosen(tag, series, folder)]:
         yield point.step, point.value
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pathlib
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
@@ -55,7 +56,7 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
     if not checkpoint:
         path = checkpoints.newest_sound(train_dir)
         if path is None:
-            raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {train_dir!r}")
+            raise _without_checkpoint(train_dir)
         return path
     if checkpoint.isdecimal():
         candidates = [checkpoints.path_of(train_dir, int(checkpoint))]
@@ -69,11 +70,22 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
                           "that one, or let the training save at its end: it continues from both")
     if path is None:
         steps = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
-        shown = ", ".join(steps[-_MAX_LISTED:]) or "no checkpoint"
-        raise ConfigError("no_checkpoint",
-                          f"{flag}: got {checkpoint!r}; {train_dir} has {shown}; give one of these, or a path")
+        if not steps:
+            raise _without_checkpoint(train_dir)
+        raise ConfigError("no_checkpoint", f"{flag}: got {checkpoint!r}; {train_dir} has "
+                          f"{', '.join(steps[-_MAX_LISTED:])}; give one of these, or a path")
     checkpoints.verify(path)
     return path
+
+
+def _without_checkpoint(train_dir: str) -> ConfigError:
+    """Returns the error about a folder, which says what it has instead."""
+    below = predictor.folders_with(train_dir, f"{checkpoints.BASENAME}-*.index")
+    others = f"; give {' or '.join(below)}" if below else ""
+    if any(pathlib.Path(train_dir).glob("ckpt-*.keras")):
+        others = ("; its ckpt-N.keras are of `ps_train keras`: the command of that training evaluates the newest one "
+                  "again, tf_keras.models.load_model reads it, and `ps_train convert --to=graph` converts it")
+    return ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {train_dir!r}{others}")
 
 
 def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from ps_train.parts.tables import connection
 from ps_train.plugins.contracts import PREDICT, Model
 from ps_train.storage import checkpoints
 
+_MAX_LISTED = 8
 Batch = Mapping[str, Any]  # name -> array [n, ...], SparseTensorValue or RaggedTensorValue
 
 
@@ -160,10 +162,17 @@ def newest_version(folder: str) -> str:
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")) and versions:
         folder = os.path.join(folder, versions[-1])
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
-        raise ConfigError("no_saved_model",
-                          f"--saved_model: no saved_model.pb in {folder!r}; give the folder that `ps_train "
-                          "export` wrote")
+        below = folders_with(folder, "saved_model.pb", "*/saved_model.pb")  # as --export_dir of a training has them
+        wanted = " or ".join(below) or "the folder that `ps_train export` wrote"
+        raise ConfigError("no_saved_model", f"--saved_model: no saved_model.pb in {folder!r}; give {wanted}")
     return folder
+
+
+def folders_with(folder: str, *patterns: str) -> list[str]:
+    """Returns the folders in a folder that have files of these patterns, some of them if they are many."""
+    found = {str(pathlib.Path(folder, path.relative_to(folder).parts[0]))
+             for pattern in patterns for path in pathlib.Path(folder).glob(f"*/{pattern}")}
+    return sorted(found)[:_MAX_LISTED]
 
 
 def of_saved_model(folder: str, num_threads: int) -> Predictor:

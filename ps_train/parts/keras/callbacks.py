@@ -23,6 +23,7 @@ from ps_train.errors import UserCodeError
 from ps_train.parts.keras.flags import KerasConfig
 from ps_train.parts.keras.plugins import KerasPlugins
 
+_WATCHING = (tf_keras.callbacks.EarlyStopping, tf_keras.callbacks.ReduceLROnPlateau, tf_keras.callbacks.ModelCheckpoint)
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +100,30 @@ def of_plugin(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
                             f"{model.name}.make_callbacks returned {wrong[0]!r}; it must return a list of "
                             "tf_keras.callbacks.Callback (of tf_keras, not of Keras 3)")
     return list(made)
+
+
+class MonitorCheck(tf_keras.callbacks.Callback):
+    """Warns of Keras' callbacks that watch a metric which no epoch has: they do nothing. Its own warning is not shown.
+
+    It comes after them, as a callback may add a metric for those behind it.
+    """
+
+    def __init__(self, callbacks: Sequence[tf_keras.callbacks.Callback], validation_epochs: int) -> None:
+        """Takes callbacks, some of which may watch a metric, and the epochs between validations, 0 for none."""
+        super().__init__()
+        self._watching = [callback for callback in callbacks if isinstance(callback, _WATCHING)
+                          and getattr(callback, "save_best_only", True)]  # a ModelCheckpoint may save each model
+        self._validation_epochs = validation_epochs
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Looks once: after an epoch with a validation, if there are any."""
+        if self._validation_epochs and (epoch + 1) % self._validation_epochs:
+            return
+        for callback in self._watching:
+            if callback.monitor not in logs:
+                _log.warning("make_callbacks: %s watches %r, which no epoch has, so it does nothing; an epoch has %s",
+                             type(callback).__name__, callback.monitor, ", ".join(sorted(logs)))
+        self._watching = []
 
 
 class MeanOverWorkers:

@@ -231,7 +231,8 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
                             f"{plugin.name}.build_model returned {type(model).__module__}.{type(model).__name__}; it "
                             "must return a tf_keras.Model (of tf_keras, not of Keras 3)")
     if model.optimizer is None or not model.built:
-        problem = "is not compiled" if model.optimizer is None else "has no input shape: begin it with an Input layer"
+        problem = "is not compiled" if model.optimizer is None else \
+            "has no input shape: begin it with an Input layer, or call it once on a batch"
         raise UserCodeError("model_not_compiled",
                             f"{plugin.name}.build_model: the model {problem}; it must return a compiled, built model")
     if not hasattr(model.optimizer, "build"):

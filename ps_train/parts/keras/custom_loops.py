@@ -13,7 +13,7 @@ from typing import Any, Callable
 import tensorflow as tf
 import tf_keras
 
-from ps_train.errors import DataError
+from ps_train.errors import DataError, UserCodeError
 from ps_train.parts.keras import callbacks, inputs
 from ps_train.parts.keras.fitting import ModelTraining, ScheduledSteps, StepCounter, ValidationCallback, is_due
 
@@ -129,13 +129,25 @@ def _repeat_train_step(run: CustomRun, execute: Callable[..., tf.Tensor], max_st
         run.advance(loss, num_steps)
 
 
+@tf.autograph.experimental.do_not_convert
+def _check_loss(loss: Any, function: str) -> None:
+    """Raises UserCodeError if a loss is not one number."""
+    if isinstance(loss, (int, float)) or tf.is_tensor(loss) and loss.shape.rank in (0, None):
+        return
+    got = f"a tensor of the shape {loss.shape}" if tf.is_tensor(loss) else type(loss).__name__
+    raise UserCodeError("plugin_returned_wrong_type", f"{function} returned {got}; it must return one number, its "
+                        "part of the mean loss, as tf.nn.compute_average_loss makes it of the losses of the examples")
+
+
 def _execution(
     strategy: tf.distribute.Strategy, model: tf_keras.Model, train_step: Callable[..., Any]
 ) -> Callable[..., tf.Tensor]:
     """Returns the compiled function of several steps, which returns the loss of the last one."""
 
     def replica_step(features: Any, labels: Any) -> tf.Tensor:
-        return tf.cast(train_step(model=model, features=features, labels=labels), tf.float32)
+        loss = train_step(model=model, features=features, labels=labels)
+        _check_loss(loss, f"{train_step.__module__}.train_step")
+        return tf.cast(loss, tf.float32)
 
     @tf.function
     def execute(batches: Iterator, num_steps: int) -> tf.Tensor:

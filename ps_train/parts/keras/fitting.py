@@ -270,6 +270,8 @@ def _fit_stretches(
     config = context.config
     validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
                   "validation_freq": config.validation_epochs} if config.validation_epochs else {}
+    if context.is_chief:
+        plugin = [*plugin, callbacks.MonitorCheck(plugin, config.validation_epochs)]
     for first_epoch, epochs, num_steps in plan.stretches(first_step):
         is_last = epochs == plan.epochs
         with strategy.scope():

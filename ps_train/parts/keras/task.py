@@ -199,7 +199,8 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
         # Else Keras sums its metrics over the workers after each batch: one more all-reduce, and a wrong number.
         model.distribute_reduction_method = "first"
     if plan.first_epoch == plan.epochs:
-        _log.info("nothing to train: the global step is %d, and --train_steps=%d", step, config.train_steps)
+        _log.info("nothing to train: the global step is %d, and --train_steps=%d; give a larger one, or another "
+                  "--train_dir", step, config.train_steps)
         return 0.0
     context.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
     inputs, has_own_loop = KerasInputs(config, plugins.dataset, plugins.dataset_params), plugins.model.has_own_loop

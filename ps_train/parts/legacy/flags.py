@@ -83,8 +83,8 @@ class ScriptLaunchConfig(ScriptConfig, RemoteFlags):
         choices=("worker", "chief", "master"))
     evaluator: bool = field(False, _SCRIPT, "Start an evaluator, too.")
     hosts_flags: str = field(
-        "", _SCRIPT, "The script's own names for the flags ps_hosts, worker_hosts, job_name, task_index.",
-        unit="ps_hosts=NAME,...", unset="those of the script that have these names")
+        "", _SCRIPT, "The script's own names for the flags ps_hosts, worker_hosts, job_name, task_index, chief_hosts.",
+        unit="ps_hosts=NAME,...", unset="those of the script that have these names, or similar ones")
     max_restarts: int = field(
         0, _SCRIPT, "How often to restart each task that was lost or killed.", unit="restarts", minimum=0)
     log_dir: str = field(

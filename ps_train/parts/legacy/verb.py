@@ -1,6 +1,7 @@
 """The verb `run`, one task of an unchanged TensorFlow 1 script, and `launch run`, all of its tasks.
 
-    launch run: ports --> the cluster --> each task: ps_train run script.py, with TF_CONFIG or the script's own flags
+    launch run: ports --> the cluster --> each task: ps_train run script.py, with TF_CONFIG or the script's own flags,
+                                                     and with other launchers' variables that it reads
 
 The tasks are processes on this machine or on those of --hosts. A script whose hosts are written into it gets the
 launcher's addresses when it creates its `Server`.
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ps_train.config import fields, flag_help
 from ps_train.errors import ConfigError, LaunchError, UserCodeError
@@ -30,7 +32,15 @@ from ps_train.verbs.verb import Verb
 
 _HELP = {"-h", "--help", "--helpshort", "--helpfull"}  # with which a script only prints its flags
 _HASH_SEED = "PYTHONHASHSEED"
-_CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
+_CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index", "chief_hosts", "evaluator_hosts")
+_ONLY_IF_THERE = ("chief_hosts", "evaluator_hosts")  # few clusters have such tasks: without one, the script's default
+# What many scripts call them. Some are common words, so they count only in a script that has a flag for the job and one
+# for the index, and makes a `Server` or has a flag for the addresses.
+_OTHER_NAMES = {"ps_hosts": ("ps-hosts",), "worker_hosts": ("worker-hosts",), "job_name": ("job-name", "job"),
+                "task_index": ("task-index", "task_id", "task-id", "task"), "chief_hosts": ("master_hosts",)}
+# In which TonY, Shifu, XLearning and Clusterone tell a task the addresses and its job.
+_ADDRESS_VARIABLES = {"CLUSTER_SPEC", "TF_CLUSTER_DEF", "PS_HOSTS", "WORKER_HOSTS"}
+_JOB_VARIABLES = {"JOB_NAME", "TF_ROLE"}
 
 
 def _run(argv: Sequence[str]) -> None:
@@ -78,7 +88,9 @@ def _launch(argv: Sequence[str]) -> None:
     values, given_names = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
     config = ScriptLaunchConfig(**values)
     text = source.text_of(source.find(script))
-    flags = _cluster_flags_of(config, _text_with_flags(config, script, text))
+    text_with_flags = _text_with_flags(config, script, text)
+    flags = _cluster_flags_of(config, text_with_flags)
+    variables = _other_variables_in(text_with_flags) | ({"TF_CONFIG"} if not flags or "TF_CONFIG" in text else set())
     installed.check_tensorflow()
     _refuse_tf_config()
     log_dir = _make_log_dir(config)
@@ -90,9 +102,10 @@ def _launch(argv: Sequence[str]) -> None:
     with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
         places = machines.reserve()
         cluster = _cluster_of(names, places)
-        commands = [_command(name, cluster, script, task_flags, flags=flags, machines=machines,
-                             by_tf_config=not flags or "TF_CONFIG" in text) for name in names]
-        display.write(_announcement(config, cluster, script, "its flags" if flags else "TF_CONFIG", log_dir))
+        commands = [_command(name, cluster, script, task_flags, flags=flags, variables=variables, machines=machines)
+                    for name in names]
+        means = "its flags" if flags else ", ".join(sorted(variables))
+        display.write(_announcement(config, cluster, script, means, log_dir))
         with launcher.started(commands, [place.holder for place in places], log_dir, display) as processes:
             error = launcher.run_to_end(
                 processes, display, signals, Restarts(config.max_restarts, display.write), grace_secs)
@@ -202,26 +215,55 @@ def _cluster_flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
             raise ConfigError("script_without_flag", f"--hosts_flags: the script defines no flag {script_name!r}; "
                               "give the name of one that it has")
     flags = {name: named.get(name, name) for name in _CLUSTER_FLAGS}
-    return {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
+    flags = {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
+    others = {name: script_name for name, names in _OTHER_NAMES.items()
+              for script_name in reversed(names)  # the first of them wins
+              if name not in flags and source.defines_flag(text, script_name)}
+    found = {**flags, **others}
+    is_placed = {"job_name", "task_index"} <= found.keys() and ("Server(" in text or "worker_hosts" in found)
+    return found if is_placed else flags
+
+
+def _other_variables_in(text: str) -> set[str]:
+    """Returns the variables of other launchers from which a script reads its place."""
+    names = {name for name in _other_variables("worker", 0, {}) if re.search(rf"""['"]{name}['"]""", text)}
+    return names if names & _ADDRESS_VARIABLES and names & _JOB_VARIABLES else set()
+
+
+def _other_variables(job: str, index: int, cluster: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Returns name -> value of the variables of other launchers. These know ps and workers; worker 0 is the chief."""
+    chief = [*cluster.get("chief", ()), *cluster.get("master", ())]
+    hosts = {"ps": list(cluster.get("ps", ())), "worker": [*chief, *cluster.get("worker", ())]}
+    if job == "worker":
+        index += len(chief)
+    elif job in ("chief", "master"):
+        job = "worker"
+    return {**dict.fromkeys(("CLUSTER_SPEC", "TF_CLUSTER_DEF"), json.dumps(hosts)),
+            "PS_HOSTS": ",".join(hosts["ps"]), "WORKER_HOSTS": ",".join(hosts["worker"]),
+            **dict.fromkeys(_JOB_VARIABLES, job), **dict.fromkeys(("TASK_INDEX", "TASK_ID", "TF_INDEX"), str(index))}
 
 
 def _command(
     name: str, cluster: Mapping[str, Sequence[str]], script: Script, task_flags: Sequence[str], *,
-    flags: Mapping[str, str], by_tf_config: bool, machines: ThisMachine,
+    flags: Mapping[str, str], variables: Collection[str], machines: ThisMachine,
 ) -> TaskCommand:
     job, _, index = name.partition(":")
-    values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),
+    hosts = {"ps": cluster.get("ps", ()), "worker": cluster.get("worker", ()),
+             "chief": cluster.get("chief") or cluster.get("master", ()), "evaluator": cluster.get("evaluator", ())}
+    values = {**{f"{host_job}_hosts": ",".join(addresses) for host_job, addresses in hosts.items()},
               "job_name": job, "task_index": index}
     words = list(script.words)
     for value_name, value in values.items():  # "{job_name}" in an argument, for a script that takes no flags
         words = [word.replace(f"{{{value_name}}}", value) for word in words]
-    words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()]
+    words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()
+              if values[value_name] or value_name not in _ONLY_IF_THERE]
     # The order of a set of words, which may be a vocabulary, must be the same in all tasks, and after a restart.
-    variables = {source.CLUSTER_VARIABLE: json.dumps(cluster), _HASH_SEED: os.environ.get(_HASH_SEED, "0")}
-    if by_tf_config:
-        variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
-    line = machines.command(name, ["run", *task_flags, *words], variables)
-    return TaskCommand(name, line, {**os.environ, **variables})
+    given = {source.CLUSTER_VARIABLE: json.dumps(cluster), _HASH_SEED: os.environ.get(_HASH_SEED, "0")}
+    places = {**_other_variables(job, int(index), cluster),
+              "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})}
+    given.update({variable: places[variable] for variable in sorted(variables)})
+    line = machines.command(name, ["run", *task_flags, *words], given)
+    return TaskCommand(name, line, {**os.environ, **given})
 
 
 RUN = Verb(

@@ -273,7 +273,7 @@ def _cuts_of_stream(name: str, size: int, has_header: bool) -> list[int]:
 def cuts_of_growth(
     name: str, start: int, size: int, *, is_text: bool, has_header: bool, range_bytes: int | None,
 ) -> list[int]:
-    """Returns what `_cuts` does, for the whole lines of a file from a byte on; [] if there are none.
+    """Returns what `_cuts` does, for the whole lines of a file that begin at a byte or after it; [] if there are none.
 
     A file without lines, or whose name ends in .gz or .zst, is there as a whole.
 
@@ -281,6 +281,9 @@ def cuts_of_growth(
       DataError: it is compressed, or such a file has grown.
     """
     if not is_text or is_stream(name):
+        if size > start > 0:
+            raise DataError("input_file_changed", f"{name}: got {size} bytes, expected {start}, as when it was found: "
+                            "only files of lines may grow; give what is new a file of its own")
         if start:
             return []
         if not is_text:
@@ -291,6 +294,8 @@ def cuts_of_growth(
             head = file.read(_LOOK_BYTES)
             refuse_unreadable(name, head)
             start = _next_line(file, 1) if has_header else _mark_bytes(head)
+        else:
+            start = _next_line(file, start)  # that byte, unless the file was written anew
         stop = _end_of_lines(file, start, size)
         num_ranges = -(-(stop - start) // (range_bytes or _MOST_BYTES))
         places = [_next_line(file, start + (stop - start) * part // num_ranges) for part in range(1, num_ranges)]

@@ -41,6 +41,7 @@ PARQUET = ".parquet"  # by its name a file is cut at its row groups
 _PARQUET_ENDS = (b"PAR1", b"PARE")  # https://parquet.apache.org/docs/file-format/, the second if it is encrypted
 NUM_THREADS = 16  # they wait for files, which may be far away
 _WILDCARD = re.compile(r"[*?\[]")
+_ANY_FOLDERS = re.compile(r"(?:(.*?)/)?\*\*(?:/(.*))?", re.DOTALL)  # above the first `**`, and below it
 _UNFINISHED = re.compile(r"(^|/)[._]|\.tmp(/|$)")
 _thread = threading.local()
 
@@ -112,12 +113,19 @@ def find_files(files: Files) -> list[str]:
     names: set[str] = set()
     for pattern in patterns_of(files):
         matching = list(_sizes_in_store(pattern)) if is_in_store(pattern) else [
-            name for name in tf.io.gfile.glob(_as_it_stands(pattern)) if not tf.io.gfile.isdir(name)]
+            name for name in _globbed(_as_it_stands(pattern)) if not tf.io.gfile.isdir(name)]
         whole = _whole(pattern, matching) if is_growing() else matching
         if not whole:
-            raise DataError("input_file_missing", f"{pattern}: no such file{' that is whole' if matching else ''}")
+            is_folder = not matching and _is_folder(pattern)
+            raise DataError("input_file_missing", f"{pattern} is a folder; give a pattern of the files in it, such as "
+                            f"{pattern.rstrip('/')}/*" if is_folder else
+                            f"{pattern}: no such file{' that is whole' if matching else ''}")
         names.update(whole)
     return sorted(names)
+
+
+def _is_folder(name: str) -> bool:
+    return _asked(name, lambda files, path: files.isdir(path)) if is_in_store(name) else tf.io.gfile.isdir(name)
 
 
 def _as_it_stands(pattern: str) -> str:
@@ -126,6 +134,17 @@ def _as_it_stands(pattern: str) -> str:
     while _WILDCARD.search(name) and not _exists(name):
         name = name.rpartition("/")[0]
     return glob.escape(name) + pattern[len(name):]
+
+
+def _globbed(pattern: str) -> list[str]:
+    """Returns what matches a pattern, in which `**` is any number of folders, as in stores; to TensorFlow it is `*`."""
+    if not (match := _ANY_FOLDERS.fullmatch(pattern)):
+        return tf.io.gfile.glob(pattern)
+    above, below = "." if match[1] is None else match[1] or "/", match[2] or "*"
+    folders = [folder for top in tf.io.gfile.glob(above) for folder, _, _ in tf.io.gfile.walk(top)]
+    found = [name for folder in folders for name in _globbed(f"{glob.escape(folder.rstrip('/'))}/{below}")]
+    # In the working directory TensorFlow gives names that the user has not written so.
+    return found if pattern.startswith("./") else [name.removeprefix("./") for name in found]
 
 
 def _exists(name: str) -> bool:
@@ -179,7 +198,7 @@ def sizes_now(pattern: str) -> dict[str, int]:
     if is_in_store(pattern):
         return _sizes_in_store(pattern)
     sizes = {}
-    for name in tf.io.gfile.glob(_as_it_stands(pattern)):
+    for name in _globbed(_as_it_stands(pattern)):
         with contextlib.suppress(tf.errors.NotFoundError):  # it is gone by now
             stat = tf.io.gfile.stat(name)
             if not stat.is_directory:
@@ -288,9 +307,19 @@ def _one_line_errors(name: str) -> Iterator[None]:
 
 
 def _sizes_in_store(pattern: str) -> dict[str, int]:
-    path, found = _asked(pattern, lambda files, path: (path, _listed(files, path)))
-    protocol = pattern.removesuffix(path)
-    return {protocol + name: int(entry["size"]) for name, entry in found.items() if entry["type"] == "file"}
+    root = _root_of(pattern)
+    path, root_path, found = _asked(
+        pattern, lambda files, path: (path, files._strip_protocol(root), _listed(files, path)))  # noqa: SLF001
+    # That of abfs://container@account/folder is container/folder.
+    before, left_out = (pattern.removesuffix(path), "") if pattern.endswith(path) else (root, root_path)
+    return {before + name.removeprefix(left_out): int(entry["size"]) for name, entry in found.items()
+            if entry["type"] == "file"}
+
+
+def _root_of(url: str) -> str:
+    """Returns the protocol of a URL, and the host or bucket."""
+    protocol, _, path = url.partition("://")
+    return f"{protocol}://{path.partition('/')[0]}"
 
 
 def _listed(files: Any, pattern: str) -> dict[str, Any]:
@@ -339,8 +368,7 @@ def _asked(name: str, ask: Callable[[Any, str], Any]) -> Any:
     """Returns what `ask` returns for the file system and the path of a URL; asks again while the store fails."""
     def attempt() -> Any:
         with translated(passing=(ConfigError,)):
-            protocol, _, path = name.partition("://")
-            files = _files_of(f"{protocol}://{path.partition('/')[0]}")
+            files = _files_of(_root_of(name))
             return ask(files, files._strip_protocol(name))  # noqa: SLF001 (fsspec's name for it)
 
     try:

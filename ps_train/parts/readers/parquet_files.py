@@ -113,17 +113,20 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
             raise DataError("column_misfit", f"{place}: is {array.type}; expected lists of {column.width} values each")
         array = array.flatten()
     if array.null_count and column.fill is None:
-        raise DataError("value_missing", f"{place}: {array.null_count} values are missing (null); say in `fill` what "
-                        "a missing one becomes, or write the file without")
+        raise DataError("value_missing", f"{place}: {array.null_count} values are missing (null); write the file "
+                        "without, or say in `fill` of ParquetReader what a missing one becomes")
     if pyarrow.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     is_text = column.dtype == tf.string
     try:
         wanted = pyarrow.binary() if is_text else pyarrow.from_numpy_dtype(column.dtype.as_numpy_dtype)
         if is_text and not _is_binary(array.type):
-            array = array.cast(pyarrow.string())  # an integer counts as its digits
+            array = _digits(array)
         # Numbers may lose digits as floats; as integers they may not.
-        array = array.cast(wanted, safe=not column.dtype.is_floating)
+        given, array = array, array.cast(wanted, safe=not column.dtype.is_floating)
+        if not _is_binary(given.type) and _num_infinite(array) > _num_infinite(given):
+            raise DataError("column_misfit", f"{place}: is {given.type}, and has a number that is infinite as "
+                            f"{column.dtype.name}; read it as tf.float64, or correct it")
         if array.null_count:
             array = array.fill_null(pyarrow.scalar(column.fill, wanted))
     except (pyarrow.ArrowException, TypeError) as error:
@@ -131,6 +134,29 @@ def _as_numpy(array: Any, column: ArrowColumn) -> np.ndarray:
                         f"{_one_line(error)}") from None
     values = array.to_numpy(zero_copy_only=False)
     return values if column.width is None else values.reshape(-1, column.width)
+
+
+def _digits(array: Any) -> Any:
+    """Returns values as text, a whole number as its digits, as pyarrow does not if it is a large float.
+
+    pandas writes a column of integers as floats if a value is missing, so the files of one column may have both.
+    """
+    import pyarrow  # noqa: PLC0415 (as above)
+    from pyarrow import compute  # noqa: PLC0415 (as above)
+
+    texts = array.cast(pyarrow.string())
+    if not pyarrow.types.is_floating(array.type):
+        return texts
+    numbers = array.cast(pyarrow.float64())
+    is_whole = compute.and_(compute.equal(compute.floor(numbers), numbers), compute.less(compute.abs(numbers), 2.0**63))
+    whole = compute.if_else(is_whole, numbers, 0.0).cast(pyarrow.int64())
+    return compute.if_else(is_whole, whole.cast(pyarrow.string()), texts)
+
+
+def _num_infinite(array: Any) -> int:
+    from pyarrow import compute, types  # noqa: PLC0415 (as above)
+
+    return compute.sum(compute.is_inf(array)).as_py() or 0 if types.is_floating(array.type) else 0
 
 
 def _has_lists(array: Any, width: int) -> bool:

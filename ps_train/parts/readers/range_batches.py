@@ -10,6 +10,7 @@ names that range, so a range counts as done after a step on its last batch.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -145,14 +146,13 @@ class ParquetReader:
             that ends training then names the file and the rows, too.
 
         Raises:
-          ConfigError: `fill` names a column that is not read.
+          ConfigError: `fill` names a column that is not read, or a column is to become something else.
         """
         fill = fill or {}
         if unknown := [name for name in fill if name not in columns]:
             raise ConfigError("parameter_out_of_range", f"ParquetReader: fill names {unknown[0]!r}; allowed: the "
                               f"columns {', '.join(columns)}")
-        specs = {name: tf.TensorSpec([], spec) if isinstance(spec, tf.DType) else spec
-                 for name, spec in columns.items()}
+        specs = {name: _checked_spec(name, spec) for name, spec in columns.items()}
         self._specs = {name: tf.TensorSpec([None, *spec.shape], spec.dtype) for name, spec in specs.items()}
         self._columns = [ArrowColumn(name, spec.dtype, next(iter(spec.shape.as_list()), None), fill.get(name))
                          for name, spec in specs.items()]
@@ -174,6 +174,17 @@ class ParquetReader:
             file_range.file, tf.constant(True), columns_of, self._errors, self._specs, file_range.start,
             file_range.stop, file_range.file_bytes)
         return columns.map(_traced(self._parse))
+
+
+def _checked_spec(name: str, spec: Any) -> tf.TensorSpec:
+    """Returns what a value of a column becomes, of the shape [] or [k]."""
+    with contextlib.suppress(TypeError):  # of what is no dtype
+        spec = spec if isinstance(spec, tf.TypeSpec) else tf.TensorSpec([], spec)
+    is_tensor = isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.shape.rank <= 1
+    if not is_tensor:
+        raise ConfigError("parameter_out_of_range", f"ParquetReader: column {name!r}: got {spec!r}; allowed: a dtype, "
+                          "or tf.TensorSpec([k], dtype) for lists of k values each")
+    return spec
 
 
 def _refuse_lines(file_range: FileRange, reader: str) -> None:
@@ -202,7 +213,8 @@ def range_batches(
 
     Args:
       ranges: dataset of `FileRange`.
-      read: returns a dataset of chunks for a range, each a nested structure of tensors [n, ...] with the same n >= 1.
+      read: returns a dataset of chunks for a range, each a nested structure of tensors [n, ...] with the same n. One
+        without examples is left out: `parse` may leave some out.
       batch_size: examples in a batch. The last batch of all may be smaller, and with `marks` that of each chunk.
       shuffle: whether to put the examples of a chunk in a random order.
       seed: seed of that order.
@@ -212,10 +224,14 @@ def range_batches(
       A dataset of such structures [batch, ...]; with `marks` of (structure, RangeMark).
     """
     marks = file_ranges.source_of_graph() is not None if marks is None else marks
+
+    def read_some(file_range: FileRange) -> tf.data.Dataset:
+        return read(file_range).filter(_traced(lambda *chunk: _num_examples(_structure(chunk)) > 0))
+
     if marks:
-        chunks = ranges.flat_map(_traced(lambda file_range: _with_marks(file_range, read)))
+        chunks = ranges.flat_map(_traced(lambda file_range: _with_marks(file_range, read_some)))
     else:
-        chunks = ranges.flat_map(_traced(read))
+        chunks = ranges.flat_map(_traced(read_some))
     if shuffle:
         chunks = chunks.map(_traced(lambda *chunk: _shuffled(chunk, marks, seed)))
     chunks = chunks.prefetch(1)  # parses the next range during the steps on this one

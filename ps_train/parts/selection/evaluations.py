@@ -130,11 +130,11 @@ class TimedRole(Role):
         self._timer = EvalTimer(selector.settings, selector.last_step())
 
     def is_due(self, path: str) -> bool:
-        step = path.rpartition("-")[2]
-        return not step.isdecimal() or self._timer.is_due(int(step))
+        step = _step_in_name(path)
+        return step is None or self._timer.is_due(step)
 
     def evaluated(self, evaluation: Evaluation, path: str) -> None:
-        self._timer.evaluated(evaluation.global_step)
+        _begin_period(self._timer, evaluation, path)
 
 
 class EvaluatorRole(TimedRole):
@@ -267,12 +267,27 @@ class ChiefRole(Role):
                 return
             self._fail(error)
             return
-        self._timer.evaluated(evaluation.global_step)
+        _begin_period(self._timer, evaluation, path)
         write_summaries(evaluation, self._train_dir)
         self._journal.note("evaluation", **evaluation_fields(evaluation))
         _log.info("evaluation at %s", evaluation_line(evaluation), extra={"fields": evaluation_fields(evaluation)})
         self._selector.consider(evaluation, path)
         self._num_failures = 0
+
+
+def _begin_period(timer: EvalTimer, evaluation: Evaluation, path: str) -> None:
+    """Begins the next period at the step in a checkpoint's name, after which the next one is saved and chosen.
+
+    In async, the step in it may be a few later; from there the next checkpoint could come too early.
+    """
+    step = _step_in_name(path)
+    timer.evaluated(evaluation.global_step if step is None else step)
+
+
+def _step_in_name(path: str) -> int | None:
+    """Returns the step in the name of a checkpoint, None for one of another name."""
+    step = path.rpartition("-")[2]
+    return int(step) if step.isdecimal() else None
 
 
 def evaluation_line(evaluation: Evaluation) -> str:

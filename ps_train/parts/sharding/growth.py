@@ -202,7 +202,11 @@ class GrowingFiles:
             self._warn(path, f"{path} has {size} bytes, and had {start}: a file may only grow; it is read again when "
                        "it is longer than it was. Give new content a new name")
             return []
-        return self._cut(path, start, size)
+        cuts = self._cut(path, start, size)
+        if start and cuts and cuts[0] != start:
+            self._warn(path, f"{path} has no line that begins at byte {start}, up to which it was read: it was written "
+                       f"anew, and is read from byte {cuts[0]} on. Give new content a new name")
+        return cuts
 
     def _has(self, sizes: Mapping[str, int], part: FileRange) -> bool:
         size = self._size(sizes, part.file)

@@ -317,9 +317,23 @@ class Serving(NamedTuple):
     stop: threading.Event
 
 
+class Outside(NamedTuple):
+    """The server of this process in a cluster without a ps or without workers, which nobody joins.
+
+    Attributes:
+      cluster: all tasks.
+      target: the address of the server.
+      timeouts: the bounds of its waits.
+    """
+
+    cluster: Cluster
+    target: str
+    timeouts: Timeouts
+
+
 _current: list[Membership] = []
 _serving: list[Serving] = []
-_outside: list[Cluster] = []
+_outside: list[Outside] = []
 _has_remote = threading.Event()
 
 
@@ -368,14 +382,14 @@ def set_serving(ps: Serving) -> None:
     _serving[:] = [ps]
 
 
-def outside() -> Cluster | None:
-    """Returns the cluster of this process's server if it is one without a ps or without workers, which nobody joins."""
+def outside() -> Outside | None:
+    """Returns the last server of this process that is outside of any training, or None."""
     return _outside[0] if _outside else None
 
 
-def set_outside(cluster: Cluster) -> None:
+def set_outside(server: Outside) -> None:
     """Sets what `outside` returns."""
-    _outside[:] = [cluster]
+    _outside[:] = [server]
 
 
 def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Iterable, Iterator
 
@@ -19,7 +20,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.graph.devices import task_of
-from ps_train.parts.legacy.classic.membership import Membership, Serving, current
+from ps_train.parts.legacy.classic.membership import Membership, Outside, Serving, current
 
 _log = logging.getLogger(__name__)
 _running: dict[object, float] = {}  # each call of a session's `run` -> when it began
@@ -48,6 +49,20 @@ def await_others(member: Membership | Serving, tasks: list[Task]) -> None:
         watch = StepWatch(member.timeouts.heartbeat_secs, member.timeouts.start_secs)
         member.update_services.append(watch)
     watch.tasks = [*watch.tasks, *(task for task in tasks if task not in watch.tasks)]
+
+
+def await_all(server: Outside, filters: Iterable[str]) -> None:
+    """Waits until the tasks are there that a new session looks for: all of its cluster that its device filters show.
+
+    Raises:
+      ClusterLostError: one of them did not come within the start time-out; the error names it.
+    """
+    named = {task_of(one) for one in filters}
+    shows_all = not named or (None, None) in named
+    tasks = [Task(job, index, address) for job, tasks in server.cluster.addresses.items()
+             for index, address in tasks.items()
+             if address != server.cluster.task.address and (shows_all or {(job, index), (job, None)} & named)]
+    reachability.wait_for_tasks(tasks, server.timeouts.start_secs, threading.Event())
 
 
 def warn_of_missing(name: str) -> None:

@@ -115,7 +115,7 @@ class Server(tf.train.Server):
     def _enter_cluster(self) -> None:
         if not (self.cluster.ps and self.cluster.workers):
             reports.send(reports.Joined(self.cluster.task.name, ""), [])
-            membership.set_outside(self.cluster)
+            membership.set_outside(membership.Outside(self.cluster, self.target, self._timeouts))
             return
         if not self.exits_after_join:
             imported_script.watch_end(self._timeouts.stop_secs)

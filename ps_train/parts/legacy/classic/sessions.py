@@ -1,6 +1,6 @@
 """Sessions that join the cluster first, wait for a bounded time, and never overwrite parameters that are in use.
 
-    chief     parameters in use? --> wait until they are ready
+    chief     parameters in use? --> give a value to those without one --> wait until they are ready
                   else           --> restore or initialise --> announce them --> local_init_op
     others    wait for the chief --> local_init_op --> wait until they are ready
 
@@ -213,8 +213,8 @@ def _share_parameters(route: Route, graph: tf.Graph, config: tf.ConfigProto | No
     filters = [] if config is None else config.device_filters
     if route.member is not None:
         placement.share_parameters(graph, route.member.cluster, filters)
-    elif route.target and (cluster := membership.outside()) is not None:
-        placement.share_on_the_first_task(graph, cluster, filters)
+    elif route.target and (outside := membership.outside()) is not None:
+        placement.share_on_the_first_task(graph, outside.cluster, filters)
 
 
 def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto | None:
@@ -228,6 +228,8 @@ def _joined_options(route: Route, graph: tf.Graph, config: tf.ConfigProto | None
         # Without filters its server would look for every task, and while one refuses the connection, it would fail to
         # fetch what that task computes, for seconds after it is there.
         config = _with_filters(ps, graph, config)
+    elif (outside := membership.outside()) is not None and route.target == outside.target:
+        named_tasks.await_all(outside, [] if config is None else config.device_filters)
     if config is not None and _redirections:  # such a script may name a GPU for a variable; a ps has none
         config.allow_soft_placement = True
     return config
@@ -251,6 +253,7 @@ class SessionManager(_TensorFlowManager):
         super().__init__(*args, **kwargs)
         self._recovery_wait_secs = min(self._recovery_wait_secs, _RECOVERY_WAIT_SECS)
         self._announcement: Callable[[], None] | None = None  # the chief's, until it is sent
+        self._completion: Callable[[tf.Session], None] | None = None  # of a chief that found the parameters in use
         self._unready_op = self._make_unready_op()
 
     def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
@@ -258,6 +261,7 @@ class SessionManager(_TensorFlowManager):
         route = _route(master, self._graph)
         arguments = _PREPARE_SIGNATURE.bind(self, route.target, *args, **kwargs).arguments
         del arguments["self"]
+        self._completion = None
         if route.waits:
             return self.wait_for_session(master, arguments.get("config"), arguments.get("max_wait_secs"))
         member = route.member
@@ -273,6 +277,7 @@ class SessionManager(_TensorFlowManager):
         training = ScriptTraining(self, arguments.get("checkpoint_dir"), variables_of(self._graph))
         if member.find_parameters(training):
             _recover_checkpoints(arguments.get("saver"), arguments.get("checkpoint_dir"))
+            self._completion = functools.partial(self._give_missing_values, arguments.get("checkpoint_dir"))
             return self._bounded(member, functools.partial(
                 super().wait_for_session, arguments["master"], config=arguments["config"],
                 max_wait_secs=member.timeouts.start_secs))
@@ -296,7 +301,26 @@ class SessionManager(_TensorFlowManager):
         # go at once; here they go when the parameters are ready.
         if self._announcement and self._local_init_op is not None and self._are_parameters_ready(sess):
             self._announce()
+        if self._completion is not None:
+            self._completion(sess)
         return super()._try_run_local_init_op(sess)
+
+    def _give_missing_values(self, checkpoint_dir: str | None, session: tf.Session) -> None:
+        """Restores or initialises the variables without a value: nobody else does, if they are this process's own.
+
+        As of a script in which every worker says that it is the chief, or of a chief that was started again.
+        """
+        asks = (self._ready_for_local_init_op, self._unready_op, self._ready_op)
+        ask = next((op for op in asks if op is not None), None)
+        if getattr(ask, "dtype", None) != tf.string:  # a condition of the script's own
+            return
+        unready = {name.decode() for name in session.run(ask).flat}
+        missing = [variable for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+                   if variable.op.name in unready and variable.initializer is not None]
+        if missing:
+            _log.warning("the parameters are in use, so this process only gives values to the %d that have none, such "
+                         "as %r", len(missing), missing[0].op.name)
+            session.run([variable.initializer for variable in missing], _saved_values(missing, checkpoint_dir))
 
     def _are_parameters_ready(self, sess: tf.Session) -> bool:
         if self._ready_for_local_init_op is not None:
@@ -342,6 +366,17 @@ def _recover_checkpoints(saver: tf.train.Saver | None, checkpoint_dir: str | Non
     state = tf.train.get_checkpoint_state(checkpoint_dir) if saver and checkpoint_dir else None
     if state is not None:
         saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+
+
+def _saved_values(variables: Sequence[tf.Variable], checkpoint_dir: str | None) -> dict[tf.Tensor, Any]:
+    """Returns what to feed to the initializers of those variables that are in the last checkpoint of a folder."""
+    path = tf.train.latest_checkpoint(checkpoint_dir) if checkpoint_dir else None
+    if path is None:
+        return {}
+    saved = tf.train.load_checkpoint(path)
+    # The inputs of an initializer are the variable and its value; that of a group of operations has none.
+    return {variable.initializer.inputs[1]: saved.get_tensor(variable.op.name) for variable in variables
+            if len(variable.initializer.inputs) == 2 and saved.has_tensor(variable.op.name)}
 
 
 class Supervisor(tf.train.Supervisor):
@@ -396,6 +431,11 @@ class Supervisor(tf.train.Supervisor):
         finally:
             if self._before.stop_requests and self.request_stop in ending.registered().stop_requests:
                 ending.set_registered(self._before)
+
+    # The names of before TensorFlow 1.0, which its class gives to its own methods.
+    PrepareSession = prepare_or_wait_for_session
+    StartStandardServices = start_standard_services
+    Stop = stop
 
 
 @functools.wraps(_monitored_training_session)

@@ -8,16 +8,18 @@ the files that are left. A file that a worker had taken when it died is not take
 
 from __future__ import annotations
 
-import importlib
 import random
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import UserCodeError
+from ps_train.errors import PsTrainError, UserCodeError
+from ps_train.parts.readers import parquet_files
+from ps_train.parts.readers.parquet_files import ArrowColumn
 
 # Types of Parquet's columns that TensorFlow calls otherwise.
 _DTYPES = {"float": "float32", "double": "float64", "large_string": "string", "binary": "string"}
@@ -93,7 +95,9 @@ def ParquetDataset(  # noqa: N802 (DeepRec's name)
     filenames: Any, batch_size: int = 1, fields: Optional[Sequence[str]] = None, partition_count: int = 1,
     partition_index: int = 0, drop_remainder: bool = False, **others: Any,
 ) -> tf.data.Dataset:
-    """Returns a dataset of batches of Parquet files: name of a column -> tensor [batch].
+    """Returns a dataset of batches of Parquet files: name of a column -> tensor [batch], of the type in the first file.
+
+    A missing value is NaN in a column of floats; in others, none may be missing.
 
     Args:
       filenames: a name, or a list of them.
@@ -104,24 +108,36 @@ def ParquetDataset(  # noqa: N802 (DeepRec's name)
 
     Raises:
       UserCodeError: the names are not known when the graph is made, or another argument is given.
+      DataError: the first file is missing or damaged.
+      ConfigError: pyarrow is not installed.
     """
-    parquet = importlib.import_module("pyarrow.parquet")  # an extra
     names = [filenames] if isinstance(filenames, (str, bytes)) else filenames
     if others or not isinstance(names, (list, tuple)) or not names:
         raise UserCodeError("bad_parquet_dataset", (
             f"ParquetDataset: got filenames of type {type(filenames).__name__} and the arguments {sorted(others)}; "
             "allowed: a name or a list of names, and no such argument; for files of a WorkQueue use CSV or TFRecord"))
     names = [name.decode() if isinstance(name, bytes) else name for name in names]
-    schema = parquet.read_schema(names[0])
+    with parquet_files.opened(names[0]) as file:
+        schema = file.schema_arrow
     chosen = list(schema.names if fields is None else (getattr(field, "name", field) for field in fields))
     dtypes = {column: tf.as_dtype(_DTYPES.get(kind := str(schema.field(column).type), kind)) for column in chosen}
+    columns = [ArrowColumn(column, dtype, None, np.nan if dtype.is_floating else None)
+               for column, dtype in dtypes.items()]
 
-    def batches() -> Iterator[dict[str, np.ndarray]]:
+    def batches() -> Iterator[Mapping[str, np.ndarray]]:
         number = 0
         for name in names:
-            for batch in parquet.ParquetFile(name).iter_batches(batch_size, columns=chosen):
-                if number % partition_count == partition_index and not (drop_remainder and len(batch) < batch_size):
-                    yield {column: batch.column(column).to_numpy(zero_copy_only=False) for column in chosen}
+            for batch in _batches_of(name, columns, batch_size):
+                is_short = len(next(iter(batch.values()))) < batch_size
+                if number % partition_count == partition_index and not (drop_remainder and is_short):
+                    yield batch
                 number += 1
 
     return tf.data.Dataset.from_generator(batches, dtypes, {column: [None] for column in chosen})
+
+
+def _batches_of(name: str, columns: Sequence[ArrowColumn], batch_size: int) -> Iterator[Mapping[str, np.ndarray]]:
+    try:
+        yield from parquet_files.chunks(name, 0, sys.maxsize, columns, batch_size, check=lambda batch: None)
+    except PsTrainError as error:  # TensorFlow takes those that it does not know for faults of its own
+        raise ValueError(str(error)) from None

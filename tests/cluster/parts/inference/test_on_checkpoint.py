@@ -206,7 +206,8 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
     (["--train_dir=train", "--checkpoint=\N{SUPERSCRIPT TWO}"], "no_checkpoint", "3, 7"),
     (["--train_dir=train", "--checkpoint=best"], "train_dir_missing", "'train/best'"),
     (["--train_dir=nothing"], "train_dir_missing", "'nothing'"),
-    (["--train_dir=."], "no_checkpoint", "'.'"),
+    (["--train_dir=."], "no_checkpoint", "no checkpoint in '.'; give train"),
+    (["--train_dir=.", "--checkpoint=7"], "no_checkpoint", "no checkpoint in '.'; give train"),
     (["--train_dir=train", "--model=mlp"], None, "--model is models.mlp, but served in the folder"),
     (["--train_dir=train", "--params=width=3"], None, "width in --params is 3, but 2 in the folder"),
 ])
@@ -216,6 +217,30 @@ def test_a_checkpoint_that_does_not_exist_or_fit_is_refused(flags, code, part):
         on_checkpoint.evaluate_checkpoint(inference_flags.parse_evaluate(flags), threading.Event())
     assert code in (caught.value.code, None)
     assert part in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("checkpoint", ["", "7"])
+def test_a_folder_of_keras_is_told(tmp_path, checkpoint):
+    """Issue: it has "no checkpoint", where the user sees ckpt-00000007.keras."""
+    with raises("no_checkpoint") as empty:
+        on_checkpoint.find_checkpoint(str(tmp_path), checkpoint)
+    (tmp_path / "ckpt-00000007.keras").touch()
+    with raises("no_checkpoint") as caught:
+        on_checkpoint.find_checkpoint(str(tmp_path), checkpoint)
+    assert "of `ps_train keras`" in str(caught.value) and ";" not in str(empty.value)
+
+
+@pytest.mark.parametrize(("files", "named"), [
+    (["final/20/saved_model.pb", "best/10/saved_model.pb", "best/20/variables/x"], "give {0}/best or {0}/final"),
+    (["v1/saved_model.pb"], "give {0}/v1"), (["eval/x"], "the folder that `ps_train export` wrote")])
+def test_the_models_in_a_folder_above_them_are_named(tmp_path, files, named):
+    """Issue: DIR of a training's --export_dir=DIR, which has DIR/final and DIR/best, was told to be another's."""
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    with raises("no_saved_model") as caught:
+        predictor.newest_version(str(tmp_path))
+    assert named.format(tmp_path) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["model.ckpt-3.delta-5", "train/model.ckpt-3.delta-5.index"])

@@ -106,6 +106,35 @@ def test_a_training_that_continues_says_which_callbacks_begin_anew(tmp_path, mon
         assert ("Ends" in caplog.text) == (from_step > 0)
 
 
+class Adds(tf_keras.callbacks.Callback):
+    """Adds a metric to those of an epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_own"] = 1.0
+
+
+def named(kind, metric, **options):
+    """Returns one of Keras' callbacks that watch a metric."""
+    return getattr(tf_keras.callbacks, kind)(monitor=metric, **options)
+
+
+@pytest.mark.parametrize(("make", "validates", "warning"), [
+    (lambda folder: [named("EarlyStopping", "val_acc")], True, "EarlyStopping watches 'val_acc'"),
+    (lambda folder: [named("ReduceLROnPlateau", "val_loss")], False, "ReduceLROnPlateau watches 'val_loss'"),
+    (lambda folder: [named("ModelCheckpoint", "auc", filepath=f"{folder}/x.keras", save_best_only=True)], True,
+     "ModelCheckpoint watches 'auc'"),
+    (lambda folder: [named("ModelCheckpoint", "auc", filepath=f"{folder}/x.keras")], True, ""),
+    (lambda folder: [named("EarlyStopping", "val_loss"), Adds(), named("ReduceLROnPlateau", "val_own")], True, ""),
+])
+def test_a_callback_that_watches_a_metric_which_no_epoch_has_is_named(
+        tmp_path, monkeypatch, caplog, make, validates, warning):
+    """Issue: it never ended training, reduced no rate, or saved nothing, and Keras' own warning is not shown."""
+    trained(plain_model(), tmp_path, monkeypatch, plugin_callbacks=make(tmp_path),
+            held_out=held_out(lambda: None) if validates else None)
+    found = [record.getMessage() for record in caplog.records if "watches" in record.getMessage()]
+    assert len(found) == bool(warning) and all(warning in text and "an epoch has loss" in text for text in found)
+
+
 class Own(tf_keras.Sequential):
     """A model with an optimizer of its own."""
 
@@ -360,6 +389,29 @@ def test_callbacks_may_end_training_at_nan_with_the_weights_before(tmp_path, mon
     kernel = trained(plain_model(), tmp_path, monkeypatch, train_steps=6, plugin_callbacks=[callback])
     assert kernel == callback.sound[0]
     assert list(checkpoints.checkpoint_paths(str(tmp_path))) == [2, 3]
+
+
+@pytest.mark.parametrize(("made_of", "got"), [
+    (lambda losses: None, "NoneType"), (lambda losses: losses, "a tensor of the shape (4,)"),
+    (lambda losses: {"loss": tf.reduce_mean(losses)}, "dict")])
+def test_a_train_step_of_the_plugin_returns_one_number(made_of, got):
+    """Issue: without `return`, or with the losses of the examples, it was a traceback without a line of the user's."""
+    def train_step(model, features, labels):
+        return made_of(tf.square(model(features)[:, 0] - labels[:, 0]))
+
+    execute = custom_loops._execution(tf.distribute.get_strategy(), plain_model(), train_step)
+    with raises("plugin_returned_wrong_type", kind=UserCodeError) as caught:
+        execute(iter(tf.data.Dataset.from_tensors(BATCH).repeat()), 2)
+    assert f"train_step returned {got};" in str(caught.value)
+
+
+def test_a_class_of_the_user_without_an_input_shape_is_told_what_it_can_do():
+    """It has no Input layer to begin with."""
+    model = type("Mine", (tf_keras.Model,), {})()
+    model.compile("sgd", "mse")
+    with raises("model_not_compiled") as caught:
+        checkpoints.build_model(KerasModel("mine", lambda params: model, {}), {})
+    assert "call it once on a batch" in str(caught.value)
 
 
 @pytest.mark.parametrize(("aggregation", "is_refused"), [("NONE", True), ("SUM", False)])

@@ -224,6 +224,24 @@ def test_parameters_on_no_device_are_shared_on_the_first_task_of_a_cluster_witho
     chief.close()
 
 
+def test_a_session_waits_for_the_tasks_of_a_cluster_without_ps_within_a_bound(replaced, graph, monkeypatch):
+    """Issue: it waited for ever for one that was never started, or had ended, and TensorFlow's log did not say so."""
+    for name in ("_current", "_serving", "_outside"):
+        monkeypatch.setattr(membership, name, [])
+    cluster = {"local": [f"localhost:{port}" for port in processes.free_ports(2)]}
+    server = tf.train.Server(cluster, "local", 0, timeouts=Timeouts(start_secs=0.5))
+    total = tf.constant(1.0) + 1.0
+    for filters in ([], ["/job:local"], ["/cpu:0"]):
+        with raises("timed_out") as caught:
+            tf.Session(server.target, config=tf.ConfigProto(device_filters=filters))
+        assert f"local:1 {cluster['local'][1]}" in str(caught.value)
+    with tf.Session(server.target, config=tf.ConfigProto(device_filters=["/job:local/task:0"])) as session:
+        assert session.run(total) == 2.0
+    other = tf.train.Server(cluster, "local", 1)
+    with tf.Session(other.target) as session:
+        assert session.run(total) == 2.0
+
+
 @pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
 def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(
         worker, graph, has_condition):
@@ -424,6 +442,44 @@ def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(wor
     assert train_one_step(worker, None) == 2.0
 
 
+def save_own(folder):
+    """Writes a checkpoint of the variable "own", of value 5."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        session.run(tf.get_variable("own", [], initializer=tf.constant_initializer(5.0)).initializer)
+        tf.train.Saver().save(session, f"{folder}/model.ckpt", global_step=1)
+
+
+@pytest.mark.parametrize(("kind", "value"), [
+    ("MonitoredTrainingSession", 7.0), ("Supervisor", 7.0), ("with a checkpoint", 5.0)])
+def test_a_chief_that_finds_the_parameters_in_use_gives_values_to_its_own_variables(
+        worker, tmp_path, caplog, kind, value):
+    """Issue: where every worker says that it is the chief, a later one waited in vain for somebody to do so."""
+    worker.join().start_run()
+    with tf.Graph().as_default(), tf.Session(worker.target) as other:
+        count = counter()
+        with tf.device("/job:ps/task:0"):
+            tf.train.get_or_create_global_step()
+        other.run(tf.global_variables_initializer())
+        other.run(count)
+    if kind == "with a checkpoint":
+        save_own(tmp_path)
+    worker.timeouts = dataclasses.replace(worker.timeouts, start_secs=10.0)
+    with tf.Graph().as_default():
+        count = counter()
+        with tf.device("/job:ps/task:0"):
+            tf.train.get_or_create_global_step()
+        with tf.device("/job:worker/task:0"):
+            own = tf.get_variable("own", [], initializer=tf.constant_initializer(7.0))
+        if kind == "Supervisor":
+            opened = tf.train.Supervisor(logdir=None).managed_session(worker.target)
+        else:
+            opened = tf.train.MonitoredTrainingSession(
+                worker.target, checkpoint_dir=str(tmp_path) if kind == "with a checkpoint" else None)
+        with opened as session:
+            assert session.run([count, own]) == [2.0, value]
+    assert "gives values to the 1 that have none, such as 'own'" in caplog.text
+
+
 @pytest.mark.parametrize("has_trained", [True, False])
 def test_a_worker_that_only_joins_after_its_training_has_finished(worker, has_trained):
     """Synchronous updates would wait for its gradients."""
@@ -537,6 +593,18 @@ def test_a_monitored_session_whose_loop_waits_can_be_saved_by_another_thread(wor
         session.run(count)
     assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-4")
     ending._last_savers[0]()  # of a session that is closed
+
+
+def test_the_old_names_of_a_supervisors_methods_are_those_of_ours(worker, graph, tmp_path, stoppable):
+    """Issue: after SIGTERM a chief whose script calls `sv.PrepareSession` saved nothing: that was TensorFlow's own."""
+    count = tf.train.get_or_create_global_step().assign_add(1)
+    supervisor = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0)
+    session = supervisor.PrepareSession(worker.target)
+    session.run(count)
+    save_all()
+    assert tf.train.latest_checkpoint(tmp_path).endswith("model.ckpt-1")
+    supervisor.Stop()
+    assert supervisor.StartStandardServices.__func__ is sessions.Supervisor.start_standard_services
 
 
 def save_all():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import glob
 import gzip
+import os
 import sys
 import uuid
 
@@ -276,6 +278,38 @@ def test_a_growing_file_that_cannot_be_read_is_one_line(tmp_path, monkeypatch, s
     assert str(getattr(error, "strerror", None) or error.message) in str(caught.value)
 
 
+def test_a_folder_in_place_of_its_files_is_told(folder):
+    """With the pattern that was meant."""
+    write(f"{folder}/part", b"1\n")
+    for name in (folder, f"{folder}/"):
+        with raises("input_file_missing") as caught:
+            plan_ranges(name)
+        assert str(caught.value) == f"{name} is a folder; give a pattern of the files in it, such as {folder}/*"
+    with raises("input_file_missing") as caught:
+        plan_ranges(f"{folder}/none*")
+    assert str(caught.value) == f"{folder}/none*: no such file"
+
+
+def test_a_url_may_have_more_before_its_path_than_the_store_keeps(monkeypatch):
+    """As abfs://container@account/folder, of which adlfs makes container/folder."""
+    class Accounts(type(fsspec.filesystem("memory"))):
+        protocol, store, pseudo_dirs = "accounts", {}, [""]
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            container, _, rest = path.removeprefix("accounts://").lstrip("/").partition("/")
+            return f"/{container.partition('@')[0]}/{rest}".rstrip("/")
+
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "accounts", Accounts)
+    folder = "accounts://clicks@mine.net/day[1]"
+    for name in ("part-0", "part-1", "deep/part-2"):
+        write(f"{folder}/{name}", b"1\n22\n")
+    found = {"part*": ["part-0", "part-1"], "part-1": ["part-1"], "**": ["deep/part-2", "part-0", "part-1"]}
+    for pattern, names in found.items():
+        assert files.find_files(f"{folder.replace('[1]', '?1?')}/{pattern}") == [f"{folder}/{name}" for name in names]
+    assert values(line_reader, f"{folder}/part-1", range_bytes=2) == [1, 22]
+
+
 def test_a_store_that_fails_for_a_while_is_asked_again(monkeypatch, caplog):
     """A step waits for its batch; the log says why. What stays is one line, without credentials."""
     name = f"memory://{uuid.uuid4().hex}/part"
@@ -314,6 +348,23 @@ def test_a_pattern_finds_what_fsspec_finds(folder, pattern):
     expected = {name for name, entry in files_of.glob(path, detail=True).items() if entry["type"] == "file"}
     found = files.sizes_now(f"{folder}/{pattern}")
     assert {name.partition("://")[2].lstrip("/") for name in found} == {name.lstrip("/") for name in expected}
+
+
+@pytest.mark.parametrize("pattern", ["**", "**/part-1", "day1/**", "day[12]/**/*", "**/deep/**/part-?",
+                                     "x[[]1]/**/part*", "none/**/*"])
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_two_stars_are_any_number_of_folders_on_this_machine_too(tmp_path, monkeypatch, pattern, is_relative):
+    """Issue: TensorFlow takes them for one star, so files in other depths were left out without a word."""
+    for name in ("part-0", "day1/part-1", "day2/part-1", "day1/deep/part-1", "day1/deep/er/part-3", "x[1]/y/part-2"):
+        write(f"{tmp_path}/{name}", b"1")
+    monkeypatch.chdir(tmp_path)
+    pattern = pattern if is_relative else f"{tmp_path}/{pattern}"
+    expected = sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+    assert sorted(files.sizes_now(pattern)) == expected
+    if expected:
+        assert files.find_files(pattern) == expected
+        with files.growing():
+            assert files.find_files(pattern) == expected
 
 
 def test_a_folder_that_cannot_be_listed_for_a_moment_is_not_taken_for_empty(monkeypatch, caplog):

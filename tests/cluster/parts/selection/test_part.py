@@ -157,6 +157,18 @@ def test_an_evaluation_that_fails_for_a_moment_does_not_end_the_evaluations(eval
     assert caplog.text.count("no more evaluations") == 1
 
 
+def test_each_checkpoint_is_evaluated_whose_name_says_that_it_is_due(evaluating, tmp_path):
+    """Issue: where other workers had taken steps between the name and the save, the next checkpoint was left out."""
+    evaluated, answers, check = evaluating
+    answers += [OK._replace(global_step=step) for step in (12, 16, 20)]
+    for step in (10, 15, 19, 20):
+        check(step)
+    assert evaluated == [10, 15, 20]
+    role = evaluations.TimedRole(Selector(SelectionSettings(eval_steps=5), str(tmp_path), None))
+    role.evaluated(OK._replace(global_step=12), f"{tmp_path}/model.ckpt-10")
+    assert [role.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (14, 15)] == [False, True]
+
+
 def test_a_fault_of_the_users_code_ends_the_evaluations_at_once(evaluating, caplog):
     """It would come again."""
     evaluated, answers, check = evaluating

@@ -74,7 +74,7 @@ def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_p
     assert sorted(path.name for path in (tmp_path / "train").iterdir()) == [
         "ckpt-00000020.keras", "ckpt-00000040.keras", "ckpt-00000060.keras", "training.json"]
     third = run(start_process, "third", *flags, "--train_steps=60")
-    assert "nothing to train: the global step is 60" in third
+    assert "nothing to train: the global step is 60, and --train_steps=60; give a larger one, or another" in third
     assert accuracy(third) == accuracy(second)
     other = run(start_process, "other", *common, "--train_steps=100", "--params=filters=2,dense_units=8", exit_code=2)
     assert "filters in --params is 2, but 1 in the folder" in other

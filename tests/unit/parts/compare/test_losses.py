@@ -128,6 +128,13 @@ def test_every_point_of_event_files_counts(tmp_path):
 
 
 def test_a_folder_without_event_files_is_refused(tmp_path):
-    """Rather than taken for a training without losses."""
-    with raises("no_losses"):
+    """Rather than taken for a training without losses. Those in it that have some, as of Keras, are named."""
+    for name in ("validation", "train"):
+        with raises("no_losses") as caught:
+            read_losses(str(tmp_path), CompareConfig())
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, 1, [scalar(1, 0.5)])
+    assert str(caught.value).endswith(f"give {tmp_path}/validation")
+    with raises("no_losses") as caught:
         read_losses(str(tmp_path), CompareConfig())
+    assert f"give {tmp_path}/train or {tmp_path}/validation" in str(caught.value)

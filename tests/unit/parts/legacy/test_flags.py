@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import types
@@ -71,9 +72,80 @@ def test_all_tasks_hash_text_alike(monkeypatch, given, expected):
         monkeypatch.setenv("PYTHONHASHSEED", given)
     hosts = types.SimpleNamespace(command=lambda name, words, variables: variables["PYTHONHASHSEED"])
     commands = [verb._command(name, {"worker": ["a:1", "b:1"]}, Script("train.py", False, ()), (), flags={},
-                              by_tf_config=True, machines=hosts) for name in ("worker:0", "worker:1")]
+                              variables=["TF_CONFIG"], machines=hosts) for name in ("worker:0", "worker:1")]
     for command in commands:
         assert (command.command, command.environ["PYTHONHASHSEED"]) == (expected, expected)
+
+
+PLACED = 'server = tf.train.Server(cluster, FLAGS.job, FLAGS.task)\n'
+
+
+def defined(*names):
+    """Returns the text of a script that defines flags."""
+    return "".join(f'parser.add_argument("--{name}")\n' for name in names)
+
+
+@pytest.mark.parametrize(("text", "named", "expected"), [
+    (PLACED + defined("ps_hosts", "worker_hosts", "job_name", "task_id"), "",
+     {"ps_hosts": "ps_hosts", "worker_hosts": "worker_hosts", "job_name": "job_name", "task_index": "task_id"}),
+    (PLACED + defined("ps-hosts", "worker-hosts", "job-name", "task-index", "task"), "",
+     {"ps_hosts": "ps-hosts", "worker_hosts": "worker-hosts", "job_name": "job-name", "task_index": "task-index"}),
+    (PLACED + defined("job", "task"), "", {"job_name": "job", "task_index": "task"}),
+    (PLACED + defined("job_name", "task_index", "job", "task"), "",
+     {"job_name": "job_name", "task_index": "task_index"}),
+    (PLACED + defined("job_name", "task_id", "number"), "task_index=number",
+     {"job_name": "job_name", "task_index": "number"}),
+    (PLACED + defined("task"), "", {}),
+    (defined("job", "task"), "", {}),
+    (defined("worker_hosts", "job_name", "task_id"), "",
+     {"worker_hosts": "worker_hosts", "job_name": "job_name", "task_index": "task_id"}),
+], ids=["task_id", "dashes", "short", "ours first", "named", "no job", "no server", "no server, but addresses"])
+def test_flags_of_a_cluster_are_found_by_other_names_that_scripts_have(text, named, expected):
+    """Issue: a script with `task_id` got no index, so each worker was task 0, and the second found its port busy."""
+    assert verb._cluster_flags_of(ScriptLaunchConfig(hosts_flags=named), text) == expected
+
+
+@pytest.mark.parametrize(("chief_job", "chief_flags"), [
+    ("worker", []), ("chief", ["--chief_hosts=b:1"]), ("master", ["--chief_hosts=b:1"])])
+def test_a_script_gets_the_address_of_the_chief(chief_job, chief_flags):
+    """Issue: a script with the flag made a TF_CONFIG whose chief had no address. Without a chief, its default stays."""
+    cluster = {"ps": ["a:1"], chief_job: ["b:1"]}
+    flags = verb._cluster_flags_of(ScriptLaunchConfig(), defined("ps_hosts", "job_name", "chief_hosts"))
+    hosts = types.SimpleNamespace(command=lambda name, words, variables: words)
+    words = verb._command(f"{chief_job}:0", cluster, Script("train.py", False, ()), (), flags=flags, machines=hosts,
+                          variables=()).command
+    assert words == ["run", "train.py", "--ps_hosts=a:1", f"--job_name={chief_job}", *chief_flags]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ('os.environ["CLUSTER_SPEC"], os.environ["JOB_NAME"], os.environ["TASK_INDEX"]',
+     {"CLUSTER_SPEC", "JOB_NAME", "TASK_INDEX"}),
+    ("if 'TF_CLUSTER_DEF' in os.environ:\n    os.getenv('TF_ROLE'), os.getenv('TF_INDEX')",
+     {"TF_CLUSTER_DEF", "TF_ROLE", "TF_INDEX"}),
+    ('os.environ["PS_HOSTS"], os.environ["WORKER_HOSTS"], os.environ["JOB_NAME"], os.environ["TASK_ID"]',
+     {"PS_HOSTS", "WORKER_HOSTS", "JOB_NAME", "TASK_ID"}),
+    ('os.environ["JOB_NAME"], os.environ["TASK_ID"]', set()),
+    ('CLUSTER_SPEC, JOB_NAME = {}, "worker"', set()),
+], ids=["TonY", "XLearning", "lists", "no addresses", "no strings"])
+def test_variables_of_other_launchers_are_found(text, expected):
+    """Issue: such a script got TF_CONFIG only, and ended with a KeyError or trained by itself."""
+    assert verb._other_variables_in(text) == expected
+
+
+@pytest.mark.parametrize(("chief_job", "names"), [
+    ("worker", ["ps:0", "worker:0", "worker:1"]), ("chief", ["ps:0", "chief:0", "worker:0"])])
+def test_variables_of_other_launchers_call_the_chief_worker_0(chief_job, names):
+    """They know ps and workers; a script may make a chief of worker 0 itself, for an Estimator."""
+    cluster = {"ps": ["a:1"], chief_job: ["b:1"], "worker": ["b:1", "c:1"] if chief_job == "worker" else ["c:1"]}
+    hosts = types.SimpleNamespace(command=lambda name, words, variables: variables)
+    places = []
+    for name in names:
+        given = verb._command(name, cluster, Script("train.py", False, ()), (), flags={}, machines=hosts,
+                              variables={"CLUSTER_SPEC", "TF_ROLE", "TASK_ID"}).command
+        assert json.loads(given["CLUSTER_SPEC"]) == {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
+        assert not {"TF_CONFIG", "TF_CLUSTER_DEF", "JOB_NAME"} & set(given)
+        places.append((given["TF_ROLE"], given["TASK_ID"]))
+    assert places == [("ps", "0"), ("worker", "0"), ("worker", "1")]
 
 
 @pytest.mark.parametrize(("text", "given", "expected", "is_said"), [

@@ -146,6 +146,39 @@ def test_a_file_that_shrank_or_is_gone_is_named(growing, tmp_path, caplog):
     assert "b.txt" not in compacted
 
 
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_a_file_that_was_written_anew_is_not_read_from_the_middle_of_a_line(growing, tmp_path, caplog, is_resumed):
+    """Issue: of the 77777 in it, 77 was trained on. A warning names the file; others go on."""
+    (tmp_path / "a.txt").write_text("1\n2\n3\n")
+    (tmp_path / "b.txt").write_text("4\n")
+    text = growing.extend("").text
+    if is_resumed:
+        text = growing.compacted(text, np.ones(len(growing.plan(text))))
+    num_ranges = len(growing.plan(text))
+    (tmp_path / "a.txt").write_text("55\n77777\n9\n")
+    (tmp_path / "b.txt").write_text("4\n6\n")
+    extension = growing.extend(text)
+    assert sorted(read([None, *extension.plan[num_ranges:]])) == [b"6\n", b"9\n"]
+    assert "a.txt has no line that begins at byte 6" in caplog.text and "b.txt has no" not in caplog.text
+    (tmp_path / "a.txt").write_text("55\n77777\n9\n8\n")
+    assert read([None, growing.extend(extension.text).plan[-1]]) == [b"8\n"]
+
+
+@pytest.mark.parametrize(("name", "is_text"), [("a.gz", True), ("a.gz", False), ("records", False)])
+def test_a_file_without_lines_that_grows_is_named(tmp_path, caplog, name, is_text):
+    """Issue: nobody was told that what was appended is not read, as a log shipper appends to a .gz file."""
+    growing = GrowingFiles([f"{tmp_path}/*"], functools.partial(
+        cuts_of_growth, is_text=is_text, has_header=False, range_bytes=40))
+    (tmp_path / name).write_bytes(gzip.compress(b"1\n" * 40))
+    text = growing.extend("").text
+    assert growing.extend(text).text == text and not caplog.text
+    with open(tmp_path / name, "ab") as file:
+        file.write(gzip.compress(b"2\n"))
+    (tmp_path / "b").write_bytes(b"3\n")
+    assert growing.extend(text).num_ranges == 1
+    assert f"{tmp_path}/{name} is not read" in caplog.text and "only files of lines may grow" in caplog.text
+
+
 @pytest.mark.parametrize("is_empty", [True, False], ids=["mount point", "no folder"])
 @pytest.mark.parametrize("protocol", ["", "local://"], ids=["on a disk", "in a store"])
 def test_files_that_are_away_for_a_moment_are_not_trained_on_again(tmp_path, caplog, protocol, is_empty):
