@@ -70,10 +70,9 @@ def find_checkpoint(train_dir: str, checkpoint: str, flag: str = "--checkpoint")
                           "that one, or let the training save at its end: it continues from both")
     if path is None:
         steps = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
-        if not steps:
-            raise _without_checkpoint(train_dir)
         raise ConfigError("no_checkpoint", f"{flag}: got {checkpoint!r}; {train_dir} has "
-                          f"{', '.join(steps[-_MAX_LISTED:])}; give one of these, or a path")
+                          f"{', '.join(steps[-_MAX_LISTED:])}; give one of these, or a path"
+                          ) if steps else _without_checkpoint(train_dir)
     checkpoints.verify(path)
     return path
 

@@ -283,7 +283,7 @@ def cuts_of_growth(
     if not is_text or is_stream(name):
         if size > start > 0:
             raise DataError("input_file_changed", f"{name}: got {size} bytes, expected {start}, as when it was found: "
-                            "only files of lines may grow; give what is new a file of its own")
+                            "only files of lines may grow; write what is new to another file")
         if start:
             return []
         if not is_text:

@@ -117,12 +117,7 @@ def ParquetDataset(  # noqa: N802 (DeepRec's name)
             f"ParquetDataset: got filenames of type {type(filenames).__name__} and the arguments {sorted(others)}; "
             "allowed: a name or a list of names, and no such argument; for files of a WorkQueue use CSV or TFRecord"))
     names = [name.decode() if isinstance(name, bytes) else name for name in names]
-    with parquet_files.opened(names[0]) as file:
-        schema = file.schema_arrow
-    chosen = list(schema.names if fields is None else (getattr(field, "name", field) for field in fields))
-    dtypes = {column: tf.as_dtype(_DTYPES.get(kind := str(schema.field(column).type), kind)) for column in chosen}
-    columns = [ArrowColumn(column, dtype, None, np.nan if dtype.is_floating else None)
-               for column, dtype in dtypes.items()]
+    columns = _columns_of(names[0], fields)
 
     def batches() -> Iterator[Mapping[str, np.ndarray]]:
         number = 0
@@ -133,7 +128,18 @@ def ParquetDataset(  # noqa: N802 (DeepRec's name)
                     yield batch
                 number += 1
 
-    return tf.data.Dataset.from_generator(batches, dtypes, {column: [None] for column in chosen})
+    return tf.data.Dataset.from_generator(batches, {column.name: column.dtype for column in columns},
+                                          {column.name: [None] for column in columns})
+
+
+def _columns_of(name: str, fields: Sequence[str] | None) -> list[ArrowColumn]:
+    """Returns the columns of a file, or some of them, each of the type that it has there."""
+    with parquet_files.opened(name) as file:
+        schema = file.schema_arrow
+    chosen = list(schema.names if fields is None else (getattr(field, "name", field) for field in fields))
+    dtypes = {column: tf.as_dtype(_DTYPES.get(kind := str(schema.field(column).type), kind)) for column in chosen}
+    return [ArrowColumn(column, dtype, None, np.nan if dtype.is_floating else None)
+            for column, dtype in dtypes.items()]
 
 
 def _batches_of(name: str, columns: Sequence[ArrowColumn], batch_size: int) -> Iterator[Mapping[str, np.ndarray]]:
