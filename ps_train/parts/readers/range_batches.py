@@ -213,8 +213,7 @@ def range_batches(
 
     Args:
       ranges: dataset of `FileRange`.
-      read: returns a dataset of chunks for a range, each a nested structure of tensors [n, ...] with the same n. One
-        without examples is left out: `parse` may leave some out.
+      read: returns a dataset of chunks for a range, each a nested structure of tensors [n, ...] with the same n >= 1.
       batch_size: examples in a batch. The last batch of all may be smaller, and with `marks` that of each chunk.
       shuffle: whether to put the examples of a chunk in a random order.
       seed: seed of that order.
@@ -224,14 +223,10 @@ def range_batches(
       A dataset of such structures [batch, ...]; with `marks` of (structure, RangeMark).
     """
     marks = file_ranges.source_of_graph() is not None if marks is None else marks
-
-    def read_some(file_range: FileRange) -> tf.data.Dataset:
-        return read(file_range).filter(_traced(lambda *chunk: _num_examples(_structure(chunk)) > 0))
-
     if marks:
-        chunks = ranges.flat_map(_traced(lambda file_range: _with_marks(file_range, read_some)))
+        chunks = ranges.flat_map(_traced(lambda file_range: _with_marks(file_range, read)))
     else:
-        chunks = ranges.flat_map(_traced(read_some))
+        chunks = ranges.flat_map(_traced(read))
     if shuffle:
         chunks = chunks.map(_traced(lambda *chunk: _shuffled(chunk, marks, seed)))
     chunks = chunks.prefetch(1)  # parses the next range during the steps on this one

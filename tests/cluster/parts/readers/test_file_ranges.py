@@ -334,29 +334,6 @@ def test_the_last_of_several_chunks_of_a_range_has_the_mark(files):
     np.testing.assert_array_equal(np.concatenate([batch["number"] for batch, _ in found]), np.arange(1300))
 
 
-@pytest.mark.parametrize("kept", [range(0), range(7), range(1000, 1300), range(100, 200)])
-@pytest.mark.parametrize("marks", [False, True])
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_chunk_without_examples_makes_no_batch(files, kept, marks, shuffle):
-    """Issue: if `parse` left out all lines of a chunk, there was a batch of none, whose mean loss is NaN."""
-    def parse(lines):
-        numbers = tf.strings.to_number(lines)
-        return {"number": tf.boolean_mask(numbers, (numbers >= kept.start) & (numbers < kept.stop))}
-
-    def batches():
-        reader = ps_train.LineReader(parse, tf.zeros_like, "stop")
-        return range_batches(ps_train.file_ranges(files, (0, 1), "eval", range_bytes=300), reader.read, 10,
-                             shuffle=shuffle, marks=marks)
-
-    found = elements(batches)
-    numbers = [(batch[0] if marks else batch)["number"] for batch in found]
-    assert all(map(len, numbers))
-    assert sorted(number for batch in numbers for number in batch) == list(kept)
-    if marks:
-        last = {int(mark.number): bool(mark.is_last) for _, mark in found}
-        assert all(last.values())
-
-
 @pytest.mark.parametrize("shape", [[None, None], None])
 @pytest.mark.parametrize("marks", [False, True])
 def test_features_may_have_dimensions_that_only_reading_tells(files, shape, marks):
