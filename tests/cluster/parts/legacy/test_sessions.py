@@ -430,8 +430,8 @@ def test_a_chief_that_finds_the_parameters_in_use_knows_the_checkpoints_in_the_f
         str(tmp_path / f"model.ckpt-{step}") for step in (2, 3)]
 
 
-def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(worker, tmp_path):
-    """Another process has prepared the parameters, so they are in use."""
+def count_in_another_process(worker):
+    """Prepares the parameters and counts to 1, as a chief that ran before did."""
     worker.join().start_run()
     with tf.Graph().as_default(), tf.Session(worker.target) as other:
         count = counter()
@@ -439,6 +439,11 @@ def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(wor
             tf.train.get_or_create_global_step()
         other.run(tf.global_variables_initializer())
         other.run(count)
+
+
+def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(worker, tmp_path):
+    """Another process has prepared the parameters, so they are in use."""
+    count_in_another_process(worker)
     assert train_one_step(worker, None) == 2.0
 
 
@@ -454,13 +459,7 @@ def save_own(folder):
 def test_a_chief_that_finds_the_parameters_in_use_gives_values_to_its_own_variables(
         worker, tmp_path, caplog, kind, value):
     """Issue: where every worker says that it is the chief, a later one waited in vain for somebody to do so."""
-    worker.join().start_run()
-    with tf.Graph().as_default(), tf.Session(worker.target) as other:
-        count = counter()
-        with tf.device("/job:ps/task:0"):
-            tf.train.get_or_create_global_step()
-        other.run(tf.global_variables_initializer())
-        other.run(count)
+    count_in_another_process(worker)
     if kind == "with a checkpoint":
         save_own(tmp_path)
     worker.timeouts = dataclasses.replace(worker.timeouts, start_secs=10.0)
